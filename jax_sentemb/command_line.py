@@ -1,0 +1,128 @@
+"""From a command line to a Config, and from an error to one line and an exit code."""
+
+import dataclasses
+import difflib
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.errors import ConfigError, ResourceError, UserError
+
+PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
+
+
+def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
+    """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
+    debug = "--debug" in argv
+    try:
+        return main([argument for argument in argv if argument != "--debug"])
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 0
+    except KeyboardInterrupt:
+        return 130
+    except UserError as error:
+        problem, code = str(error), error.exit_code
+    except MemoryError:
+        problem, code = "out of memory: lower data.batch_size, or set train.grad_cache_chunk", ResourceError.exit_code
+    except OSError as error:
+        problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
+        code = code if error.errno == 28 else ConfigError.exit_code
+    if debug:
+        traceback.print_exc()
+    print(f"error: {problem}", file=sys.stderr)
+    return code
+
+
+def parse(argv: list[str], usage: str) -> tuple[Any, Path]:
+    """The Config with its overrides, and the work directory. Prints help and exits 0 when asked to."""
+    wants_help = {"--help", "-h", "-help", "--helpfull"} & set(argv[1:])
+    config_path = _value(argv, "config")
+    if wants_help and not config_path:
+        print(usage, end="")
+        raise SystemExit(0)
+    if not config_path:
+        raise ConfigError("no --config: name a recipe, for instance --config configs/micse.py (--help lists all options)")
+    file = Path(config_path.partition(":")[0])
+    if not file.is_file():
+        raise ConfigError(f"--config {file}: no such file{_suggest(file)}")
+    config, workdir = _load(
+        [argument for argument in argv if argument not in (wants_help or ())], config_path
+    )
+    if wants_help:
+        from jax_sentemb.config import flatten
+
+        print(usage + f"\nSettings of {config_path}:")
+        for name, value in flatten(config).items():
+            print(f"  --config.{name}={value!r}")
+        raise SystemExit(0)
+    return config, Path(workdir or f"runs/{file.stem}").expanduser()
+
+
+def _load(argv: list[str], config_path: str) -> tuple[Any, str]:
+    from absl import flags
+    from ml_collections import config_flags
+
+    from jax_sentemb.config import Config, check
+
+    values = flags.FlagValues()
+    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
+    flags.DEFINE_string("workdir", "", "Where everything of the run goes.", flag_values=values)
+    try:
+        stray = values(argv)[1:]
+    except UserError:
+        raise
+    except flags.Error as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    except KeyError as error:
+        raise ConfigError(_unknown_field(argv, error)) from error
+    except Exception as error:  # whatever the config file raised
+        raise ConfigError(f"--config {config_path}: {_where(error, config_path)}") from error
+    if stray:
+        raise ConfigError(f"unexpected argument {stray[0]!r}: settings are written --config.section.field=value")
+    config = values.config
+    if not isinstance(config, Config):
+        raise ConfigError(f"--config {config_path}: get_config returned {type(config).__name__}, not a jax_sentemb Config")
+    check(config)
+    return config, values.workdir
+
+
+def _value(argv: list[str], name: str) -> str:
+    """The value of --name VALUE or --name=VALUE, "" without one."""
+    for index, argument in enumerate(argv):
+        if argument.lstrip("-").startswith(f"{name}=") and argument.startswith("-"):
+            return argument.partition("=")[2]
+        if argument in (f"--{name}", f"-{name}") and index + 1 < len(argv):
+            return argv[index + 1]
+    return ""
+
+
+def _suggest(file: Path) -> str:
+    names = [path.name for path in file.parent.glob("*.py")] if file.parent.is_dir() else []
+    close = difflib.get_close_matches(file.name, names, 1)
+    return f"; did you mean {file.parent / close[0]}?" if close else ""
+
+
+def _unknown_field(argv: list[str], error: KeyError) -> str:
+    """"config.optimizer.learning_rte is unknown; did you mean learning_rate?" """
+    from jax_sentemb import config as sections
+
+    asked = [argument.lstrip("-").partition("=")[0] for argument in argv if argument.lstrip("-").startswith("config.")]
+    known = {item.name for section in vars(sections).values() if dataclasses.is_dataclass(section) for item in dataclasses.fields(section)}
+    missing = str(error).partition("Field ")[2].partition(" ")[0]
+    name = next((name for name in asked if missing and missing in name.split(".")), ", ".join(asked))
+    close = difflib.get_close_matches(missing, known, 1)
+    return f"--{name} is unknown" + (f"; did you mean {close[0]}?" if close else "; --help beside --config lists all settings")
+
+
+def _where(error: BaseException, config_path: str) -> str:
+    """file:line and message of the innermost error inside the config file."""
+    root = error
+    while root.__cause__ or root.__context__:
+        root = root.__cause__ or root.__context__
+    if isinstance(root, SyntaxError):
+        return f"line {root.lineno}: {root.msg}"
+    file = config_path.partition(":")[0]
+    lines = [frame.lineno for frame in traceback.extract_tb(root.__traceback__) if frame.filename.endswith(Path(file).name)]
+    return (f"line {lines[-1]}: " if lines else "") + f"{type(root).__name__}: {str(root).splitlines()[0] if str(root) else ''}"

@@ -1,0 +1,166 @@
+"""The settings of a run as typed dataclasses. A config file in configs/ builds one Config; defaults live here or in a method.
+
+Names are those of the field (learning_rate, num_train_epochs, max_seq_length...). Every field can be set on the command line,
+for instance --config.optimizer.learning_rate=1e-5.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods import Method
+
+
+@dataclass
+class Data:
+    """Which sentences, how they are tokenised and batched."""
+
+    files: str = ""  # paths and globs, comma separated; or hf:NAME, tfds:NAME, grammar:COUNT (generated sentences)
+    column: str = "text"  # of .jsonl, .csv, .tsv and data sets
+    tokenizer: str = ""  # directory; empty: that of encoder.weights, or a new vocabulary if there are no weights
+    vocab_size: int = 8000  # of a new vocabulary
+    max_seq_length: int = 32  # word pieces, [CLS] and [SEP] included
+    batch_size: int = 64  # sentences over all devices
+    subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
+    subset_seed: int = 0
+
+
+@dataclass
+class Encoder:
+    """A BERT from a directory, or a new one of the given size."""
+
+    weights: str = ""  # Hugging Face or sentence-transformers directory, or hub name; empty: from scratch
+    hidden_size: int = 256
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 4
+    intermediate_size: int = 1024
+    dropout: float = 0.1  # hidden states and attention; overrides what the directory's config.json says
+
+
+@dataclass
+class Optimizer:
+    """AdamW with a schedule, as optax has them; defaults of the papers' trainer."""
+
+    learning_rate: float = 3e-5
+    lr_scheduler_type: str = "linear"  # linear or cosine to 0, or constant, after the warm-up
+    warmup_steps: int = 0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0  # 0: no clipping
+
+
+@dataclass
+class Evaluation:
+    """What the model is scored on while it trains and at the end."""
+
+    data: str = ""  # SentEval folder; "grammar" for the generated graded pairs; empty: label-free diagnostics only
+    dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
+    eval_steps: int = 250  # 0: at the end only
+    batch_size: int = 64
+    max_seq_length: int = 128  # test sentences are cut here, not at the training length
+    diagnostic_sentences: int = 512
+
+
+@dataclass
+class Train:
+    """Length, precision and bookkeeping of the run."""
+
+    seed: int = 42
+    num_train_epochs: float = 1.0
+    max_steps: int = -1  # overrides num_train_epochs; 0 trains nothing: scores and exports the starting point
+    precision: str = "float32"  # of matrix products: float32 or bfloat16
+    grad_cache_chunk: int = 0  # sentences encoded at once; 0: the whole batch. Same gradients, less memory
+    logging_steps: int = 10
+    save_steps: int = 500  # 0: at the end only
+    keep_checkpoints: int = 2
+    tensorboard: bool = False
+    strict: bool = False  # a collapse stops the run (exit 5) instead of a warning
+
+
+@dataclass
+class Config:
+    """One run."""
+
+    method: Method
+    data: Data = field(default_factory=Data)
+    encoder: Encoder = field(default_factory=Encoder)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    eval: Evaluation = field(default_factory=Evaluation)
+    train: Train = field(default_factory=Train)
+
+
+def sized(config: Config, size: str) -> Config:
+    """The config itself for size "", or shrunk to seconds on generated sentences for "tiny"; the method keeps its settings."""
+    if size == "tiny":
+        config.data = Data(files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8)
+        config.encoder = dataclasses.replace(
+            config.encoder, weights="", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+        )
+        config.optimizer.learning_rate = 1e-3
+        config.eval = Evaluation(
+            data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64
+        )
+        config.train = Train(max_steps=6, logging_steps=1, save_steps=3)
+    elif size:
+        raise ConfigError(f"config size {size!r} is unknown: write the config's path alone, or with ':tiny' behind it")
+    return config
+
+
+def check(config: Config) -> None:
+    """Raise ConfigError, one line with field, value and limit, for settings that cannot work whatever the data."""
+    for name, value in flatten(config).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{name}={value} is not a finite number")
+    least = {
+        "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
+        "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
+        "encoder.intermediate_size": 1, "encoder.dropout": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
+        "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
+        "eval.eval_steps": 0, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
+        "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.logging_steps": 1,
+        "train.save_steps": 0, "train.keep_checkpoints": 1, "train.seed": 0,
+    }  # fmt: skip
+    values = flatten(config)
+    for name, limit in least.items():
+        if values[name] < limit:
+            raise ConfigError(f"{name}={values[name]} must be at least {limit}")
+    if config.encoder.dropout >= 1:
+        raise ConfigError(f"encoder.dropout={config.encoder.dropout} must be below 1")
+    for beta in ("adam_beta1", "adam_beta2"):
+        if not 0 <= getattr(config.optimizer, beta) < 1:
+            raise ConfigError(f"optimizer.{beta}={getattr(config.optimizer, beta)} must be from 0 to below 1")
+    if config.encoder.hidden_size % config.encoder.num_attention_heads:
+        raise ConfigError(
+            f"encoder.hidden_size={config.encoder.hidden_size} is not a multiple of "
+            f"encoder.num_attention_heads={config.encoder.num_attention_heads}"
+        )
+    choices = {
+        "train.precision": ("float32", "bfloat16"),
+        "optimizer.lr_scheduler_type": ("linear", "cosine", "constant"),
+    }
+    for name, allowed in choices.items():
+        if values[name] not in allowed:
+            raise ConfigError(f"{name}={values[name]!r} is not one of {', '.join(allowed)}")
+    chunk = config.train.grad_cache_chunk
+    if chunk and config.data.batch_size % chunk:
+        raise ConfigError(
+            f"data.batch_size={config.data.batch_size} is not a multiple of train.grad_cache_chunk={chunk}"
+        )
+    if not config.data.files:
+        raise ConfigError("data.files is empty: name a text file, --config.data.files=corpus.txt")
+
+
+def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """{"data.batch_size": 64, ...} for every leaf of a dataclass tree; a missing optional part is one leaf, None."""
+    leaves: dict[str, Any] = {}
+    for item in dataclasses.fields(settings):
+        value = getattr(settings, item.name)
+        if dataclasses.is_dataclass(value):
+            leaves |= flatten(value, f"{prefix}{item.name}.")
+        else:
+            leaves[prefix + item.name] = value
+    return leaves

@@ -1,0 +1,41 @@
+"""The errors a user can cause, each with the exit code of its command line (sysexits-like, listed in the README)."""
+
+
+class UserError(Exception):
+    """One line that says what is wrong, where, and what to do; `main` prints it without a traceback."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """A flag or a configuration value that cannot be used (exit 2)."""
+
+
+class DataError(UserError):
+    """A corpus or evaluation file that is missing, empty or malformed (exit 3)."""
+
+    exit_code = 3
+
+
+class ModelFileError(UserError):
+    """A weight file, tokenizer, checkpoint or export that is damaged or does not fit (exit 4)."""
+
+    exit_code = 4
+
+
+class NumericsError(UserError):
+    """NaN, Inf or a collapsed embedding where a number was promised (exit 5)."""
+
+    exit_code = 5
+
+
+class BusyError(UserError):
+    """Another run holds the work directory (exit 6)."""
+
+    exit_code = 6
+
+
+class ResourceError(UserError):
+    """Disk full or memory exhausted (exit 7)."""
+
+    exit_code = 7

@@ -1,0 +1,44 @@
+"""The contract between a method and the one train step. There is no list of methods: a config imports the one it uses.
+
+A method is a dataclass of hyper-parameters with five pure functions. loss = objective(encode(...)); the split lets the train step
+encode a large batch in chunks (gradient caching) for every method. What is random in `encode` comes from one seed a sentence, so
+a sentence gets the same dropout in any chunk, on any device, at any padding.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+from jax_sentemb.types import Array, Params, Rows, TrainState
+
+
+class Learned(NamedTuple):
+    """The fields of a fresh TrainState that a method owns."""
+
+    params: Params
+    ema_params: Params | None = None
+    queue: Array | None = None
+
+
+class Method(Protocol):
+    """What train, evaluation and export know of a method."""
+
+    def check(self, encoder: Any) -> None:
+        """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
+
+    def init(self, encoder: Any, encoder_params: Params, key: Array) -> Learned:
+        """The state of the method around an encoder that is loaded or freshly initialised."""
+        ...
+
+    def encode(self, encoder: Any, params: Params, state: TrainState, rows: Rows, seeds: Array) -> Any:
+        """A NamedTuple of float arrays whose leading axis is the sentence; `seeds` uint32 [B]."""
+
+    def objective(self, params: Params, state: TrainState, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
+        """Scalar loss over the global batch, (metrics, carry for `after`)."""
+        ...
+
+    def after(self, state: TrainState, carry: Any) -> TrainState:
+        """State after the optimiser's update: moving averages, queues."""
+        ...
+
+    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
+        """The embedding float32 [R, E] that evaluation, encode and export use: pooling is defined once."""
+        ...

@@ -1,0 +1,178 @@
+"""Attention mutual information (AMI): an add-on that makes two views of a sentence attend alike (miCSE, sections 3.3 and 3.4)."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import correlation, gaussian_mutual_information
+from jax_sentemb.models.bert import Attention, Observe
+from jax_sentemb.models.layers import random_bits
+from jax_sentemb.types import Array
+
+STREAM = 1 << 20  # apart from every dropout stream of the encoder
+
+
+class Positions(NamedTuple):
+    """Sampled entries of the pool of a slice: int32 [B, S, M] each."""
+
+    member: Array  # 0 or 1: which of the two attention maps of the slice
+    query: Array
+    key: Array
+
+
+@dataclass
+class AttentionMI:
+    """loss -= weight * mean over slices and sentences of -1/2 log(1 - rho^2), rho the correlation of log attention of two views.
+
+    A slice pools two attention maps, and `samples` positions of it, the same for both views, are drawn for every sentence and
+    slice. Where paper and published code differ (the value of the code is the default unless said otherwise):
+
+    * weight: the paper's for all of Wikipedia; the code's for 10 %, 1 %, 0.1 % and 0.01 % of it: 5e-4, 1e-4, 1e-3, 1e-3.
+    * pairing: "layers" pools layers l and l + n/2 of the same head (code), "heads" heads 2h and 2h + 1 of a layer (paper).
+    * layers: 1-based; () takes four: those before the last (code: 8 to 11 of 12), or the last ones if there are only four.
+      Paper: 9, 10, 11, 12.
+    * post_dropout: entries that attention dropout removed in either view do not count (code); False uses all entries.
+    * density: weight times (valid entries / entries of the padded map)^2, without gradient (code). The paper has no such factor;
+      the code's weights are tuned with it. Estimated here from the sampled positions; "padded" is the longest sentence.
+    * sampling: "stratified" takes one entry from each of `samples` equal parts of the pool: uniform, without repetition, no sort.
+      "gumbel" draws a uniform subset as the code does (slower, a sort over the pool); "replacement" repeats.
+      A pool smaller than `samples` repeats entries; the code drops such slices: discard_short=True.
+    * padding_queries: rows of [PAD] queries belong to the pool (code). Default False, as in the paper: padding changes nothing.
+    """
+
+    weight: float = 2.5e-3
+    samples: int = 150
+    layers: tuple[int, ...] = ()
+    pairing: str = "layers"
+    post_dropout: bool = True
+    density: bool = True
+    sampling: str = "stratified"
+    discard_short: bool = False
+    padding_queries: bool = False
+
+    def check(self, num_layers: int, num_heads: int) -> None:
+        """Raise ConfigError if the slices do not fit an encoder of this depth and number of heads."""
+        layers = self.chosen_layers(num_layers)
+        if self.weight < 0 or self.samples < 2:
+            raise ConfigError(f"method.ami: weight={self.weight} must be >= 0 and samples={self.samples} at least 2")
+        if self.pairing not in ("layers", "heads"):
+            raise ConfigError(f"method.ami.pairing={self.pairing!r} is not 'layers' or 'heads'")
+        if self.sampling not in ("stratified", "gumbel", "replacement"):
+            raise ConfigError(f"method.ami.sampling={self.sampling!r} is not 'stratified', 'gumbel' or 'replacement'")
+        if not layers or min(layers) < 1 or max(layers) > num_layers or len(set(layers)) != len(layers):
+            raise ConfigError(
+                f"method.ami.layers={layers} must be different numbers from 1 to {num_layers}, the encoder's depth"
+            )
+        if self.pairing == "layers" and len(layers) % 2:
+            raise ConfigError(
+                f"method.ami.layers={layers} cannot be paired: give an even number, or method.ami.pairing=heads"
+            )
+        if self.pairing == "heads" and num_heads % 2:
+            raise ConfigError(f"method.ami.pairing=heads needs an even number of heads; the encoder has {num_heads}")
+
+    def chosen_layers(self, num_layers: int) -> tuple[int, ...]:
+        """The 1-based layers whose attention is compared."""
+        if self.layers:
+            return tuple(self.layers)
+        last = num_layers - 1 if num_layers > 4 else num_layers
+        count = min(4, num_layers - num_layers % 2 if self.pairing == "layers" else num_layers)
+        return tuple(range(last - count + 1, last + 1))
+
+    def slices(self, layers: tuple[int, ...], heads: int) -> int:
+        """The number of slices S: half the number of attention maps."""
+        return len(layers) * heads // 2
+
+    def _of_layer(self, per_slice: Array, place: int, layers: tuple[int, ...], heads: int) -> Array:
+        # [B, S, M] -> [B, H, M]: for each head of the layer at `place`, the entry of its slice.
+        half = len(layers) // 2
+        if self.pairing == "layers":
+            return per_slice.reshape(len(per_slice), half, heads, -1)[:, place % half]
+        return jnp.repeat(per_slice.reshape(len(per_slice), len(layers), heads // 2, -1)[:, place], 2, axis=1)
+
+    def _by_slice(self, maps: Array) -> Array:
+        # [n, R, H, M], one for each layer -> [R, S, 2, M], the two maps of each slice.
+        layers, rows, heads, samples = maps.shape
+        if self.pairing == "layers":
+            pairs = maps.reshape(2, layers // 2, rows, heads, samples).transpose(2, 1, 3, 0, 4)
+        else:
+            pairs = maps.reshape(layers, rows, heads // 2, 2, samples).transpose(1, 0, 2, 3, 4)
+        return pairs.reshape(rows, -1, 2, samples)
+
+    def sample(self, seeds: Array, lengths: Array, width: int, slices: int) -> Positions:
+        """Positions for each sentence and slice among the entries of real tokens; seeds uint32 [B], lengths int32 [B]."""
+        queries = jnp.full_like(lengths, width) if self.padding_queries else lengths
+        pool = (2 * queries * lengths)[:, None, None]  # entries of the two maps
+        if self.sampling == "gumbel":
+            index = self._subset(seeds, pool, 2 * width * width, slices)
+        else:
+            bits = (random_bits(seeds, STREAM, (slices, self.samples)) >> 8).astype(jnp.int32)
+            if self.sampling == "replacement":
+                index = bits % pool
+            else:
+                start = jnp.arange(self.samples) * pool // self.samples
+                end = jnp.arange(1, self.samples + 1) * pool // self.samples
+                turn = (random_bits(seeds, STREAM + 1, (slices, 1)) >> 8).astype(jnp.int32)
+                # Parts differ by one entry in size; a random turn of the pool makes every entry equally likely.
+                index = (start + bits % jnp.maximum(end - start, 1) + turn % pool) % pool
+        area = (queries * lengths)[:, None, None]
+        inside = index % area
+        return Positions(index // area, inside // lengths[:, None, None], inside % lengths[:, None, None])
+
+    def _subset(self, seeds: Array, pool: Array, largest: int, slices: int) -> Array:
+        # The `samples` entries with the largest random keys among the first `pool` of `largest` entries.
+        keys = random_bits(seeds, STREAM, (slices, largest)) >> 1
+        keys = jnp.where(jnp.arange(largest) < pool, keys, 0)
+        order = jnp.argsort(-keys.astype(jnp.int32), axis=-1)[..., : self.samples]
+        return order % pool  # a pool smaller than `samples` repeats
+
+    def observe(self, positions: Positions, layers: tuple[int, ...], views: int) -> Observe:
+        """For the encoder's `observe`: log attention and, or None, validity [R, H, M] at the positions of each head's slice."""
+
+        def gather(layer: int, attention: Attention) -> tuple[Array, Array | None]:
+            rows, heads, _, width = attention.scores.shape
+            place = layers.index(layer)
+            query, key = (
+                jnp.repeat(self._of_layer(axis, place, layers, heads), views, axis=0)
+                for axis in (positions.query, positions.key)
+            )
+
+            def take(values: Array) -> Array:
+                return jnp.take_along_axis(values.reshape(rows, heads, width * width), query * width + key, axis=-1)
+
+            normalizer = jnp.take_along_axis(attention.log_normalizer[..., 0], query, axis=-1)
+            counts_dropped = attention.kept is not None and self.post_dropout
+            return take(attention.scores) - normalizer, take(attention.kept) if counts_dropped else None
+
+        return gather
+
+    def mutual_information(
+        self, observed: dict[int, tuple[Array, Array | None]], positions: Positions
+    ) -> tuple[Array, Array]:
+        """MI in nats and the fraction of sampled entries that are valid in both views, float32 [B, S]; rows have two views."""
+
+        def sampled(maps: list[Array]) -> Array:  # [B, 2 views, S, M]
+            pairs = self._by_slice(jnp.stack(maps))
+            pairs = pairs.reshape(-1, 2, *pairs.shape[1:])
+            return jnp.where(positions.member[:, None] == 0, pairs[..., 0, :], pairs[..., 1, :])
+
+        layers = sorted(observed)
+        logs = sampled([observed[layer][0] for layer in layers])
+        valid = jnp.ones(positions.member.shape, bool)
+        if observed[layers[0]][1] is not None:
+            valid = sampled([observed[layer][1] for layer in layers]).all(axis=1)
+        information = gaussian_mutual_information(correlation(logs[:, 0], logs[:, 1], valid))
+        return information, valid.mean(-1, dtype=jnp.float32)
+
+    def term(self, information: Array, valid: Array, lengths: Array) -> tuple[Array, Array]:
+        """The term to add to a loss, and the mean MI in nats; information and valid [B, S], lengths float32 [B]."""
+        counted = jnp.ones_like(information)
+        longest = lengths.max()
+        if self.discard_short:
+            queries = longest if self.padding_queries else lengths
+            enough = 2 * queries * lengths * valid.mean(-1) >= self.samples
+            counted = counted * jnp.where(enough.any(), enough, True)[:, None]
+        mean = (information * counted).sum() / jnp.maximum(counted.sum(), 1.0)
+        factor = jnp.square((lengths[:, None] / longest * valid).mean()) + 1e-6 if self.density else 1.0
+        return -self.weight * factor * mean, mean

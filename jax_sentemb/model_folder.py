@@ -1,0 +1,122 @@
+"""What a model directory says about itself: its modules, its pooling, its length limit, its hashes.
+
+No code that a file names is imported, and no path that a file names leads out of the directory.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from jax_sentemb.errors import ModelFileError
+
+MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
+OLD_POOLING_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+}  # until sentence-transformers 5
+
+
+def transformer_folder(path: str | Path) -> Path:
+    """The folder with config.json, weights and tokenizer: `path` itself, or the one that its modules.json names."""
+    kind, folder = _modules(Path(path).expanduser())[0]
+    if kind != "Transformer":
+        raise ModelFileError(f"{path}/modules.json: the first module is {kind}, expected Transformer")
+    return folder
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """The content of a JSON file whose outermost value is a `kind`."""
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{path} is not JSON: {str(error)[:100]}") from None
+    if not isinstance(value, kind):
+        raise ModelFileError(f"{path} holds a {type(value).__name__}, expected a {kind.__name__}")
+    return value
+
+
+def _modules(root: Path) -> list[tuple[str, Path]]:
+    """(kind, folder) of the modules of a sentence-transformers directory; a plain directory is one Transformer."""
+    if not root.is_dir():
+        raise ModelFileError(
+            f"encoder.weights={str(root)!r} is not a directory: give one with config.json and model.safetensors"
+        )
+    file = root / "modules.json"
+    if not file.is_file():
+        return [("Transformer", root)]
+    modules = []
+    for module in read_json(file, list):
+        name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
+        if not isinstance(name, str) or not name.startswith("sentence_transformers."):
+            raise ModelFileError(
+                f"{file}: type {name!r} is no sentence-transformers module; code that a model names is not run"
+            )
+        modules.append((name.rsplit(".", 1)[1], inside(root, folder, file)))
+    if not modules:
+        raise ModelFileError(f"{file} names no module")
+    return modules
+
+
+def inside(root: Path, name: Any, source: Path) -> Path:
+    """root/name; ModelFileError where that is not below `root`, links followed. `source` is the file that names it."""
+    limit = root.resolve()
+    if limit.parent.name == "snapshots":  # the hub's cache: files in snapshots/REVISION are links into blobs/
+        limit = limit.parent.parent
+    usable = isinstance(name, str) and "\0" not in name and not PureWindowsPath(name).drive
+    if not usable or ".." in Path(name).parts or not (root / name).resolve().is_relative_to(limit):
+        raise ModelFileError(f"{source}: path {name!r} leads out of {root}")
+    return root / name
+
+
+def read_pooling(path: str | Path) -> str | None:
+    """The pooling mode ("cls" or "mean") of a sentence-transformers directory; None for a plain encoder directory.
+
+    ModelFileError where the directory computes its embedding in a way that we cannot.
+    """
+    modules = _modules(Path(path).expanduser())
+    kinds = [kind for kind, _ in modules]
+    if kinds == ["Transformer"]:
+        return None
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ModelFileError(
+            f"{path}: modules {' + '.join(kinds)}: we know Transformer + Pooling, with or without Normalize"
+        )
+    file = modules[1][1] / "config.json"
+    stated = read_json(file)
+    if "pooling_mode" in stated:  # sentence-transformers >= 6
+        mode = stated["pooling_mode"]
+    else:
+        chosen = [key for key, on in stated.items() if key.startswith("pooling_mode_") and on]
+        mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
+    if mode not in OLD_POOLING_KEYS.values():
+        raise ModelFileError(f"{file}: pooling {mode} is neither cls nor mean")
+    return mode
+
+
+def read_normalize(path: str | Path) -> bool:
+    """Whether the directory brings its embeddings to unit length."""
+    return any(kind == "Normalize" for kind, _ in _modules(Path(path).expanduser()))
+
+
+def check_hashes(root: Path, files: Sequence[Path]) -> None:
+    """ModelFileError where a file differs from the manifest that an export of ours carries; others have no manifest."""
+    if not (root / MANIFEST).is_file():
+        return
+    expected = read_json(root / MANIFEST).get("sha256")
+    for file in files:
+        name = file.relative_to(root).as_posix()
+        if isinstance(expected, dict) and name in expected and expected[name] != sha256(file):
+            raise ModelFileError(f"{file} is not the file that was exported: its SHA-256 differs from {MANIFEST}")
+
+
+def sha256(file: Path) -> str:
+    """Hex digest of a file's content."""
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelFileError(f"{file}: {error.strerror}") from None

@@ -1,0 +1,130 @@
+"""The products and masks that every architecture shares: one dense product, one dropout, one layer norm.
+
+They exist because the plain forms are slow on CPUs (benchmarks/README.md has the measurements); tests hold them against the
+plain forms.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jax_sentemb.types import Array
+
+
+def mix(bits: Array) -> Array:
+    """A well-mixed uint32 for each uint32: two multiply-xorshift rounds, every input bit reaches every output bit."""
+    bits = (bits ^ (bits >> 16)) * jnp.uint32(0x21F0AAAD)
+    bits = (bits ^ (bits >> 15)) * jnp.uint32(0xD35A2D97)
+    return bits ^ (bits >> 15)
+
+
+def random_bits(seeds: Array, stream: int, shape: Sequence[int], strides: Sequence[int] | None = None) -> Array:
+    """Random uint32 of shape [R, *shape] that depend on (seed of the row, stream, position) only.
+
+    A counter hash instead of `jax.random`: it fuses into the elementwise kernel that uses it, and a row gets the same bits
+    whatever batch, chunk, device or padding it is in. `strides` numbers the positions; the default is row-major, and callers
+    whose shape grows with padding give strides that do not.
+    """
+    if strides is None:
+        strides = [1] * len(shape)
+        for axis in range(len(shape) - 2, -1, -1):
+            strides[axis] = strides[axis + 1] * shape[axis + 1]
+    counter = jnp.zeros((), jnp.uint32)
+    for axis, stride in enumerate(strides):
+        counter = counter + lax.broadcasted_iota(jnp.uint32, tuple(shape), axis) * jnp.uint32(stride * 0x9E3779B1 % 2**32)
+    row = mix(seeds + jnp.uint32(stream * 0x85EBCA6B % 2**32))
+    return mix(row.reshape((-1,) + (1,) * len(shape)) ^ counter[None])
+
+
+def keep_mask(rate: float, seeds: Array, stream: int, shape: Sequence[int], strides: Sequence[int] | None = None) -> Array:
+    """Bool [R, *shape], False with probability `rate`, independent for every row and position."""
+    return random_bits(seeds, stream, shape, strides) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
+
+
+def dropout(values: Array, rate: float, seeds: Array | None, stream: int) -> Array:
+    """`values` [R, ...] with entries dropped at `rate` and the rest divided by 1 - rate; unchanged without seeds."""
+    if seeds is None or rate == 0.0:
+        return values
+    kept = keep_mask(rate, seeds, stream, values.shape[1:])
+    return jnp.where(kept, values / (1.0 - rate), 0).astype(values.dtype)
+
+
+def _product(left: Array, right: Array, dimensions: tuple[tuple[int, ...], tuple[int, ...]]) -> Array:
+    """Float32 result of a product of two matrices in their own (equal) precision, accumulated in float32."""
+    precision = lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
+    return lax.dot_general(left, right, (dimensions, ((), ())), precision=precision, preferred_element_type=jnp.float32)
+
+
+def _kernel_gradient(rows: Array, gradient: Array) -> Array:
+    """rows^T gradient: float32 [I, O] from [N, I] and [N, O].
+
+    XLA's CPU compiler folds a bare transpose into the product that uses it and then takes a slow path (3 times slower in
+    bfloat16), so there the narrower factor is transposed into an array of its own: a padding row keeps the two apart.
+    """
+    if jax.default_backend() != "cpu":
+        return _product(rows, gradient, ((0,), (0,)))
+    if rows.shape[1] <= gradient.shape[1]:
+        transposed = jnp.pad(rows.T, ((0, 1), (0, 0)))[:-1]
+        return _product(transposed, gradient, ((1,), (0,)))
+    transposed = jnp.pad(gradient.T, ((0, 1), (0, 0)))[:-1]
+    return jnp.pad(_product(transposed, rows, ((1,), (0,))), ((0, 1), (0, 0))).T[:, :-1]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def matmul(inputs: Array, kernel: Array, dtype: jnp.dtype) -> Array:
+    """inputs [..., I] times kernel [I, O] computed in `dtype`, accumulated and returned in float32."""
+    return _matmul_forward(inputs, kernel, dtype)[0]
+
+
+def _matmul_forward(inputs: Array, kernel: Array, dtype: jnp.dtype) -> tuple[Array, tuple]:
+    rows = inputs.astype(dtype).reshape(-1, inputs.shape[-1])
+    product = _product(rows, kernel.astype(dtype), ((1,), (0,)))
+    # An empty array carries the input's precision to the backward pass.
+    return product.reshape(*inputs.shape[:-1], -1), (rows, kernel, jnp.zeros((0,), inputs.dtype))
+
+
+def _matmul_backward(dtype: jnp.dtype, saved: tuple, gradient: Array) -> tuple[Array, Array]:
+    rows, kernel, like = saved
+    flat = gradient.astype(dtype).reshape(-1, gradient.shape[-1])
+    to_inputs = _product(flat, kernel.astype(dtype), ((1,), (1,)))
+    to_kernel = _kernel_gradient(rows, flat)
+    return to_inputs.reshape(*gradient.shape[:-1], -1).astype(like.dtype), to_kernel.astype(kernel.dtype)
+
+
+matmul.defvjp(_matmul_forward, _matmul_backward)
+
+
+class DenseParameters(nn.Module):
+    """kernel [inputs, features] from N(0, initializer_range) and bias [features], zero."""
+
+    inputs: int
+    features: int
+    initializer_range: float = 0.02
+
+    @nn.compact
+    def __call__(self) -> tuple[Array, Array]:
+        kernel = self.param("kernel", nn.initializers.normal(self.initializer_range), (self.inputs, self.features))
+        return kernel, self.param("bias", nn.initializers.zeros, (self.features,))
+
+
+def layer_norm(inputs: Array, scale: Array, bias: Array, epsilon: float) -> Array:
+    """Float32 normalisation of the last axis."""
+    centred = inputs - inputs.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    return centred * lax.rsqrt(variance + epsilon) * scale + bias
+
+
+class LayerNorm(nn.Module):
+    """`layer_norm` with its parameters."""
+
+    epsilon: float
+
+    @nn.compact
+    def __call__(self, inputs: Array) -> Array:
+        scale = self.param("scale", nn.initializers.ones, (inputs.shape[-1],))
+        bias = self.param("bias", nn.initializers.zeros, (inputs.shape[-1],))
+        return layer_norm(inputs, scale, bias, self.epsilon)

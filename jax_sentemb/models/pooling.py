@@ -1,0 +1,22 @@
+"""From token states to one vector a row. Pooling is defined here once: training, evaluation and export all use it."""
+
+import jax.numpy as jnp
+
+from jax_sentemb.types import Array
+
+POOLINGS = ("cls", "mean", "first_last")
+
+
+def pool(hidden: list[Array], mask: Array, mode: str) -> Array:
+    """Float32 [R, D] from token states (embeddings first) and the token mask [R, T].
+
+    cls: state of the first token in the last layer. mean: mean of the last layer over real tokens. first_last: mean over real
+    tokens of the average of layer 1 and the last layer (methods differ on which layer is first; this is SimCSE's since 2023).
+    """
+    if mode == "cls":
+        return hidden[-1][:, 0]
+    if mode not in POOLINGS:
+        raise ValueError(f"pooling {mode!r} is not one of {', '.join(POOLINGS)}")
+    states = hidden[-1] if mode == "mean" else (hidden[1] + hidden[-1]) / 2
+    weights = mask.astype(jnp.float32)[..., None]
+    return (states * weights).sum(1) / jnp.maximum(weights.sum(1), 1.0)

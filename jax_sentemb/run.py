@@ -1,0 +1,366 @@
+"""One run from settings to scores and export: it puts the parts together and holds no mathematics."""
+
+import dataclasses
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from filelock import FileLock, Timeout
+
+from jax_sentemb import __version__
+from jax_sentemb.card import Card
+from jax_sentemb.checkpoint import Checkpoints
+from jax_sentemb.command_line import PREEMPTED
+from jax_sentemb.config import Config, flatten
+from jax_sentemb.convert import export
+from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, NumericsError
+from jax_sentemb.evaluation.diagnostics import diagnose
+from jax_sentemb.evaluation.embed import Embedder
+from jax_sentemb.evaluation.sts import Pairs, StsTask, load_pairs, load_sts, score_tasks
+from jax_sentemb.log import Log
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.sharding import make_mesh, over_batch
+from jax_sentemb.text import grammar
+from jax_sentemb.text.batches import Batches
+from jax_sentemb.text.files import Sentences, open_corpus
+from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.text.tokens import Tokens, tokenize
+from jax_sentemb.train import StopSignal, batches_on_device, create_state, fit, make_optimizer, make_step
+from jax_sentemb.types import Params, TrainState
+from jax_sentemb.weights import read_encoder, resolve
+
+GRAMMAR_PAIRS = 1000
+# Settings that may change between an interrupted run and its continuation: they do not touch the weights.
+FREE = ("eval.", "train.logging", "train.save", "train.keep", "train.tensorboard", "train.strict", "train.grad_cache", "data.files")
+
+
+class Material(NamedTuple):
+    """What a run works on, before any compilation."""
+
+    sentences: Sentences
+    tokenizer: Tokenizer
+    tokens: Tokens
+    batches: Batches
+    bert_config: BertConfig
+    encoder_params: Params | None  # None: from scratch
+    tasks: dict[str, StsTask]
+    absent: list[str]
+    dev: str  # the task that selects the best checkpoint, "" without one
+
+
+def run(config: Config, workdir: Path) -> int:
+    """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    _use_compilation_cache()
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
+    try:
+        with FileLock(workdir / "LOCK", timeout=0):
+            return _run(config, workdir)
+    except Timeout:
+        raise BusyError(f"--workdir {workdir} is in use by another run: wait for it, or give another --workdir") from None
+
+
+def _run(config: Config, workdir: Path) -> int:
+    mesh = make_mesh(config.data.batch_size)
+    material = prepare(config, workdir)
+    steps = total_steps(config, material.batches)
+    log = Log(workdir, config.train.tensorboard)
+    _write_json(workdir / "config.json", flatten(config))
+    _write_json(workdir / "run.json", {**_versions(), "corpus": material.tokens.report, "steps": steps})
+    log.say(_describe(material, steps, mesh.size))
+
+    dtype = jnp.dtype(config.train.precision)
+    encoder = Bert(material.bert_config, dtype, config.encoder.dropout)
+    config.method.check(encoder)
+    optimizer = make_optimizer(config.optimizer, steps)
+    state = create_state(config.method, encoder, optimizer, material.encoder_params, config.train.seed, mesh)
+    scorer = Scorer(config, material, Embedder(
+        lambda params, rows: config.method.embed(Bert(material.bert_config), params, rows),
+        material.tokenizer, config.eval.max_seq_length, config.eval.batch_size, sharding=over_batch(mesh),
+    ), log)  # fmt: skip
+
+    checkpoints = Checkpoints(workdir, config.train.keep_checkpoints)
+    facts = _facts(config, material, steps)
+    restored = checkpoints.restore(state, facts)
+    best = {"best_score": -math.inf, "best_step": -1}
+    if restored is not None:
+        state, saved = restored
+        best = {name: saved[name] for name in best}
+        log.rewind(int(state.step))
+        log.say(f"continuing at step {int(state.step)} of {steps}")
+
+    def evaluate(step: int, state: TrainState) -> None:
+        score = scorer.dev(step, state.params)
+        if score is not None and score > best["best_score"]:
+            best.update(best_score=score, best_step=step)
+            checkpoints.save_best(step, state.params, best)
+
+    def save(step: int, state: TrainState) -> None:
+        checkpoints.save(step, state, {**facts, **best})
+
+    try:
+        start = int(state.step)
+        if start == 0:
+            evaluate(0, state)
+        if start < steps:
+            step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk)
+            rows = batches_on_device(material.batches.at, start, steps, mesh)
+            with StopSignal() as stop:
+                state = fit(
+                    state, step, rows, steps, config.train, log, config.data.batch_size,
+                    evaluate, config.eval.eval_steps, save, stop,
+                )  # fmt: skip
+                if stop:
+                    checkpoints.wait()
+                    log.say(f"stopped at step {int(state.step)} of {steps} and saved; the same command continues")
+                    return PREEMPTED
+                evaluate(steps, state)
+                save(steps, state)
+        checkpoints.wait()
+        params, at = state.params, steps
+        if material.dev and best["best_step"] >= 0:
+            at, params = checkpoints.restore_best(state.params)
+        finish(config, material, scorer, workdir, params, at, best["best_score"], log)
+    finally:
+        log.close()
+        checkpoints.close()
+    return 0
+
+
+def prepare(config: Config, workdir: Path) -> Material:
+    """Corpus, tokenizer, batches, weights and evaluation sets, checked against each other; errors before anything compiles."""
+    tasks, absent, dev = evaluation_tasks(config)
+    files = config.data.files
+    if files.startswith("grammar:"):
+        files = _generated_corpus(files, config.data.subset_seed, workdir / "corpus.txt")
+    weights = resolve(config.encoder.weights) if config.encoder.weights else None
+    bert_config, encoder_params = read_encoder(weights) if weights else (None, None)
+    sentences = open_corpus(files, config.data.column)
+    if config.data.tokenizer or weights:
+        tokenizer = Tokenizer.load(config.data.tokenizer or weights)
+    elif (workdir / "tokenizer").is_dir():
+        tokenizer = Tokenizer.load(workdir / "tokenizer")
+    else:
+        tokenizer = Tokenizer.train((sentences[i] for i in range(len(sentences))), config.data.vocab_size)
+        tokenizer.save(workdir / "tokenizer")
+    bert_config = bert_config or _new_bert(config, tokenizer)
+    bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id)
+    if tokenizer.vocab_size > bert_config.vocab_size:
+        raise ModelFileError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's embedding {bert_config.vocab_size} rows: "
+            "data.tokenizer and encoder.weights do not belong together"
+        )
+    positions = bert_config.max_position_embeddings - bert_config.position_offset
+    for name in ("data", "eval"):
+        length = getattr(config, name).max_seq_length
+        if length > positions:
+            raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
+    tokens = tokenize(
+        sentences, tokenizer, config.data.max_seq_length, None, config.data.subset or None, config.data.subset_seed
+    )
+    batches = Batches(tokens, config.data.batch_size, config.train.seed)
+    return Material(sentences, tokenizer, tokens, batches, bert_config, encoder_params, tasks, absent, dev)
+
+
+def evaluation_tasks(config: Config) -> tuple[dict[str, StsTask], list[str], str]:
+    """The sets to score, the names of absent ones, and which one selects the best checkpoint ("" for none)."""
+    tasks: dict[str, StsTask] = {}
+    absent: list[str] = []
+    dev = ""
+    if config.eval.data == "grammar":
+        for dev_or_test, seed in (("dev", 1), ("test", 2)):
+            pairs = Pairs(*grammar.graded_pairs(GRAMMAR_PAIRS, seed))
+            tasks[f"grammar-{dev_or_test}"] = StsTask(f"grammar-{dev_or_test}", {dev_or_test: pairs})
+        dev = "grammar-dev"
+    elif config.eval.data:
+        tasks, absent = load_sts(config.eval.data)
+        dev = "STSBenchmark-dev" if "STSBenchmark-dev" in tasks else ""
+    if config.eval.dev:
+        tasks["dev"] = StsTask("dev", {"dev": load_pairs(config.eval.dev)})
+        dev = "dev"
+    return tasks, absent, dev
+
+
+class Scorer:
+    """Scores parameters: on the development set and without labels while training, on every set at the end."""
+
+    def __init__(self, config: Config, material: Material, embedder: Embedder, log: Log) -> None:
+        self.config, self.material, self.embedder, self.log = config, material, embedder, log
+        random = np.random.default_rng(config.train.seed)
+        count = min(config.eval.diagnostic_sentences, len(material.tokens))
+        lines = material.tokens.line[np.sort(random.choice(len(material.tokens), count, replace=False))]
+        self.sample = [material.sentences[int(line)] for line in lines]
+
+    def dev(self, step: int, params: Params) -> float | None:
+        """Spearman x 100 on the development set (None without one); logs it with the label-free diagnostics."""
+        values: dict[str, Any] = {}
+        found = diagnose(self.embedder(params, self.sample))
+        values |= {f"diagnostics/{name}": float(value) for name, value in found.items()}
+        score = None
+        if self.material.dev:
+            task = self.material.tasks[self.material.dev]
+            try:
+                result = score_tasks(lambda sentences: self.embedder(params, sentences), {task.name: task})[task.name]
+                score = result["spearman"]["all"]
+                values[f"eval/{task.name}/spearman_cosine"] = score
+                values[f"eval/{task.name}/pearson_cosine"] = result["pearson"]["all"]
+            except NumericsError as error:
+                found["collapsed"] = True
+                self.log.say(f"warning: step {step}: {error}")
+        self.log.event(step, values)
+        shown = f"{self.material.dev} {score:.2f}, " if score is not None else ""
+        self.log.say(f"step {step}: {shown}uniformity {found['uniformity']:.2f}, spread {found['spread']:.3f}")
+        if found["collapsed"]:
+            problem = (
+                f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
+                f"effective rank {found['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
+            )
+            if self.config.train.strict:
+                raise NumericsError(problem)
+            self.log.say(f"warning: {problem}")
+        return score
+
+    def all(self, params: Params) -> dict[str, dict]:
+        """Results of every evaluation set found."""
+        return score_tasks(lambda sentences: self.embedder(params, sentences), self.material.tasks)
+
+
+def finish(
+    config: Config, material: Material, scorer: Scorer, workdir: Path, params: Params, step: int, best: float, log: Log
+) -> None:
+    """Final scores to the terminal and scores.json, then the verified export."""
+    scores = scorer.all(params) if material.tasks else {}
+    _write_json(workdir / "scores.json", {"step": step, "scores": scores, "absent": material.absent})
+    baseline = {}
+    if config.eval.data == "grammar":
+        for name, task in material.tasks.items():
+            pairs = next(iter(task.subsets.values()))
+            values = grammar.bag_of_words_similarity(pairs.first, pairs.second)
+            baseline[name] = score_values(values, pairs.gold)
+    log.close()
+    print(score_table(scores, material.absent, baseline))
+    training = {
+        "corpus": config.data.files,
+        "sentences": len(material.tokens),
+        "steps": step,
+        "batch size": config.data.batch_size,
+        "seed": config.train.seed,
+        **{name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))},
+    }
+    card = Card(
+        name=workdir.name,
+        method=type(config.method).__name__,
+        base_model=config.encoder.weights or None,
+        training=training,
+        scores=scores,
+        absent=material.absent,
+    )
+    encoder_params = jax.device_get(params["encoder"])
+    export(
+        workdir / "export",
+        material.bert_config,
+        encoder_params,
+        material.tokenizer,
+        lambda sentences: scorer.embedder(params, sentences),
+        pooling=config.method.pooling,
+        max_seq_length=config.eval.max_seq_length,
+        card=card,
+    )
+
+
+def score_values(values: np.ndarray, gold: np.ndarray) -> float:
+    """Spearman x 100."""
+    from scipy.stats import spearmanr
+
+    return float(100 * spearmanr(values, gold).statistic)
+
+
+def score_table(scores: dict[str, dict], absent: list[str], baseline: dict[str, float]) -> str:
+    """The final scores as text: Spearman and Pearson over all pairs, mean and weighted mean over subsets."""
+    if not scores:
+        return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
+    lines = [f"{'set':<22}{'pairs':>7}{'Spearman':>10}{'mean':>8}{'wmean':>8}{'Pearson':>10}{'mean':>8}{'wmean':>8}"]
+    for name, result in scores.items():
+        numbers = [result[kind][which] for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
+        widths = (10, 8, 8, 10, 8, 8)
+        lines.append(f"{name:<22}{result['n']:>7}" + "".join(f"{x:>{w}.2f}" for x, w in zip(numbers, widths, strict=True)))
+        if name in baseline:
+            lines.append(f"  bag of words{'':<17}{baseline[name]:>8.2f}")
+    if absent:
+        lines.append(f"absent, not scored: {', '.join(absent)}")
+    return "\n".join(lines)
+
+
+def total_steps(config: Config, batches: Batches) -> int:
+    """max_steps, or as many as num_train_epochs needs."""
+    if config.train.max_steps >= 0:
+        return config.train.max_steps
+    return math.ceil(config.train.num_train_epochs * batches.steps_per_epoch)
+
+
+def _facts(config: Config, material: Material, steps: int) -> dict[str, Any]:
+    """What a checkpoint belongs to: a change of any of these is refused when a run continues."""
+    settings = {name: value for name, value in flatten(config).items() if not name.startswith(FREE)}
+    for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
+        settings.pop(name)  # their effect is in the facts below, or in the weights
+    return {
+        **settings, "corpus": material.tokens.fingerprint, "tokenizer": material.tokenizer.fingerprint, "steps": steps,
+    }  # fmt: skip
+
+
+def _new_bert(config: Config, tokenizer: Tokenizer) -> BertConfig:
+    encoder = config.encoder
+    return BertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=encoder.hidden_size,
+        num_hidden_layers=encoder.num_hidden_layers,
+        num_attention_heads=encoder.num_attention_heads,
+        intermediate_size=encoder.intermediate_size,
+        max_position_embeddings=max(config.data.max_seq_length, config.eval.max_seq_length),
+        pad_token_id=tokenizer.pad_id,
+    )
+
+
+def _generated_corpus(name: str, seed: int, path: Path) -> str:
+    count = name.partition(":")[2]
+    if not count.isdigit() or int(count) < 1:
+        raise ConfigError(f"data.files={name!r}: write grammar:COUNT, for instance grammar:20000")
+    path.write_text("".join(sentence + "\n" for sentence in grammar.sentences(int(count), seed)), encoding="utf-8")
+    return str(path)
+
+
+def _describe(material: Material, steps: int, devices: int) -> str:
+    report = ", ".join(f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in material.tokens.report.items())
+    absent = f"; evaluation sets absent: {', '.join(material.absent)}" if material.absent else ""
+    return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){absent}"
+
+
+def _versions() -> dict[str, Any]:
+    import flax
+    import optax
+
+    packages = {"jax_sentemb": __version__, "jax": jax.__version__, "flax": flax.__version__, "optax": optax.__version__}
+    return {"versions": packages, "python": platform.python_version(), "argv": sys.argv}
+
+
+def _use_compilation_cache() -> None:
+    """Compiled steps are kept between runs: the second start takes a second where the first took ten."""
+    if not jax.config.jax_compilation_cache_dir:
+        home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
+        jax.config.update("jax_compilation_cache_dir", str(Path(home).expanduser() / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

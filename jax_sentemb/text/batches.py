@@ -1,0 +1,76 @@
+"""Which sentences form batch number `step`: a pure function of (tokens, seed, step, batch size)."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from jax_sentemb.errors import DataError
+from jax_sentemb.text.tokens import Tokens
+from jax_sentemb.types import Rows
+
+BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens that are compiled
+GROUP = 32  # batches whose sentences are sorted by length together
+
+
+class Batches:
+    """Batches of distinct sentences, each epoch in another order, with little padding and few widths.
+
+    The epoch's random order is cut into groups of GROUP batches; inside a group sentences are sorted by length and cut into batches
+    whose order is drawn again. A batch is as wide as the smallest bucket that holds its longest sentence. The last incomplete
+    batch of an epoch is left out.
+    """
+
+    def __init__(self, tokens: Tokens, batch_size: int, seed: int, buckets: Sequence[int] = BUCKETS) -> None:
+        if len(tokens) < batch_size:
+            report = tokens.report
+            raise DataError(
+                f"the corpus has {len(tokens)} usable sentences ({report['lines']} lines, {report['blank']} blank, "
+                f"{report['duplicates']} duplicates), fewer than data.batch_size={batch_size}: lower it, or add text"
+            )
+        self.tokens, self.batch_size, self.seed = tokens, batch_size, seed
+        self.buckets = (*(width for width in sorted(buckets) if width < tokens.max_seq_length), tokens.max_seq_length)
+        self.steps_per_epoch = len(tokens) // batch_size
+        self._order = lru_cache(maxsize=2)(self._epoch_order)
+
+    def rows(self, step: int) -> np.ndarray:
+        """Row numbers of the global batch, int64 [B]."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        return self._order(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+
+    def lines(self, step: int) -> np.ndarray:
+        """Corpus line numbers of the global batch, int64 [B]: what an error report names."""
+        return self.tokens.line[self.rows(step)]
+
+    def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Rows:
+        """The rows of one process, as wide as the global batch."""
+        rows = self.rows(step)
+        width = bucket(int(self.tokens.lengths[rows].max()), self.buckets)
+        share = self.batch_size // process_count
+        mine = rows[process_index * share : (process_index + 1) * share]
+        return pad([self.tokens.ids(row) for row in mine], width, self.tokens.pad_id)
+
+    def _epoch_order(self, epoch: int) -> np.ndarray:
+        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
+        used = self.steps_per_epoch * self.batch_size
+        order = random.permutation(len(self.tokens))[:used]
+        group = GROUP * self.batch_size
+        for start in range(0, used, group):
+            part = order[start : start + group]
+            part = part[np.argsort(self.tokens.lengths[part], kind="stable")].reshape(-1, self.batch_size)
+            order[start : start + group] = part[random.permutation(len(part))].reshape(-1)
+        return order
+
+
+def bucket(length: int, buckets: Sequence[int]) -> int:
+    """The smallest width that holds `length`."""
+    return min(width for width in buckets if width >= length)
+
+
+def pad(ids: Sequence[np.ndarray], width: int, pad_id: int) -> Rows:
+    """Right-padded rows [R, width] of id arrays that are no longer than `width`."""
+    lengths = np.array([len(row) for row in ids])
+    mask = np.arange(width) < lengths[:, None]
+    tokens = np.full((len(ids), width), pad_id, np.int32)
+    tokens[mask] = np.concatenate(ids)
+    return Rows(tokens, mask)

@@ -1,0 +1,186 @@
+"""A small grammar that writes English sentences whose similarity in meaning is known.
+
+A sentence is written from a scene: who did what to which thing, where, when and how. The gold score of a pair compares the
+two scenes and never the words. Words say little about it: a concept has several names (bread, loaf, baguette), a scene several word
+orders, and the same empty phrases ("according to the report") stand around related and unrelated scenes alike. What an encoder can learn
+from the bare text is which words keep each other's company, as in natural text.
+"""
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+# A block is a domain; a line is an activity: agents | actions | objects | places. ";" separates concepts, "," the names of one concept.
+# Every verb has one form for past tense and participle; a name that ends in one "s" is a plural.
+WORLD = """
+baker, pastry maker, confectioner | baked, toasted; iced, glazed | loaf, bread, baguette; cake, tart, sponge | in the bakery, beside the oven, at the pastry counter
+cook, chef, kitchen hand | boiled, simmered, stewed; salted, seasoned, spiced | soup, broth, chowder; sauce, gravy | on the stove, over the flame, in the scullery
+waiter, server, steward | served, offered; brought, carried | dinner, supper, meal; wine, drinks, beer | in the dining room, at the corner table, in the restaurant
+
+fisherman, angler, trawlerman | caught, netted, hooked; gutted, filleted | herring, cod, mackerel; crabs, lobsters, shellfish | off the coast, out at sea, beyond the reef
+shipwright, boatbuilder, sailmaker | built, constructed; launched, floated | boat, vessel, ship; hull, keel, mast | in the shipyard, on the slipway, in the dry dock
+docker, stevedore, porter | unloaded, unpacked; stacked, piled | cargo, freight, goods; crates, containers, barrels | on the quay, at the wharf, on the pier
+
+judge, magistrate, justice | sentenced, convicted; acquitted, pardoned | thief, burglar, robber; swindler, fraudster, forger | in the courtroom, before the jury, at the tribunal
+detective, inspector, constable | arrested, detained, seized; questioned, interrogated | suspect, culprit; witness, bystander, onlooker | at the police station, in the cell, at the crime scene
+lawyer, attorney, solicitor | drafted, worded; signed, sealed | contract, agreement, treaty; testament, deed | at the law firm, in chambers, at the notary
+
+surgeon, physician, anaesthetist | stitched, sutured; treated, cured, healed | wound, gash, cut; fracture, broken bone | in the operating room, on the surgical ward, in the emergency room
+nurse, matron, midwife | comforted, soothed; bandaged, washed | patient, invalid; newborn, infant, baby | in the hospital, in the clinic, at the bedside
+pharmacist, chemist, druggist | dispensed, supplied; weighed, measured | pills, tablets, capsules; ointment, salve, balm | in the pharmacy, at the dispensary, behind the medicine cabinet
+
+farmer, grower, peasant | harvested, reaped, gathered; planted, sowed | wheat, barley, rye; potatoes, turnips, carrots | in the field, on the farm, among the furrows
+shepherd, herdsman, drover | herded, rounded up; sheared, clipped | lambs, ewes, rams; goats, ponies, cattle | on the pasture, in the meadow, on the hillside
+gardener, fruit picker, winegrower | picked, plucked; pruned, trimmed | apples, pears, plums; grapes, vines | in the orchard, in the vineyard, behind the hedge
+
+teacher, schoolmaster, tutor | taught, presented; explained, clarified | algebra, geometry, arithmetic; grammar, spelling | in the classroom, at the blackboard, at school
+student, pupil, schoolgirl | passed, completed; failed, flunked | exam, test, quiz; homework, assignment, essay | in the examination hall, at the desk, at college
+librarian, archivist, bookseller | catalogued, indexed, filed; lent, loaned | novel, book, paperback; manuscript, scroll, parchment | in the library, in the reading room, among the shelves
+
+actor, actress, comedian | rehearsed, practised; performed, staged | play, drama, tragedy; monologue, soliloquy | on the stage, at the playhouse, behind the curtain
+violinist, pianist, cellist | played, interpreted; composed, arranged | sonata, symphony, concerto; melody, tune, song | in the concert hall, at the opera, in the orchestra pit
+painter, artist, illustrator | painted, depicted, portrayed; sketched, outlined | landscape, seascape; portrait, likeness | in the studio, at the easel, in the gallery
+
+mechanic, technician, engineer | repaired, fixed, mended; tuned, adjusted | engine, motor, gearbox; car, automobile, van | in the garage, under the bonnet, on the ramp
+carpenter, joiner, woodworker | sawed, planed; varnished, polished | table, bench, chair; cupboard, wardrobe, cabinet | in the joinery, at the workbench, in the sawmill
+blacksmith, smith, metalworker | forged, hammered; welded, soldered | sword, dagger, blade; horseshoe, chain, gate | in the forge, at the anvil, in the smithy
+"""
+TIMES = ("at dawn, at daybreak, at sunrise; at noon, at midday; at dusk, at sunset, at nightfall; "
+         "in winter, in the cold months; in summer, in the warm months; last week, a few days ago")
+MANNERS = ("quickly, hastily, in a hurry; carefully, cautiously, with great care; quietly, silently, without a sound; "
+           "cheerfully, happily, with a smile; reluctantly, grudgingly, unwillingly")
+OPENERS = ("", "according to the report,", "as everyone had expected,", "we were told that", "the neighbours remember that",
+           "it is worth noting that", "as far as anyone in the town can tell,", "nobody was surprised that")
+CLOSERS = ("", "or so the story goes", "as the local paper wrote", "and nobody in the town was surprised", "as everyone could see",
+           "according to the people who were there")
+CLAUSES = ("the {agent} {action} the {object}", "the {object} {was} {action} by the {agent}", "it was the {agent} who {action} the {object}",
+           "it was the {object} that the {agent} {action}")
+WEIGHTS = {"agent": 1.0, "action": 1.0, "object": 1.0, "place": 1.0, "time": 0.5, "manner": 0.5}
+SAME_ACTIVITY, SAME_DOMAIN = 0.6, 0.3  # how alike two different concepts of one role are, on a scale from 0 to 1
+HELD_OUT = 10                          # one sentence in ten, by its checksum, is kept for the pairs
+
+
+class Concept(NamedTuple):
+    """One meaning: where it belongs and its names in English."""
+    domain: int
+    activity: int
+    names: tuple[str, ...]
+
+
+Scene = dict[str, Concept | None]      # role -> concept; time and manner may be absent
+
+
+def _concepts(text: str, domain: int = -1, activity: int = -1) -> tuple[Concept, ...]:
+    return tuple(Concept(domain, activity, tuple(name.strip() for name in names.split(","))) for names in text.split(";"))
+
+
+def _activities() -> list[list[dict[str, tuple[Concept, ...]]]]:
+    """Per domain, per activity: role -> its concepts."""
+    roles = ("agent", "action", "object", "place")
+    return [[{role: _concepts(text, domain, activity) for role, text in zip(roles, line.split("|"), strict=True)}
+             for activity, line in enumerate(block.splitlines())]
+            for domain, block in enumerate(WORLD.strip().split("\n\n"))]
+
+
+_WORLD, _TIMES, _MANNERS = _activities(), _concepts(TIMES), _concepts(MANNERS)
+
+
+def _pick(random: np.random.Generator, choices: Sequence):
+    return choices[random.integers(len(choices))]
+
+
+def _scene(random: np.random.Generator, domain: int, activity: int) -> Scene:
+    """A scene of one activity; now and then a role comes from a sister activity of the same domain."""
+    scene: Scene = {}
+    for role in ("agent", "action", "object", "place"):
+        home = _WORLD[domain][activity] if random.random() < 0.9 else _pick(random, _WORLD[domain])
+        scene[role] = _pick(random, home[role])
+    scene["time"] = _pick(random, _TIMES) if random.random() < 0.5 else None
+    scene["manner"] = _pick(random, _MANNERS) if random.random() < 0.5 else None
+    return scene
+
+
+def _any_scene(random: np.random.Generator) -> tuple[Scene, int, int]:
+    domain = int(random.integers(len(_WORLD)))
+    activity = int(random.integers(len(_WORLD[domain])))
+    return _scene(random, domain, activity), domain, activity
+
+
+def _write(random: np.random.Generator, scene: Scene) -> str:
+    """The scene in words: names, word order and empty phrases are drawn without a look at the meaning."""
+    names = {role: _pick(random, concept.names) for role, concept in scene.items() if concept is not None}
+    plural = names["object"].endswith("s") and not names["object"].endswith("ss")
+    clause = _pick(random, CLAUSES).format(**names, was="were" if plural else "was")
+    before, after = [], []
+    for role in ("manner", "place", "time"):
+        if role in names:
+            (before if not before and random.random() < 0.3 else after).append(names[role])
+    words = [_pick(random, OPENERS), *(f"{phrase}," for phrase in before), clause, *after]
+    closer = _pick(random, CLOSERS)
+    sentence = " ".join(word for word in words if word) + (f", {closer}." if closer else ".")
+    return sentence[0].upper() + sentence[1:]
+
+
+def _held_out(sentence: str) -> bool:
+    return zlib.crc32(sentence.encode()) % HELD_OUT == 0
+
+
+def _write_split(random: np.random.Generator, scene: Scene, held_out: bool) -> str:
+    """Write until the sentence falls into the wanted part; the scene stays as it is."""
+    while _held_out(sentence := _write(random, scene)) != held_out:
+        pass
+    return sentence
+
+
+def sentences(count: int, seed: int) -> list[str]:
+    """`count` training sentences; a function of the seed. None of them can occur in `graded_pairs`, whatever the two seeds."""
+    random = np.random.default_rng(seed)
+    return [_write_split(random, _any_scene(random)[0], held_out=False) for _ in range(count)]
+
+
+def _alike(one: Concept | None, other: Concept | None) -> float:
+    if one is None or other is None:
+        return 0.0
+    if one == other:
+        return 1.0
+    if one.domain < 0 or one.domain != other.domain:
+        return 0.0
+    return SAME_ACTIVITY if one.activity == other.activity else SAME_DOMAIN
+
+
+def similarity(first: Scene, second: Scene) -> float:
+    """Gold score of two scenes, 0 (unrelated) to 5 (the same meaning): weighted mean over the roles that either of them fills."""
+    roles = [role for role in WEIGHTS if first[role] is not None or second[role] is not None]
+    total = sum(WEIGHTS[role] * _alike(first[role], second[role]) for role in roles)
+    return 5.0 * total / sum(WEIGHTS[role] for role in roles)
+
+
+def _scene_pair(random: np.random.Generator) -> tuple[Scene, Scene]:
+    """Two scenes: of one activity, of sister activities, or of different domains; roles of related scenes are partly copied."""
+    first, domain, activity = _any_scene(random)
+    relation = random.integers(3)
+    if relation == 0:
+        second = _scene(random, domain, activity)
+    elif relation == 1:
+        second = _scene(random, domain, int(random.integers(len(_WORLD[domain]))))
+    else:
+        second = _scene(random, (domain + int(random.integers(1, len(_WORLD)))) % len(_WORLD), activity)
+    shared = ("time", "manner") if relation == 2 else tuple(WEIGHTS)
+    keep = random.random()
+    return first, second | {role: first[role] for role in shared if random.random() < keep}
+
+
+def graded_pairs(count: int, seed: int) -> tuple[list[str], list[str], np.ndarray]:
+    """`count` held-out pairs and their gold scores, float64 [count], spread evenly over 0 to 5; a function of the seed."""
+    random = np.random.default_rng(seed)
+    first, second, gold = [], [], np.zeros(count)
+    for row, score_bin in enumerate(random.permutation(np.arange(count) % 10)):
+        while True:
+            one, other = _scene_pair(random)
+            gold[row] = similarity(one, other)
+            if min(int(gold[row] * 2), 9) == score_bin:
+                break
+        first.append(_write_split(random, one, held_out=True))
+        second.append(_write_split(random, other, held_out=True))
+    return first, second, gold

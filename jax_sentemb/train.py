@@ -1,0 +1,231 @@
+"""The optimiser, the state, the one train step and the one loop. No method has its own."""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh
+
+from jax_sentemb import config as settings
+from jax_sentemb.errors import NumericsError
+from jax_sentemb.log import Log
+from jax_sentemb.methods import Method
+from jax_sentemb.sharding import over_batch, put_rows, replicated
+from jax_sentemb.types import Array, Params, Rows, TrainState
+
+Step = Callable[[TrainState, Rows], tuple[TrainState, dict[str, Array]]]
+PREFETCH = 2  # batches made and sent to the device ahead of the step
+
+
+def make_schedule(options: settings.Optimizer, total_steps: int) -> optax.Schedule:
+    """Learning rate as a function of the step: warm-up from 0, then linear or cosine to 0 at `total_steps`, or constant."""
+    rate, warmup = options.learning_rate, options.warmup_steps
+    rest = max(total_steps - warmup, 1)
+    after = {
+        "linear": optax.linear_schedule(rate, 0.0, rest),
+        "cosine": optax.cosine_decay_schedule(rate, rest),
+        "constant": optax.constant_schedule(rate),
+    }[options.lr_scheduler_type]
+    return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
+
+
+def make_optimizer(options: settings.Optimizer, total_steps: int) -> optax.GradientTransformation:
+    """Clipping by global norm, then AdamW; weight decay spares biases and norms."""
+    adamw = optax.adamw(
+        make_schedule(options, total_steps),
+        b1=options.adam_beta1,
+        b2=options.adam_beta2,
+        eps=options.adam_epsilon,
+        weight_decay=options.weight_decay,
+        mask=lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params),
+    )
+    return optax.chain(optax.clip_by_global_norm(options.max_grad_norm), adamw) if options.max_grad_norm else adamw
+
+
+def create_state(
+    method: Method, encoder: Any, optimizer: optax.GradientTransformation, encoder_params: Params | None, seed: int, mesh: Mesh
+) -> TrainState:
+    """The state at step 0 on every device of `mesh`, from loaded encoder parameters or from scratch."""
+
+    def create(loaded: Params | None) -> TrainState:
+        run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
+        if loaded is None:
+            blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
+            loaded = encoder.init(encoder_key, blank)["params"]
+        learned = method.init(encoder, loaded, method_key)
+        return TrainState(
+            learned.params,
+            learned.ema_params,
+            learned.queue,
+            optimizer.init(learned.params),
+            jax.random.key_data(run_key),
+            jnp.zeros((), jnp.int32),
+        )
+
+    return jax.jit(create, out_shardings=replicated(mesh))(encoder_params)
+
+
+def make_step(method: Method, encoder: Any, optimizer: optax.GradientTransformation, mesh: Mesh, chunk: int = 0) -> Step:
+    """The jitted train step: (state, rows [B, T]) -> (state, metrics). The state is donated.
+
+    chunk > 0 caches gradients: sentences are encoded `chunk` at a time without keeping activations, the objective is
+    differentiated with respect to what was encoded, and a second pass carries that into the parameters (Gao et al. 2021). Dropout
+    belongs to the sentence, so loss and gradients are those of the whole batch.
+    """
+
+    def step(state: TrainState, rows: Rows) -> tuple[TrainState, dict[str, Array]]:
+        key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+        seeds = jax.random.bits(key, (len(rows.tokens),), jnp.uint32)
+
+        def encode(params: Params, part: Rows, part_seeds: Array) -> Any:
+            return method.encode(encoder, params, state, part, part_seeds)
+
+        if chunk and chunk < len(rows.tokens):
+            loss, metrics, carry, gradients = _cached_gradients(method, encode, state, rows, seeds, chunk)
+        else:
+
+            def loss_of(params: Params) -> tuple[Array, tuple[dict[str, Array], Any]]:
+                return method.objective(params, state, encode(params, rows, seeds))
+
+            (loss, (metrics, carry)), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
+        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        state = method.after(state._replace(params=params, opt_state=opt_state), carry)
+        metrics = {"loss": loss, "grad_norm": optax.tree.norm(gradients), **metrics}
+        return state._replace(step=state.step + 1), metrics
+
+    both = replicated(mesh)
+    return jax.jit(step, donate_argnums=0, in_shardings=(both, over_batch(mesh)), out_shardings=(both, both))
+
+
+def _cached_gradients(
+    method: Method, encode: Callable, state: TrainState, rows: Rows, seeds: Array, chunk: int
+) -> tuple[Array, dict[str, Array], Any, Params]:
+    # Chunk c takes sentences c, c + n, c + 2n...: each device keeps its own rows.
+    def split(values: Array) -> Array:
+        return values.reshape(chunk, -1, *values.shape[1:]).swapaxes(0, 1)
+
+    def merge(values: Array) -> Array:
+        return values.swapaxes(0, 1).reshape(-1, *values.shape[2:])
+
+    parts = jax.tree.map(split, (rows, seeds))
+    encoded = jax.tree.map(merge, jax.lax.map(lambda part: encode(state.params, *part), parts))
+
+    def loss_of(params: Params, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
+        return method.objective(params, state, encoded)
+
+    (loss, (metrics, carry)), (direct, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(state.params, encoded)
+
+    def add(total: Params, part: Any) -> tuple[Params, None]:
+        (part_rows, part_seeds), cotangent = part
+        _, pull_back = jax.vjp(lambda params: encode(params, part_rows, part_seeds), state.params)
+        return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
+
+    gradients, _ = jax.lax.scan(add, direct, (parts, jax.tree.map(split, to_encoded)))
+    return loss, metrics, carry, gradients
+
+
+def batches_on_device(at: Callable[[int], Rows], start: int, end: int, mesh: Mesh) -> Iterator[Rows]:
+    """Batches start..end-1 on the devices, made in a thread ahead of use."""
+    with ThreadPoolExecutor(1) as thread:
+        waiting = [thread.submit(lambda step=step: put_rows(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))]
+        for step in range(start, end):
+            rows = waiting.pop(0).result()
+            if step + PREFETCH < end:
+                waiting.append(thread.submit(lambda step=step + PREFETCH: put_rows(at(step), mesh)))
+            yield rows
+
+
+class StopSignal:
+    """True after the first SIGTERM or SIGINT; the second one ends the program at once. Restores the handlers on exit."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def __bool__(self) -> bool:
+        return self.number != 0
+
+    def __enter__(self) -> "StopSignal":
+        self.previous = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.number = number
+        self._restore()
+
+    def __exit__(self, *error: object) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+
+def fit(
+    state: TrainState,
+    step: Step,
+    batches: Iterator[Rows],
+    total_steps: int,
+    options: settings.Train,
+    log: Log,
+    batch_size: int,
+    evaluate: Callable[[int, TrainState], None],
+    eval_steps: int,
+    save: Callable[[int, TrainState], None],
+    stop: StopSignal,
+) -> TrainState:
+    """The one loop: steps until `total_steps` or a stop signal, with evaluation, logging and checkpoints on the way.
+
+    Metrics of a step are read after the next one is dispatched. A loss or gradient that is not finite raises NumericsError before
+    anything is saved.
+    """
+    number = int(state.step)
+    late: tuple[int, dict[str, Array]] | None = None
+    clock, clocked = time.monotonic(), number
+
+    def read() -> dict[str, float]:
+        done, metrics = late
+        values = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        if not (math.isfinite(values["loss"]) and math.isfinite(values["grad_norm"])):
+            log.event(done, {"event": "not finite", **values})
+            raise NumericsError(
+                f"step {done}: loss {values['loss']}, gradient norm {values['grad_norm']}; the last checkpoint is untouched. "
+                "Lower optimizer.learning_rate, or look at the batch's sentences"
+            )
+        return values
+
+    for rows in batches:
+        with jax.transfer_guard("disallow"):
+            state, metrics = step(state, rows)
+        if late is not None:
+            values = read()
+            if late[0] % options.logging_steps == 0:
+                now = time.monotonic()
+                rate = (number - clocked) * batch_size / max(now - clock, 1e-9)
+                clock, clocked = now, number
+                log.event(late[0], {f"train/{name}": value for name, value in values.items()})
+                log.progress(late[0], total_steps, values["loss"], rate)
+        number += 1
+        late = (number, metrics)
+        due = eval_steps and number % eval_steps == 0 and number < total_steps
+        keep = options.save_steps and number % options.save_steps == 0 and number < total_steps
+        if due or keep or stop:
+            read()
+            if due:
+                evaluate(number, state)
+            if keep or stop:
+                save(number, state)
+            if stop:
+                return state
+            clock, clocked = time.monotonic(), number
+    if late is not None:
+        values = read()
+        log.event(number, {f"train/{name}": value for name, value in values.items()})
+        log.progress(number, total_steps, values["loss"], (number - clocked) * batch_size / max(time.monotonic() - clock, 1e-9))
+    return state

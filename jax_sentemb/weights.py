@@ -1,0 +1,257 @@
+"""Encoder weights as Hugging Face transformers keeps them: one table of names, read in both directions.
+
+Weights are safetensors; a pickle is never opened.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+from safetensors import SafetensorError, safe_open
+
+from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.model_folder import check_hashes, inside, read_json, transformer_folder
+from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
+from jax_sentemb.types import Params
+
+
+def keep(tensor: np.ndarray) -> np.ndarray:
+    return tensor
+
+
+def transpose(tensor: np.ndarray) -> np.ndarray:
+    """Between torch's Linear weight [out, in] and our kernel [in, out]; its own inverse."""
+    return np.ascontiguousarray(tensor.T)
+
+
+# Our path, torch's name, the transform between them (either way), and the shape in torch:
+# V vocabulary, P positions, S token types (segments), D hidden, I intermediate.
+EMBEDDING_TABLE = (
+    ("embeddings/word", "embeddings.word_embeddings.weight", keep, "VD"),
+    ("embeddings/position", "embeddings.position_embeddings.weight", keep, "PD"),
+    ("embeddings/token_type", "embeddings.token_type_embeddings.weight", keep, "SD"),
+    ("embeddings/norm/scale", "embeddings.LayerNorm.weight", keep, "D"),
+    ("embeddings/norm/bias", "embeddings.LayerNorm.bias", keep, "D"),
+)
+LAYER_TABLE = (
+    ("layer_{}/query/kernel", "encoder.layer.{}.attention.self.query.weight", transpose, "DD"),
+    ("layer_{}/query/bias", "encoder.layer.{}.attention.self.query.bias", keep, "D"),
+    ("layer_{}/key/kernel", "encoder.layer.{}.attention.self.key.weight", transpose, "DD"),
+    ("layer_{}/key/bias", "encoder.layer.{}.attention.self.key.bias", keep, "D"),
+    ("layer_{}/value/kernel", "encoder.layer.{}.attention.self.value.weight", transpose, "DD"),
+    ("layer_{}/value/bias", "encoder.layer.{}.attention.self.value.bias", keep, "D"),
+    ("layer_{}/attention_output/kernel", "encoder.layer.{}.attention.output.dense.weight", transpose, "DD"),
+    ("layer_{}/attention_output/bias", "encoder.layer.{}.attention.output.dense.bias", keep, "D"),
+    ("layer_{}/attention_norm/scale", "encoder.layer.{}.attention.output.LayerNorm.weight", keep, "D"),
+    ("layer_{}/attention_norm/bias", "encoder.layer.{}.attention.output.LayerNorm.bias", keep, "D"),
+    ("layer_{}/intermediate/kernel", "encoder.layer.{}.intermediate.dense.weight", transpose, "ID"),
+    ("layer_{}/intermediate/bias", "encoder.layer.{}.intermediate.dense.bias", keep, "I"),
+    ("layer_{}/output/kernel", "encoder.layer.{}.output.dense.weight", transpose, "DI"),
+    ("layer_{}/output/bias", "encoder.layer.{}.output.dense.bias", keep, "D"),
+    ("layer_{}/output_norm/scale", "encoder.layer.{}.output.LayerNorm.weight", keep, "D"),
+    ("layer_{}/output_norm/bias", "encoder.layer.{}.output.LayerNorm.bias", keep, "D"),
+)
+PREFIXES = ("bert.", "roberta.")  # in front of every name where a model with a task head was saved
+OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # from TensorFlow
+IGNORED = ("pooler.", "cls.", "lm_head.", "classifier.", "qa_outputs.", "embeddings.position_ids")  # not the encoder
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+
+class Weight(NamedTuple):
+    """One row of the table for a given architecture."""
+
+    ours: str
+    torch: str
+    transform: Callable[[np.ndarray], np.ndarray]
+    shape: tuple[int, ...]  # in torch
+
+
+def table(config: BertConfig) -> list[Weight]:
+    """Every weight of an encoder of this architecture."""
+    sizes = {
+        "V": config.vocab_size,
+        "P": config.max_position_embeddings,
+        "S": config.type_vocab_size,
+        "D": config.hidden_size,
+        "I": config.intermediate_size,
+    }
+
+    def weight(row: tuple, layer: int = 0) -> Weight:
+        ours, torch, transform, axes = row
+        return Weight(ours.format(layer), torch.format(layer), transform, tuple(sizes[axis] for axis in axes))
+
+    layers = [weight(row, layer) for layer in range(config.num_hidden_layers) for row in LAYER_TABLE]
+    return [weight(row) for row in EMBEDDING_TABLE] + layers
+
+
+def from_torch(config: BertConfig, tensors: dict[str, np.ndarray], where: str | Path) -> Params:
+    """Our parameter tree (NumPy) from tensors by torch name; ModelFileError lists what does not fit."""
+    _check_fit(config, tensors, where)
+    return unflatten_dict({weight.ours: weight.transform(tensors[weight.torch]) for weight in table(config)}, sep="/")
+
+
+def to_torch(config: BertConfig, params: Params) -> dict[str, np.ndarray]:
+    """Tensors by torch name (float32) from our parameter tree; ModelFileError lists what does not fit."""
+    rows = {weight.ours: weight for weight in table(config)}
+    tensors = {}
+    for path, leaf in flatten_dict(params, sep="/").items():
+        values = np.asarray(leaf, np.float32)
+        if path in rows:
+            tensors[rows[path].torch] = rows[path].transform(values)
+        else:
+            tensors[path] = values  # reported below by our name
+    _check_fit(config, tensors, "parameters")
+    return tensors
+
+
+def _check_fit(config: BertConfig, tensors: dict[str, np.ndarray], where: str | Path) -> None:
+    """ModelFileError unless `tensors` are, by torch name and shape, exactly those of the table, and finite."""
+    expected = {weight.torch: weight.shape for weight in table(config)}
+    faults = [f"{name} is missing, expected {list(shape)}" for name, shape in expected.items() if name not in tensors]
+    for name, tensor in tensors.items():
+        if name not in expected:
+            faults.append(f"{name} {list(tensor.shape)} is not part of a {config.model_type} encoder")
+        elif tensor.shape != expected[name]:
+            faults.append(f"{name} has shape {list(tensor.shape)}, expected {list(expected[name])}")
+        elif not np.isfinite(tensor).all():
+            faults.append(f"{name} holds NaN or Inf")
+    if faults:
+        more = f"; and {len(faults) - 10} more" if len(faults) > 10 else ""
+        raise ModelFileError(f"{where}: {len(faults)} tensors do not fit config.json: {'; '.join(faults[:10])}{more}")
+
+
+def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
+    """Architecture and float32 weights (NumPy) of a BERT or RoBERTa directory, sentence-transformers modules allowed.
+
+    ModelFileError where a file is missing, damaged, or does not fit the architecture.
+    """
+    root = Path(path).expanduser()
+    folder = transformer_folder(root)
+    config = _read_config(folder)
+    files = _weight_files(folder)
+    check_hashes(root, [folder / "config.json", *files])
+    return config, from_torch(config, _read_tensors(files), folder)
+
+
+def read_max_seq_length(path: str | Path) -> int:
+    """Tokens a sentence is cut to, specials included: what the directory states, at most what its positions allow."""
+    folder = transformer_folder(path)
+    config = _read_config(folder)
+    positions = config.max_position_embeddings - config.position_offset
+    for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
+        if (folder / name).is_file():
+            length = read_json(folder / name).get(key)
+            if isinstance(length, int | float) and length >= 2:
+                return int(min(length, positions))  # transformers writes 1e30 for "no limit"
+    return positions
+
+
+def _read_config(folder: Path) -> BertConfig:
+    file = folder / "config.json"
+    stated = read_json(file)
+    model_type = stated.get("model_type")
+    if model_type not in ("bert", "roberta"):
+        raise ModelFileError(f"{file}: model_type {model_type!r} is neither bert nor roberta")
+    for key, needed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):
+        if stated.get(key, needed) != needed:
+            raise ModelFileError(f"{file}: {key}={stated[key]!r} is not supported, only {needed!r}")
+    values = {"pad_token_id": 1 if model_type == "roberta" else 0}  # transformers' defaults
+    for field in dataclasses.fields(BertConfig):
+        if field.name in stated and field.name not in ("position_offset", "mask_token_id"):
+            values[field.name] = _checked(file, field, stated[field.name])
+    config = BertConfig(**values)
+    if config.hidden_size % config.num_attention_heads:
+        raise ModelFileError(
+            f"{file}: hidden_size={config.hidden_size} does not divide into {config.num_attention_heads} heads"
+        )
+    if config.hidden_act not in ACTIVATIONS:
+        raise ModelFileError(f"{file}: hidden_act={config.hidden_act!r} is not one of {', '.join(ACTIVATIONS)}")
+    return dataclasses.replace(config, position_offset=config.pad_token_id + 1) if model_type == "roberta" else config
+
+
+def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
+    """`value` of a config.json field, of its type and within sane limits."""
+    kinds = (int, float) if field.type is float else field.type
+    good = isinstance(value, kinds) and not isinstance(value, bool)
+    if good and field.type is not str:
+        least = 0 if field.name in ("pad_token_id", "layer_norm_eps", "initializer_range") else 1
+        most = 1_000 if field.name == "num_hidden_layers" else 2**31 - 1
+        good = math.isfinite(value) and least <= value <= most
+    if not good:
+        raise ModelFileError(f"{file}: {field.name}={value!r} is not a usable {field.type.__name__}")
+    return value
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """model.safetensors, or the shards that its index names."""
+    if (folder / "model.safetensors").is_file():
+        return [folder / "model.safetensors"]
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = read_json(index).get("weight_map")
+        if not isinstance(names, dict) or not names:
+            raise ModelFileError(f"{index} has no weight_map")
+        return [inside(folder, name, index) for name in dict.fromkeys(map(str, names.values()))]
+    pickles = [file.name for file in sorted(folder.iterdir()) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
+    if pickles:
+        raise ModelFileError(
+            f"{folder} has only {pickles[0]}, a pickle, which is never opened: convert it where you trust it, with "
+            "transformers.AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serialization=True)"
+        )
+    raise ModelFileError(f"{folder} has no model.safetensors")
+
+
+def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
+    """float32 tensors of all files by the names of the table, without the heads."""
+    tensors = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="numpy") as opened:
+                for stored in opened.keys():  # noqa: SIM118 (not a dict)
+                    name = _table_name(stored)
+                    if name.startswith(IGNORED):
+                        continue
+                    if name in tensors:
+                        raise ModelFileError(
+                            f"{file}: {stored} is there twice (prefixes and old names count as the same)"
+                        )
+                    tensors[name] = _float32(opened.get_tensor(stored), f"{file}: {stored}")
+        except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+            raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
+    return tensors
+
+
+def _table_name(stored: str) -> str:
+    for prefix in PREFIXES:
+        stored = stored.removeprefix(prefix)
+    for old, new in OLD_NAMES.items():
+        stored = stored.replace(old, new)
+    return stored
+
+
+def _float32(tensor: np.ndarray, where: str) -> np.ndarray:
+    if tensor.dtype.name not in FLOATS:
+        raise ModelFileError(f"{where} has type {tensor.dtype.name}, expected one of {', '.join(FLOATS)}")
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes Inf, which is refused later
+        return tensor.astype(np.float32, copy=False)
+
+
+def resolve(name: str) -> Path:
+    """The local directory of a model: `name` itself, or a snapshot of the hub's repository of that name."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ConfigError(f"encoder.weights={name}: no such directory")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "vocab.txt", "merges.txt"]))
+    except Exception as error:  # the hub client has a dozen kinds, all mean the same to the user
+        raise ConfigError(
+            f"encoder.weights={name}: no such directory, and not to be had from the hub ({error})"
+        ) from error

@@ -1,0 +1,25 @@
+"""Eight simulated CPU devices, a compilation cache between runs, every warning an error."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("NPROC", "16")  # XLA's thread pool: fewer threads than devices deadlock
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import jax
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 8)
+if not jax.config.jax_compilation_cache_dir:
+    jax.config.update("jax_compilation_cache_dir", str(Path("~/.cache/jax_sentemb/tests").expanduser()))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with real data (environment variable JAX_SENTEMB_SHARED); tests that need it skip without it."""
+    folder = Path(os.environ.get("JAX_SENTEMB_SHARED", Path(__file__).parents[2] / "shared"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data: JAX_SENTEMB_SHARED={folder}")
+    return folder

@@ -1,0 +1,162 @@
+"""Attention mutual information: positions, slices, and the whole term against NumPy from full attention tensors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.types import Rows
+
+CONFIG = BertConfig(
+    vocab_size=50, hidden_size=16, num_hidden_layers=4, num_attention_heads=2, intermediate_size=32,
+    max_position_embeddings=12, initializer_range=0.5,
+)  # fmt: skip
+LENGTHS = np.array([3, 9, 6])
+SEEDS = jnp.array([11, 22, 33], jnp.uint32)
+
+
+def two_views(width):
+    random = np.random.default_rng(0)
+    tokens = random.integers(5, 50, (3, width))
+    mask = np.arange(width) < LENGTHS[:, None]
+    rows = Rows(np.repeat(tokens, 2, 0).astype(np.int32), np.repeat(mask, 2, 0))
+    return rows, jnp.arange(6, dtype=jnp.uint32) + 100
+
+
+@pytest.fixture(scope="module")
+def bert():
+    model = Bert(CONFIG, dropout=0.2)
+    rows, _ = two_views(9)
+    return model, model.init(jax.random.key(0), rows)["params"]
+
+
+def full_attention(bert, rows, seeds):
+    model, params = bert
+    output = model.apply(
+        {"params": params}, rows, seeds, observe=lambda _, attention: attention, observed_layers=(1, 2, 3, 4)
+    )
+    return output.observed
+
+
+def information(bert, ami, rows, seeds):
+    model, params = bert
+    layers = ami.chosen_layers(4)
+    positions = ami.sample(SEEDS, jnp.array(LENGTHS), rows.tokens.shape[1], ami.slices(layers, 2))
+    observe = ami.observe(positions, layers, 2)
+    output = model.apply({"params": params}, rows, seeds, observe=observe, observed_layers=layers)
+    return positions, *ami.mutual_information(output.observed, positions)
+
+
+@pytest.mark.parametrize("pairing", ["layers", "heads"])
+@pytest.mark.parametrize("post_dropout", [True, False])
+def test_equals_numpy_on_full_attention_tensors(bert, pairing, post_dropout):
+    ami = AttentionMI(samples=40, pairing=pairing, post_dropout=post_dropout)
+    rows, seeds = two_views(9)
+    positions, got, valid = information(bert, ami, rows, seeds)
+    attention = full_attention(bert, rows, seeds)
+    maps = {
+        "layers": [((1, h), (3, h)) for h in (0, 1)] + [((2, h), (4, h)) for h in (0, 1)],
+        "heads": [((layer, 0), (layer, 1)) for layer in (1, 2, 3, 4)],
+    }[pairing]
+    member, query, key = (np.array(axis) for axis in positions)
+    for sentence in range(3):
+        for number, pair in enumerate(maps):
+            drawn = list(zip(member[sentence, number], query[sentence, number], key[sentence, number], strict=True))
+            views, kept = [], []
+            for view in (2 * sentence, 2 * sentence + 1):
+                maps_of = [(np.array(attention[layer].probabilities), np.array(attention[layer].kept), h) for layer, h in pair]
+                views.append([np.log(maps_of[m][0][view, maps_of[m][2], q, k]) for m, q, k in drawn])
+                kept.append([maps_of[m][1][view, maps_of[m][2], q, k] for m, q, k in drawn])
+            both = np.all(kept, axis=0) if post_dropout else np.ones(40, bool)
+            rho = np.corrcoef(np.array(views[0])[both], np.array(views[1])[both])[0, 1]
+            assert got[sentence, number] == pytest.approx(-0.5 * np.log(1 - rho**2), rel=2e-3, abs=1e-4)
+            assert valid[sentence, number] == pytest.approx(both.mean(), abs=1e-6)
+
+
+def test_padding_changes_nothing(bert):
+    ami = AttentionMI(samples=40)
+    _, narrow, _ = information(bert, ami, *two_views(9))
+    rows, seeds = two_views(9)
+    wide = Rows(np.pad(rows.tokens, ((0, 0), (0, 3))), np.pad(rows.mask, ((0, 0), (0, 3))))
+    _, padded, _ = information(bert, ami, wide, seeds)
+    np.testing.assert_allclose(padded, narrow, atol=1e-4)
+
+
+@pytest.mark.parametrize("sampling", ["stratified", "gumbel", "replacement"])
+@pytest.mark.parametrize("padding_queries", [False, True])
+def test_positions_lie_inside_and_cover_the_pool(sampling, padding_queries):
+    ami = AttentionMI(samples=30, sampling=sampling, padding_queries=padding_queries)
+    lengths = jnp.array([4, 7] * 800)
+    member, query, key = (np.array(x) for x in ami.sample(jnp.arange(1600, dtype=jnp.uint32), lengths, 10, 3))
+    limit = np.array(lengths)[:, None, None]
+    assert (key < limit).all()
+    assert (query < (10 if padding_queries else limit)).all()
+    counts = np.zeros((2, 10 if padding_queries else 7, 7))
+    np.add.at(counts, (member[1::2], query[1::2], key[1::2]), 1)
+    assert counts.min() > 0.8 * counts.mean()  # every entry equally often: 360 to 514 draws each, four standard errors
+    assert counts.max() < 1.2 * counts.mean()
+
+
+@pytest.mark.parametrize("sampling", ["stratified", "gumbel"])
+def test_a_large_pool_repeats_no_entry(sampling):
+    ami = AttentionMI(samples=30, sampling=sampling)
+    member, query, key = ami.sample(jnp.arange(20, dtype=jnp.uint32), jnp.full(20, 5), 8, 2)
+    index = np.array((member * 8 + query) * 8 + key).reshape(-1, 30)
+    assert all(len(set(row)) == 30 for row in index)
+
+
+def test_identical_views_are_finite_with_finite_gradient(bert):
+    model, params = bert
+    ami = AttentionMI(samples=20)
+    rows, _ = two_views(9)
+
+    def term(params):
+        _, value, valid = information((model, params), ami, rows, None)
+        return ami.term(value, valid, jnp.array(LENGTHS, jnp.float32))[0]
+
+    value, gradient = jax.value_and_grad(term)(params)
+    assert np.isfinite(value)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_term_is_minus_weight_times_mean_with_the_density_factor():
+    information, valid = jnp.array([[1.0, 3.0], [2.0, 2.0]]), jnp.array([[0.8, 0.8], [0.5, 0.7]])
+    lengths = jnp.array([10.0, 5.0])
+    plain, mean = AttentionMI(weight=0.1, density=False).term(information, valid, lengths)
+    assert mean == pytest.approx(2.0)
+    assert plain == pytest.approx(-0.2)
+    dense, _ = AttentionMI(weight=0.1).term(information, valid, lengths)
+    density = np.mean([[0.8, 0.8], [0.25, 0.35]])
+    assert dense == pytest.approx(-0.2 * (density**2 + 1e-6), rel=1e-5)
+
+
+def test_short_slices_are_discarded_when_asked_and_kept_if_all_are_short():
+    information, valid = jnp.array([[1.0], [5.0]]), jnp.ones((2, 1))
+    ami = AttentionMI(weight=1.0, density=False, discard_short=True, samples=150)
+    assert ami.term(information, valid, jnp.array([10.0, 4.0]))[1] == pytest.approx(1.0)
+    assert ami.term(information, valid, jnp.array([5.0, 4.0]))[1] == pytest.approx(3.0)
+
+
+def test_default_layers_are_those_of_the_published_code():
+    assert AttentionMI().chosen_layers(12) == (8, 9, 10, 11)
+    assert AttentionMI().chosen_layers(4) == (1, 2, 3, 4)
+    assert AttentionMI().chosen_layers(6) == (2, 3, 4, 5)
+    assert AttentionMI().chosen_layers(2) == (1, 2)
+    assert AttentionMI().slices((8, 9, 10, 11), 12) == 24
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"layers": (0, 1)}, {"layers": (1, 5)}, {"layers": (1, 2, 3)}, {"layers": (2, 2)}, {"pairing": "rows"},
+        {"sampling": "all"}, {"samples": 1}, {"weight": -1.0},
+    ],
+)  # fmt: skip
+def test_settings_that_cannot_work_are_refused(wrong):
+    with pytest.raises(ConfigError) as error:
+        AttentionMI(**wrong).check(4, 2)
+    assert "\n" not in str(error.value)
+    assert "method.ami" in str(error.value)

@@ -1,0 +1,147 @@
+"""Promises that every config keeps, tried on its ":tiny" form. A new config is tested by being there."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_sentemb import train
+from jax_sentemb.checkpoint import Checkpoints
+from jax_sentemb.models.bert import Bert
+from jax_sentemb.run import prepare, run
+from jax_sentemb.sharding import make_mesh, put_rows
+from jax_sentemb.types import Rows
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+STEPS = 6
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config("tiny")
+
+
+class Tiny:
+    """A config at its tiny size with one compiled step for each number of devices and chunk."""
+
+    def __init__(self, path, folder):
+        self.config = load(path)
+        self.material = prepare(self.config, folder)
+        self.encoder = Bert(self.material.bert_config, jnp.float32, self.config.encoder.dropout)
+        self.optimizer = train.make_optimizer(self.config.optimizer, STEPS)
+        self.steps = {}
+
+    def state(self, devices=1):
+        mesh = self.mesh(devices)
+        return train.create_state(self.config.method, self.encoder, self.optimizer, None, 0, mesh)
+
+    def mesh(self, devices):
+        return make_mesh(self.config.data.batch_size, jax.devices()[:devices])
+
+    def step(self, devices=1, chunk=0):
+        key = (devices, chunk)
+        if key not in self.steps:
+            self.steps[key] = train.make_step(self.config.method, self.encoder, self.optimizer, self.mesh(devices), chunk)
+        return self.steps[key]
+
+    def rows(self, number):
+        # One width for all steps: one compilation.
+        rows = self.material.batches.at(number)
+        missing = self.config.data.max_seq_length - rows.tokens.shape[1]
+        return Rows(*(np.pad(values, ((0, 0), (0, missing))) for values in rows))
+
+    def run(self, state, first, last, devices=1, chunk=0):
+        losses = []
+        for number in range(first, last):
+            state, metrics = self.step(devices, chunk)(state, put_rows(self.rows(number), self.mesh(devices)))
+            losses.append(float(metrics["loss"]))
+        return state, losses
+
+
+@pytest.fixture(scope="module", params=CONFIGS, ids=lambda path: path.stem)
+def tiny(request, tmp_path_factory):
+    return Tiny(request.param, tmp_path_factory.mktemp(request.param.stem))
+
+
+def test_every_parameter_moves_and_stays_finite(tiny):
+    before = jax.device_get(tiny.state().params)
+    state, losses = tiny.run(tiny.state(), 0, 3)
+    after = jax.device_get(state.params)
+    assert np.isfinite(losses).all()
+    still = [
+        jax.tree_util.keystr(path)
+        for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+        if np.array_equal(old, new) or not np.isfinite(new).all()
+    ]
+    assert not still
+
+
+def test_stop_restore_continue_equals_a_straight_run_bit_for_bit(tiny, tmp_path):
+    straight, losses = tiny.run(tiny.state(), 0, STEPS)
+    half, first = tiny.run(tiny.state(), 0, 2)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(2, half, {"seed": 0})
+    half, _ = tiny.run(half, 2, 3)  # the step after a save overwrites the saved buffers' memory
+    checkpoints.wait()
+    restored, _ = Checkpoints(tmp_path).restore(tiny.state(), {"seed": 0})
+    resumed, second = tiny.run(restored, 2, STEPS)
+    assert first + second == losses
+    for one, other in zip(jax.tree.leaves(straight), jax.tree.leaves(resumed), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("devices", [2, 8])
+def test_the_same_on_several_devices(tiny, devices):
+    one, losses = tiny.run(tiny.state(), 0, 3)
+    several, sharded = tiny.run(tiny.state(devices), 0, 3, devices)
+    np.testing.assert_allclose(sharded, losses, rtol=1e-5)
+    assert sharded[0] == pytest.approx(losses[0], rel=1e-6)
+    for left, right in zip(jax.tree.leaves(one.params), jax.tree.leaves(several.params), strict=True):
+        np.testing.assert_allclose(left, right, atol=3e-4)  # Adam turns rounding of tiny gradients into whole steps
+
+
+def test_cached_gradients_are_those_of_the_whole_batch(tiny):
+    whole, metrics = tiny.step()(tiny.state(), put_rows(tiny.rows(0), tiny.mesh(1)))
+    cached, other = tiny.step(chunk=2)(tiny.state(), put_rows(tiny.rows(0), tiny.mesh(1)))
+    for name, value in metrics.items():
+        assert float(other[name]) == pytest.approx(float(value), rel=1e-5, abs=1e-7), name
+    # First moments of Adam are (1 - beta1) * gradient.
+    for left, right in zip(jax.tree.leaves(whole.opt_state), jax.tree.leaves(cached.opt_state), strict=True):
+        np.testing.assert_allclose(right, left, rtol=1e-4, atol=1e-6)
+
+
+def test_padding_does_not_change_an_embedding(tiny):
+    method, params = tiny.config.method, tiny.state().params
+    rows = Rows(*(values[:, :10] for values in tiny.material.batches.at(0)))
+    positions = tiny.material.bert_config.max_position_embeddings
+    wide = Rows(*(np.pad(values, ((0, 0), (0, positions - 10))) for values in rows))
+    np.testing.assert_allclose(
+        method.embed(tiny.encoder, params, wide), method.embed(tiny.encoder, params, rows), atol=1e-5
+    )
+
+
+def test_dropout_differs_between_rows_of_the_same_sentence(tiny):
+    rows = tiny.rows(0)
+    same = Rows(*(np.repeat(values[:1], 4, 0) for values in rows))
+    params = tiny.state().params["encoder"]
+    states = tiny.encoder.apply({"params": params}, same, jnp.arange(4, dtype=jnp.uint32)).hidden[-1][:, 0]
+    assert len(np.unique(np.array(states).round(5), axis=0)) == 4
+
+
+def test_the_command_trains_scores_exports_and_is_done_when_run_again(tiny, tmp_path, capsys):
+    assert run(tiny.config, tmp_path) == 0
+    first = (tmp_path / "export" / "model.safetensors").read_bytes()
+    log = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert {event["step"] for event in log} >= {0, 1, tiny.config.train.max_steps}
+    assert all(np.isfinite(event["train/loss"]) for event in log if "train/loss" in event)
+    scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
+    assert -100 <= scores["grammar-test"]["spearman"]["all"] <= 100
+    assert "max abs difference" in capsys.readouterr().out
+    assert run(tiny.config, tmp_path) == 0
+    assert (tmp_path / "export" / "model.safetensors").read_bytes() == first

@@ -1,0 +1,192 @@
+"""STS readers on hand-made folders, and scores against an independent computation."""
+
+import numpy as np
+import pytest
+
+from jax_sentemb.errors import DataError, NumericsError
+from jax_sentemb.evaluation.sts import SUBSETS, Pairs, StsTask, load_pairs, load_sts, score_sts, score_tasks
+
+
+def write(path, *lines, encoding="utf-8"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + "\n" for line in lines).encode(encoding))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """STS13 and STS16 (with sources behind the pair and a blank score), STS-B dev, SICK test."""
+    for year in ("STS13", "STS16"):
+        for subset in (*SUBSETS[year], "SMT"):
+            base = tmp_path / "downstream" / "STS" / f"{year}-en-test"
+            write(base / f"STS.input.{subset}.txt", "a\tb\tfrom\tthere", f"{subset} c\td", "e \u2028\tf", "g\th")
+            write(base / f"STS.gs.{subset}.txt", "5.0", "", "1", "2.5")
+    benchmark = tmp_path / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
+    write(benchmark, 'g\tf\ty\t1\t5.000\t"a b\tc"\tsource', "g\tf\ty\t2\t0\td\te")
+    sick = tmp_path / "downstream" / "SICK" / "SICK_test_annotated.txt"
+    write(sick, "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tlabel", "1\tA\tB\t4.5\tX", "2\tC\tD\t1\tX")
+    return tmp_path
+
+
+def test_sets_are_read_absent_ones_named_and_blank_scores_dropped(folder):
+    tasks, absent = load_sts(folder)
+    assert list(tasks) == ["STS13", "STS16", "STSBenchmark-dev", "SICKRelatedness-test"]
+    assert absent == ["STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-trial"]
+    assert list(tasks["STS13"].subsets) == ["FNWN", "headlines", "OnWN"]  # without SMT
+    pairs = tasks["STS16"].subsets["plagiarism"]
+    assert pairs.first == ["a", "e", "g"]
+    assert pairs.second == ["b", "f", "h"]
+    assert pairs.gold.tolist() == [5, 1, 2.5]
+    benchmark = tasks["STSBenchmark-dev"].subsets["dev"]
+    assert (benchmark.first, benchmark.second) == (['"a b', "d"], ['c"', "e"])
+    assert benchmark.gold.tolist() == [5, 0]
+    assert tasks["SICKRelatedness-test"].subsets["test"].second == ["B", "D"]
+    assert load_sts(folder / "downstream")[1] == absent
+
+
+def test_a_folder_without_any_set_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="no evaluation set"):
+        load_sts(tmp_path)
+    with pytest.raises(DataError, match="not a directory"):
+        load_sts(tmp_path / "missing")
+
+
+def test_a_year_that_is_there_in_part_is_an_error(folder):
+    directory = folder / "downstream" / "STS" / "STS16-en-test"
+    write(directory / "STS.gs.headlines.txt", "1", "2")
+    with pytest.raises(DataError, match=r"headlines.txt has 4 lines and .* has 2"):
+        load_sts(folder)
+    (directory / "STS.gs.headlines.txt").unlink()
+    with pytest.raises(DataError, match=r"headlines\.txt: No such file"):
+        load_sts(folder)
+
+
+def test_pair_files_tab_separated_or_comma_separated(tmp_path):
+    table = write(
+        tmp_path / "p.tsv", "\ufeffscore\tsentence2\tx\tsentence1", '3\t"B" is\t\t"A', "\tC\t\tD", "", "4\tE\t\tF\r"
+    )
+    pairs = load_pairs(table)
+    assert (pairs.first, pairs.second, pairs.gold.tolist()) == (['"A', "F"], ['"B" is', "E"], [3, 4])
+    quoted = write(tmp_path / "p.csv", "sentence1,sentence2,score", '"A, ""a""",B,1', '"C', 'c",D,2.5')
+    pairs = load_pairs(quoted)
+    assert (pairs.first, pairs.second, pairs.gold.tolist()) == (['A, "a"', "C\nc"], ["B", "D"], [1, 2.5])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["sentence1\tsentence2", "a\tb"], "no column 'score'"),
+        ([], "no column 'sentence1'"),
+        (["sentence1\tsentence2\tscore", "a\tb\t1", "a\tb"], ":3: 2 fields, expected 3"),
+        (["sentence1\tsentence2\tscore", "a\tb\tgood"], ":2: score 'good' is not a number"),
+        (["sentence1\tsentence2\tscore", "a\tb\tnan"], ":2: score 'nan' is not a number"),
+        (["sentence1\tsentence2\tscore", "a\tb\t1", "c\td\t1"], "2 pairs with 1 distinct scores"),
+    ],
+)
+def test_a_malformed_pair_file_is_one_line_with_the_place(tmp_path, lines, message):
+    with pytest.raises(DataError, match=message) as caught:
+        load_pairs(write(tmp_path / "p.tsv", *lines))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_utf8_is_refused_with_the_byte(tmp_path):
+    path = write(tmp_path / "p.tsv", "sentence1\tsentence2\tscore", "caf\u00e9\tb\t1", encoding="latin-1")
+    with pytest.raises(DataError, match="byte 29 is not UTF-8"):
+        load_pairs(path)
+    with pytest.raises(DataError, match="No such file"):
+        load_pairs(tmp_path / "missing.tsv")
+
+
+def ranks(values):
+    """Average ranks by counting, ties shared."""
+    return [sum(other < value for other in values) + sum(other == value for other in values) / 2 for value in values]
+
+
+def pearson(x, y):
+    x, y = np.subtract(x, np.mean(x)), np.subtract(y, np.mean(y))
+    return (x @ y) / np.sqrt((x @ x) * (y @ y))
+
+
+VECTORS = np.random.default_rng(2).normal(size=(30, 5)).astype(np.float32)
+
+
+def lookup(sentences):
+    return VECTORS[[int(sentence) for sentence in sentences]]
+
+
+@pytest.fixture
+def task():
+    """Two subsets of unequal size and level; sentences are numbers of VECTORS, scores have many ties."""
+    random = np.random.default_rng(0)
+
+    def pairs(count, offset):
+        first, second = random.integers(0, 30, (2, count)).astype(str)
+        return Pairs([*first, "3", "3"], [*second, "4", "4"], np.round(random.random(count + 2) * 4) / 2 + offset)
+
+    return StsTask("made", {"small": pairs(9, 0), "large": pairs(38, 2)})
+
+
+def test_scores_equal_an_independent_computation_with_ties(task):
+    def cosine(one, other):
+        one, other = VECTORS[int(one)].astype(np.float64), VECTORS[int(other)].astype(np.float64)
+        return (one @ other) / np.sqrt((one @ one) * (other @ other))
+
+    cosines = {name: list(map(cosine, pairs.first, pairs.second)) for name, pairs in task.subsets.items()}
+    gold = {name: pairs.gold for name, pairs in task.subsets.items()}
+    result = score_sts(lookup, task)
+    assert result["n"] == 51
+    for kind, rank in (("pearson", np.asarray), ("spearman", lambda values: ranks(np.round(values, 12)))):
+        expected = {name: 100 * pearson(rank(cosines[name]), rank(gold[name])) for name in gold}
+        together = [rank(np.concatenate(list(side.values()))) for side in (cosines, gold)]
+        assert result[kind]["subsets"] == pytest.approx(expected, abs=1e-9)
+        assert result[kind]["all"] == pytest.approx(100 * pearson(*together), abs=1e-9)
+        assert result[kind]["mean"] == pytest.approx((expected["small"] + expected["large"]) / 2, abs=1e-9)
+        assert result[kind]["wmean"] == pytest.approx((11 * expected["small"] + 40 * expected["large"]) / 51, abs=1e-9)
+
+
+def test_each_distinct_sentence_of_all_sets_is_embedded_once(task):
+    calls = []
+
+    def embed(sentences):
+        calls.append(sentences)
+        return lookup(sentences)
+
+    results = score_tasks(embed, {"one": task, "two": task._replace(name="two")})
+    assert results["one"] == results["two"]
+    assert len(calls) == 1
+    assert len(calls[0]) == len(set(calls[0]))
+
+
+def test_collapsed_and_non_finite_embeddings_are_errors_not_numbers(task):
+    noise = np.random.default_rng(1)
+
+    def constant(sentences):
+        return np.ones((len(sentences), 4)) + 1e-7 * noise.normal(size=(len(sentences), 4))
+
+    def broken(sentences):
+        vectors = lookup(sentences)
+        vectors[0, 0] = np.nan
+        return vectors
+
+    with pytest.raises(NumericsError, match=r"same cosine similarity, 1.000000"):
+        score_sts(constant, task)
+    with pytest.raises(NumericsError, match=r"1 of .* sentence embeddings are not finite"):
+        score_sts(broken, task)
+
+
+def test_a_zero_vector_has_cosine_zero(task):
+    def embed(sentences):
+        return lookup(sentences) * (np.array([int(s) % 7 for s in sentences]) > 0)[:, None]
+
+    assert np.isfinite(score_sts(embed, task)["spearman"]["all"])
+
+
+def test_real_sets_have_the_published_numbers_of_pairs(shared):
+    tasks, absent = load_sts(shared / "data" / "senteval")
+    counts = {name: sum(len(pairs.gold) for pairs in task.subsets.values()) for name, task in tasks.items()}
+    assert counts == {
+        "STS12": 3108, "STS14": 3750, "STS15": 3000, "STSBenchmark-dev": 1500, "STSBenchmark-test": 1379,
+        "SICKRelatedness-trial": 500, "SICKRelatedness-test": 4927,
+    }  # fmt: skip
+    assert absent == ["STS13", "STS16"]
+    assert len(load_pairs(shared / "data" / "sts_raw" / "STS14.tsv").gold) == 3750
