@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from jax_sentemb import __version__
 from jax_sentemb.card import Card, render
@@ -38,38 +38,12 @@ POOLING_KEYS = {
 EXPORTABLE = ("cls", "mean")
 
 # What `export` re-encodes: sentences of the kinds that break tokenizers, and lengths up to far beyond usual limits.
-ODD = (
-    *(
-        "",
-        " ",
-        "a",
-        ".",
-        "?!",
-        "[CLS] [SEP] [PAD]",
-        "<s> </s>",
-        "ALL CAPS",
-        "C++ != C#",
-        "a\tb\nc",
-        "don't won't",
-        "x" * 300,
-    ),
-    *(
-        "3.14159 1,000,000",
-        "https://example.org/?q=1#a",
-        "na\u00efve caf\u00e9",
-        "e" + "\u0301" * 40,
-        "a\u2028b",
-        "\ufffd",
-    ),
-    *(
-        "\u6f22\u5b57\u4eee\u540d",
-        "\u0645\u0631\u062d\u0628\u0627",
-        "\u05e9\u05dc\u05d5\u05dd",
-        "\u202eabc",
-        "\u200b",
-        "\U0001f600\U0001f3fd",
-    ),
-)
+ODD = [
+    "", " ", "a", ".", "?!", "[CLS] [SEP] [PAD]", "<s> </s>", "ALL CAPS", "C++ != C#", "a\tb\nc", "don't won't", "x" * 300,
+    "3.14159 1,000,000", "https://example.org/?q=1#a", "na\u00efve caf\u00e9", "e" + "\u0301" * 40, "a\u2028b", "\ufffd",
+    "\u6f22\u5b57\u4eee\u540d", "\u0645\u0631\u062d\u0628\u0627", "\u05e9\u05dc\u05d5\u05dd", "\u202eabc", "\u200b",
+    "\U0001f600\U0001f3fd",
+]  # fmt: skip
 LONG = "The quick brown fox jumps over the lazy dog while nobody looks. " * 60
 PROBES = (*ODD, *(LONG[:length].strip() for length in range(1, 3200, 80)))
 
@@ -96,24 +70,14 @@ def export(
     directory = Path(directory).expanduser().absolute()
     card = card or Card()
     with _staged(directory) as stage:
-        write_export(
-            stage,
-            config,
-            params,
-            tokenizer,
-            pooling=pooling,
-            max_seq_length=max_seq_length,
-            normalize=normalize,
-            card=card,
-        )
+        settings = {"pooling": pooling, "normalize": normalize, "max_seq_length": max_seq_length}
+        write_export(stage, config, params, tokenizer, card=card, **settings)
         difference = verify_export(stage, embed, sentences)
         facts = {
             "jax_sentemb": __version__,
             "method": card.method,
             "base_model": card.base_model,
-            "pooling": pooling,
-            "normalize": normalize,
-            "max_seq_length": max_seq_length,
+            **settings,
             "training": dict(card.training),
             "scores": dict(card.scores),
             "absent": list(card.absent),
@@ -153,7 +117,7 @@ def write_export(
     tensors = to_torch(config, params)
     directory = Path(directory)
     (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    (directory / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     tokenizer.save(directory)
     files = {
         "config.json": _huggingface_config(config),
@@ -185,9 +149,7 @@ def verify_export(
     ours = np.asarray(embed(sentences), np.float32)
     exported = read_embedder(directory)(sentences)
     if ours.shape != exported.shape:
-        raise ModelFileError(
-            f"the export encodes to shape {list(exported.shape)}, the model in memory to {list(ours.shape)}"
-        )
+        raise ModelFileError(f"the export encodes to {list(exported.shape)}, the model in memory to {list(ours.shape)}")
     difference = float(np.abs(ours - exported).max(initial=0.0))
     if not difference <= TOLERANCE:  # also refuses NaN
         raise ModelFileError(

@@ -22,6 +22,7 @@ from jax_sentemb.command_line import PREEMPTED
 from jax_sentemb.config import Config, flatten
 from jax_sentemb.convert import export
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, NumericsError
+from jax_sentemb.evaluation.baselines import bag_of_words_similarity
 from jax_sentemb.evaluation.diagnostics import diagnose
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.sts import Pairs, StsTask, load_pairs, load_sts, score_tasks
@@ -93,7 +94,7 @@ def _run(config: Config, workdir: Path) -> int:
     checkpoints = Checkpoints(workdir, config.train.keep_checkpoints)
     facts = _facts(config, material, steps)
     restored = checkpoints.restore(state, facts)
-    best = {"best_score": -math.inf, "best_step": -1}
+    best = {"start_score": -math.inf, "best_score": -math.inf, "best_step": -1}  # the starting point is no checkpoint
     if restored is not None:
         state, saved = restored
         best = {name: saved[name] for name in best}
@@ -102,7 +103,9 @@ def _run(config: Config, workdir: Path) -> int:
 
     def evaluate(step: int, state: TrainState) -> None:
         score = scorer.dev(step, state.params)
-        if score is not None and score > best["best_score"]:
+        if step == 0 and score is not None:
+            best["start_score"] = score
+        elif score is not None and score > best["best_score"]:
             best.update(best_score=score, best_step=step)
             checkpoints.save_best(step, state.params, best)
 
@@ -131,7 +134,12 @@ def _run(config: Config, workdir: Path) -> int:
         params, at = state.params, steps
         if material.dev and best["best_step"] >= 0:
             at, params = checkpoints.restore_best(state.params)
-        finish(config, material, scorer, workdir, params, at, best["best_score"], log)
+            if best["best_score"] < best["start_score"]:
+                log.say(
+                    f"warning: the best checkpoint scores {best['best_score']:.2f} on {material.dev}, below the starting point's "
+                    f"{best['start_score']:.2f}: training made this model worse"
+                )
+        finish(config, material, scorer, workdir, params, at, log)
     finally:
         log.close()
         checkpoints.close()
@@ -237,7 +245,7 @@ class Scorer:
 
 
 def finish(
-    config: Config, material: Material, scorer: Scorer, workdir: Path, params: Params, step: int, best: float, log: Log
+    config: Config, material: Material, scorer: Scorer, workdir: Path, params: Params, step: int, log: Log
 ) -> None:
     """Final scores to the terminal and scores.json, then the verified export."""
     scores = scorer.all(params) if material.tasks else {}
@@ -246,7 +254,7 @@ def finish(
     if config.eval.data == "grammar":
         for name, task in material.tasks.items():
             pairs = next(iter(task.subsets.values()))
-            values = grammar.bag_of_words_similarity(pairs.first, pairs.second)
+            values = bag_of_words_similarity(pairs.first, pairs.second)
             baseline[name] = score_values(values, pairs.gold)
     log.close()
     print(score_table(scores, material.absent, baseline))

@@ -189,8 +189,8 @@ def fit(
     late: tuple[int, dict[str, Array]] | None = None
     clock, clocked = time.monotonic(), number
 
-    def read() -> dict[str, float]:
-        done, metrics = late
+    def report(done: int, metrics: dict[str, Array]) -> None:
+        nonlocal clock, clocked
         values = {name: float(value) for name, value in jax.device_get(metrics).items()}
         if not (math.isfinite(values["loss"]) and math.isfinite(values["grad_norm"])):
             log.event(done, {"event": "not finite", **values})
@@ -198,25 +198,25 @@ def fit(
                 f"step {done}: loss {values['loss']}, gradient norm {values['grad_norm']}; the last checkpoint is untouched. "
                 "Lower optimizer.learning_rate, or look at the batch's sentences"
             )
-        return values
+        if done % options.logging_steps == 0 or done == total_steps:
+            now = time.monotonic()
+            rate = (done - clocked) * batch_size / max(now - clock, 1e-9)
+            clock, clocked = now, done
+            log.event(done, {f"train/{name}": value for name, value in values.items()})
+            log.progress(done, total_steps, values["loss"], rate)
 
     for rows in batches:
         with jax.transfer_guard("disallow"):
             state, metrics = step(state, rows)
         if late is not None:
-            values = read()
-            if late[0] % options.logging_steps == 0:
-                now = time.monotonic()
-                rate = (number - clocked) * batch_size / max(now - clock, 1e-9)
-                clock, clocked = now, number
-                log.event(late[0], {f"train/{name}": value for name, value in values.items()})
-                log.progress(late[0], total_steps, values["loss"], rate)
+            report(*late)
         number += 1
         late = (number, metrics)
         due = eval_steps and number % eval_steps == 0 and number < total_steps
         keep = options.save_steps and number % options.save_steps == 0 and number < total_steps
         if due or keep or stop:
-            read()
+            report(*late)
+            late = None
             if due:
                 evaluate(number, state)
             if keep or stop:
@@ -225,7 +225,5 @@ def fit(
                 return state
             clock, clocked = time.monotonic(), number
     if late is not None:
-        values = read()
-        log.event(number, {f"train/{name}": value for name, value in values.items()})
-        log.progress(number, total_steps, values["loss"], (number - clocked) * batch_size / max(time.monotonic() - clock, 1e-9))
+        report(*late)
     return state

@@ -159,7 +159,7 @@ def _read_config(folder: Path) -> BertConfig:
     for key, needed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):
         if stated.get(key, needed) != needed:
             raise ModelFileError(f"{file}: {key}={stated[key]!r} is not supported, only {needed!r}")
-    values = {"pad_token_id": 1 if model_type == "roberta" else 0}  # transformers' defaults
+    values: dict[str, Any] = {"pad_token_id": 1 if model_type == "roberta" else 0}  # transformers' defaults
     for field in dataclasses.fields(BertConfig):
         if field.name in stated and field.name not in ("position_offset", "mask_token_id"):
             values[field.name] = _checked(file, field, stated[field.name])
@@ -175,7 +175,7 @@ def _read_config(folder: Path) -> BertConfig:
 
 def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
     """`value` of a config.json field, of its type and within sane limits."""
-    kinds = (int, float) if field.type is float else field.type
+    kinds: Any = (int, float) if field.type is float else field.type
     good = isinstance(value, kinds) and not isinstance(value, bool)
     if good and field.type is not str:
         least = 0 if field.name in ("pad_token_id", "layer_norm_eps", "initializer_range") else 1

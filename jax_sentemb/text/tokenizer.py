@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ SPECIALS = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
+ALPHABET = 1000  # most frequent characters of a new vocabulary
 CHARACTERS_A_PIECE = 64  # text beyond max_seq_length times this is cut before tokenising: a line of 10 MB costs seconds
 
 
@@ -80,10 +82,14 @@ class Tokenizer:
     @classmethod
     def train(cls, sentences: Iterable[str], vocab_size: int) -> "Tokenizer":
         """A lower-casing WordPiece vocabulary of at most `vocab_size` pieces; the same sentences give the same one."""
-        names = [name for name, _ in SPECIALS.values()]
+        texts = list(sentences)
         trainer = BertWordPieceTokenizer(lowercase=True)
+        # The trainer numbers characters in the order of a hash table and breaks ties by number: numbered here, it is reproducible.
+        counts = Counter(c for text in texts for c in trainer._tokenizer.normalizer.normalize_str(text) if not c.isspace())
+        alphabet = [c for c, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:ALPHABET]]
+        first = [name for name, _ in SPECIALS.values()] + alphabet + [f"##{c}" for c in alphabet]
         trainer.train_from_iterator(
-            sentences, vocab_size=vocab_size, min_frequency=1, special_tokens=names, show_progress=False
+            texts, vocab_size=max(vocab_size, len(first)), min_frequency=1, special_tokens=first, show_progress=False
         )
         vocabulary = trainer.get_vocab()
         return cls(BertWordPieceTokenizer(vocabulary, lowercase=True)._tokenizer)

@@ -1,0 +1,182 @@
+"""The command line as a user meets it: help, mistakes, exit codes, stopping and continuing. Real subprocesses where that matters."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jax_sentemb.command_line import program
+from jax_sentemb.main import main
+
+ROOT = Path(__file__).parents[1]
+TINY = f"--config={ROOT}/configs/simcse.py:tiny"
+
+
+def start(*arguments, **options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "jax_sentemb.main", *arguments],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def fails(capsys, code, *arguments):
+    """The one line on stderr of a command that ends with `code`."""
+    assert program(main, ["main", *map(str, arguments)]) == code
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1
+    return lines[0]
+
+
+def test_help_is_quick_and_needs_nothing():
+    begin = time.monotonic()
+    process = start("--help")
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "--config" in out
+    assert not err
+    assert time.monotonic() - begin < 5  # under 2 s on an idle machine
+
+
+def test_help_does_not_import_jax():
+    code = "import sys; from jax_sentemb.main import main\ntry: main(['x', '--help'])\nexcept SystemExit: pass\nprint('jax' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.endswith("False\n")
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import jax_sentemb, jax_sentemb.run, sys; print([m for m in ('torch', 'transformers', 'datasets', 'tensorflow', 'sklearn') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_help_with_a_config_shows_its_settings(capsys):
+    assert program(main, ["main", TINY, "--help"]) == 0
+    assert "--config.method.temperature=0.05" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "--config"),
+        (["--config=configs/mices.py"], "micse.py"),
+        ([TINY.replace("tiny", "large")], "large"),
+        ([TINY, "--config.optimizer.learning_rte=1"], "learning_rate"),
+        ([TINY, "--config.data.batch_size=many"], "batch_size"),
+        ([TINY, "--config.data.batch_size=1"], "data.batch_size=1"),
+        ([TINY, "--config.optimizer.learning_rate=nan"], "learning_rate=nan"),
+        ([TINY, "--config.train.precision=float16"], "float16"),
+        ([TINY, "--config.method.temperature=0"], "temperature=0"),
+        ([TINY, "--config.encoder.hidden_size=33"], "hidden_size=33"),
+        ([TINY, "--config.train.grad_cache_chunk=3"], "grad_cache_chunk=3"),
+        ([TINY, "--config.data.files="], "data.files"),
+        ([TINY, "corpus.txt"], "corpus.txt"),
+        ([TINY, "--wrkdir=x"], "wrkdir"),
+        ([TINY, "--config.encoder.weights=/no/such/bert"], "/no/such/bert"),
+        ([TINY, "--config.data.max_seq_length=1000", "--config.eval.max_seq_length=5"], "batch"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_exit_2(capsys, tmp_path, arguments, named):
+    if "max_seq_length=1000" in str(arguments):
+        arguments = [TINY, "--config.data.batch_size=12"]  # eight simulated devices
+    assert named in fails(capsys, 2, *arguments, f"--workdir={tmp_path}")
+
+
+def test_errors_in_a_config_file_name_its_line(capsys, tmp_path):
+    for text, named in (("def get_config(:\n", "line 1"), ("x = 1\nraise RuntimeError('broken')\n", "line 2"), ("x = 1\n", "get_config"),
+                        ("def get_config(size=''):\n    return {}\n", "dict")):  # fmt: skip
+        file = tmp_path / f"config_{abs(hash(text))}.py"
+        file.write_text(text)
+        assert named in fails(capsys, 2, f"--config={file}", f"--workdir={tmp_path / 'run'}")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [(None, "no such file"), ("", "no sentence"), ("\n \n", "blank"), ("one\ntwo\ntwo\n", "2 usable"), (b"ok\n\xff\xfe\n", "line 2")],
+)
+def test_a_corpus_that_cannot_be_used_is_one_line_and_exit_3(capsys, tmp_path, text, named):
+    corpus = tmp_path / "corpus.txt"
+    if text is not None:
+        corpus.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert named in fails(capsys, 3, TINY, f"--config.data.files={corpus}", f"--workdir={tmp_path / 'run'}")
+
+
+def test_an_evaluation_folder_without_sets_is_exit_3(capsys, tmp_path):
+    assert "eval.data" in fails(capsys, 3, TINY, f"--config.eval.data={tmp_path}", f"--workdir={tmp_path / 'run'}")
+
+
+def test_weights_of_the_wrong_shape_and_a_foreign_tokenizer_are_exit_4(capsys, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    assert program(main, ["main", TINY, "--config.train.max_steps=0", f"--workdir={tmp_path / 'first'}"]) == 0
+    model = tmp_path / "first" / "export"
+    weights = f"--config.encoder.weights={model}"
+    tensors = load_file(model / "model.safetensors")
+    name = "encoder.layer.0.intermediate.dense.weight"
+    (model / "jax_sentemb.json").unlink()  # its hashes would notice first
+    save_file({**tensors, name: np.ascontiguousarray(tensors[name].T)}, model / "model.safetensors", {"format": "pt"})
+    assert name in fails(capsys, 4, TINY, weights, f"--workdir={tmp_path / 'second'}")
+    save_file({**tensors, name: np.full_like(tensors[name], np.nan)}, model / "model.safetensors", {"format": "pt"})
+    assert "NaN" in fails(capsys, 4, TINY, weights, f"--workdir={tmp_path / 'second'}")
+    save_file(tensors, model / "model.safetensors", {"format": "pt"})
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    size = len(tokenizer["model"]["vocab"])
+    tokenizer["model"]["vocab"] |= {f"extra{n}": size + n for n in range(5)}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    assert str(size + 5) in fails(capsys, 4, TINY, weights, f"--workdir={tmp_path / 'third'}")
+
+
+def test_nan_stops_the_run_with_exit_5_before_anything_is_saved(capsys, tmp_path):
+    message = fails(
+        capsys, 5, TINY, "--config.optimizer.learning_rate=1e30", "--config.optimizer.max_grad_norm=0", f"--workdir={tmp_path}"
+    )
+    assert re.search(r"step \d+: loss nan", message)
+    assert not list((tmp_path / "checkpoints").glob("[0-9]*"))
+    assert not (tmp_path / "export").exists()
+
+
+def test_another_run_in_the_work_directory_is_exit_6(capsys, tmp_path):
+    from filelock import FileLock
+
+    with FileLock(tmp_path / "LOCK"):
+        assert str(tmp_path) in fails(capsys, 6, TINY, f"--workdir={tmp_path}")
+
+
+def test_a_changed_setting_is_refused_when_a_run_continues(capsys, tmp_path):
+    assert program(main, ["main", TINY, "--config.train.max_steps=1", f"--workdir={tmp_path}"]) == 0
+    message = fails(capsys, 4, TINY, "--config.train.max_steps=1", "--config.train.seed=7", f"--workdir={tmp_path}")
+    assert "train.seed=42" in message
+    assert "7" in message
+
+
+@pytest.mark.slow
+def test_a_stopped_run_continues_to_the_identical_end(tmp_path):
+    flags = [TINY, "--config.train.max_steps=400", "--config.train.logging_steps=1"]
+    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1"}
+    straight = start(*flags, f"--workdir={tmp_path / 'straight'}", env=environment)
+    assert straight.wait(timeout=300) == 0, straight.communicate()
+    stopped = start(*flags, f"--workdir={tmp_path / 'stopped'}", env=environment)
+    log = tmp_path / "stopped" / "metrics.jsonl"
+    while not (log.exists() and len(log.read_text().splitlines()) > 20):
+        assert stopped.poll() is None
+        time.sleep(0.05)
+    stopped.send_signal(signal.SIGTERM)
+    assert stopped.wait(timeout=60) == 75, stopped.communicate()
+    again = start(*flags, f"--workdir={tmp_path / 'stopped'}", env=environment)
+    out, err = again.communicate(timeout=300)
+    assert again.returncode == 0, err
+    assert "continuing at step" in err
+
+    def losses(name):
+        events = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        return [(event["step"], event["train/loss"]) for event in events if "train/loss" in event]
+
+    assert losses("stopped") == losses("straight")
+    weights = [(tmp_path / name / "export" / "model.safetensors").read_bytes() for name in ("straight", "stopped")]
+    assert weights[0] == weights[1]

