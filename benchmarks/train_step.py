@@ -86,7 +86,11 @@ def jax_stepper(name, shape, precision):
 
     layers, hidden, heads, inner = SHAPES[shape]
     config = BertConfig(
-        vocab_size=VOCABULARY, num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, intermediate_size=inner
+        vocab_size=VOCABULARY,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=inner,
     )
     encoder = Bert(config, jnp.dtype(precision), 0.1)
     method = SimCSE(ami=AttentionMI() if name != "simcse" else None, momentum=Momentum() if name == "micse" else None)

@@ -20,9 +20,7 @@ class Card:
     base_model: str | None = None
     language: str | None = "en"
     license: str | None = None
-    training: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # facts in reading order: {"sentences": 10_000, "corpus": ...}
+    training: Mapping[str, Any] = field(default_factory=dict)  # facts in reading order: {"sentences": 10_000, "corpus": ...}
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `score_tasks`
     absent: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
 
@@ -48,17 +46,13 @@ def render(card: Card, *, pooling: str, normalize: bool, max_seq_length: int, wi
     if card.training:
         facts = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in card.training.items())
         sections.append(f"## Training\n| | |\n|---|---|\n{facts}")
-    sections.append(
-        "`jax_sentemb.json` holds the SHA-256 of every file and the result of re-encoding after the export."
-    )
+    sections.append("`jax_sentemb.json` holds the SHA-256 of every file and the result of re-encoding after the export.")
     return "\n\n".join(sections) + "\n"
 
 
 def _front_matter(card: Card) -> list[str]:
     """YAML lines; strings are written as JSON, which is YAML."""
-    lines = [
-        f"{key}: {json.dumps(value)}" for key in ("language", "license", "base_model") if (value := getattr(card, key))
-    ]
+    lines = [f"{key}: {json.dumps(value)}" for key in ("language", "license", "base_model") if (value := getattr(card, key))]
     lines += [
         "library_name: sentence-transformers",
         "pipeline_tag: sentence-similarity",

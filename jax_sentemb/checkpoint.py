@@ -75,7 +75,9 @@ class Checkpoints:
         arrays = jax.tree.map(jnp.copy, arrays)
         try:
             manager.save(
-                step, args=ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts)), force=True
+                step,
+                args=ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts)),
+                force=True,
             )
         except (OSError, ValueError) as error:
             raise _unwritten(self.workdir, error) from error
@@ -94,3 +96,15 @@ def _leaves(state: TrainState) -> dict[str, Any]:
 
 def _unwritten(workdir: Path, error: Exception) -> ResourceError:
     return ResourceError(f"no checkpoint could be written to {workdir}: {str(error).splitlines()[0]}; free some space")
+
+
+def read_params(folder: Path) -> Params:
+    """The parameters of one checkpoint folder as NumPy arrays, whatever run and number of devices wrote it."""
+    try:
+        with ocp.StandardCheckpointer() as reader:
+            tree = reader.metadata((folder / "state").absolute()).item_metadata.tree
+            device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), tree)
+            return jax.device_get(reader.restore((folder / "state").absolute(), shapes)["params"])
+    except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
+        raise ModelFileError(f"{folder} is no checkpoint that can be read: {str(error).splitlines()[0]}") from error

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import logging
 import sys
 import traceback
 from collections.abc import Callable
@@ -16,6 +17,8 @@ PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
     debug = "--debug" in argv
+    if not debug:
+        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
     try:
         return main([argument for argument in argv if argument != "--debug"])
     except SystemExit as error:
@@ -47,9 +50,7 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path]:
     file = Path(config_path.partition(":")[0])
     if not file.is_file():
         raise ConfigError(f"--config {file}: no such file{_suggest(file)}")
-    config, workdir = _load(
-        [argument for argument in argv if argument not in (wants_help or ())], config_path
-    )
+    config, workdir = _load([argument for argument in argv if argument not in (wants_help or ())], config_path)
     if wants_help:
         from jax_sentemb.config import flatten
 
@@ -105,11 +106,16 @@ def _suggest(file: Path) -> str:
 
 
 def _unknown_field(argv: list[str], error: KeyError) -> str:
-    """"config.optimizer.learning_rte is unknown; did you mean learning_rate?" """
+    """ "config.optimizer.learning_rte is unknown; did you mean learning_rate?" """
     from jax_sentemb import config as sections
 
     asked = [argument.lstrip("-").partition("=")[0] for argument in argv if argument.lstrip("-").startswith("config.")]
-    known = {item.name for section in vars(sections).values() if dataclasses.is_dataclass(section) for item in dataclasses.fields(section)}
+    known = {
+        item.name
+        for section in vars(sections).values()
+        if dataclasses.is_dataclass(section)
+        for item in dataclasses.fields(section)
+    }
     missing = str(error).partition("Field ")[2].partition(" ")[0]
     name = next((name for name in asked if missing and missing in name.split(".")), ", ".join(asked))
     close = difflib.get_close_matches(missing, known, 1)

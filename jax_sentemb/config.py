@@ -101,9 +101,7 @@ def sized(config: Config, size: str) -> Config:
             config.encoder, weights="", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
         )
         config.optimizer.learning_rate = 1e-3
-        config.eval = Evaluation(
-            data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64
-        )
+        config.eval = Evaluation(data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64)
         config.train = Train(max_steps=6, logging_steps=1, save_steps=3)
     elif size:
         raise ConfigError(f"config size {size!r} is unknown: write the config's path alone, or with ':tiny' behind it")
@@ -147,9 +145,7 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name}={values[name]!r} is not one of {', '.join(allowed)}")
     chunk = config.train.grad_cache_chunk
     if chunk and config.data.batch_size % chunk:
-        raise ConfigError(
-            f"data.batch_size={config.data.batch_size} is not a multiple of train.grad_cache_chunk={chunk}"
-        )
+        raise ConfigError(f"data.batch_size={config.data.batch_size} is not a multiple of train.grad_cache_chunk={chunk}")
     if not config.data.files:
         raise ConfigError("data.files is empty: name a text file, --config.data.files=corpus.txt")
 

@@ -42,9 +42,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
 def _modules(root: Path) -> list[tuple[str, Path]]:
     """(kind, folder) of the modules of a sentence-transformers directory; a plain directory is one Transformer."""
     if not root.is_dir():
-        raise ModelFileError(
-            f"encoder.weights={str(root)!r} is not a directory: give one with config.json and model.safetensors"
-        )
+        raise ModelFileError(f"encoder.weights={str(root)!r} is not a directory: give one with config.json and model.safetensors")
     file = root / "modules.json"
     if not file.is_file():
         return [("Transformer", root)]
@@ -52,9 +50,7 @@ def _modules(root: Path) -> list[tuple[str, Path]]:
     for module in read_json(file, list):
         name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(name, str) or not name.startswith("sentence_transformers."):
-            raise ModelFileError(
-                f"{file}: type {name!r} is no sentence-transformers module; code that a model names is not run"
-            )
+            raise ModelFileError(f"{file}: type {name!r} is no sentence-transformers module; code that a model names is not run")
         modules.append((name.rsplit(".", 1)[1], inside(root, folder, file)))
     if not modules:
         raise ModelFileError(f"{file} names no module")
@@ -82,11 +78,10 @@ def read_pooling(path: str | Path) -> str | None:
     if kinds == ["Transformer"]:
         return None
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise ModelFileError(
-            f"{path}: modules {' + '.join(kinds)}: we know Transformer + Pooling, with or without Normalize"
-        )
+        raise ModelFileError(f"{path}: modules {' + '.join(kinds)}: we know Transformer + Pooling, with or without Normalize")
     file = modules[1][1] / "config.json"
     stated = read_json(file)
+    mode: Any
     if "pooling_mode" in stated:  # sentence-transformers >= 6
         mode = stated["pooling_mode"]
     else:

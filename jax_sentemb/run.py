@@ -6,7 +6,6 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from filelock import FileLock, Timeout
+from scipy.stats import spearmanr
 
 from jax_sentemb import __version__
-from jax_sentemb.card import Card
 from jax_sentemb.checkpoint import Checkpoints
 from jax_sentemb.command_line import PREEMPTED
 from jax_sentemb.config import Config, flatten
-from jax_sentemb.convert import export
+from jax_sentemb.convert import export_encoder, read_facts, write_facts
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, NumericsError
 from jax_sentemb.evaluation.baselines import bag_of_words_similarity
 from jax_sentemb.evaluation.diagnostics import diagnose
@@ -40,7 +39,16 @@ from jax_sentemb.weights import read_encoder, resolve
 
 GRAMMAR_PAIRS = 1000
 # Settings that may change between an interrupted run and its continuation: they do not touch the weights.
-FREE = ("eval.", "train.logging", "train.save", "train.keep", "train.tensorboard", "train.strict", "train.grad_cache", "data.files")
+FREE = (
+    "eval.",
+    "train.logging",
+    "train.save",
+    "train.keep",
+    "train.tensorboard",
+    "train.strict",
+    "train.grad_cache",
+    "data.files",
+)
 
 
 class Material(NamedTuple):
@@ -84,6 +92,7 @@ def _run(config: Config, workdir: Path) -> int:
     dtype = jnp.dtype(config.train.precision)
     encoder = Bert(material.bert_config, dtype, config.encoder.dropout)
     config.method.check(encoder)
+    write_facts(workdir, material.bert_config, model_facts(config, material, workdir))
     optimizer = make_optimizer(config.optimizer, steps)
     state = create_state(config.method, encoder, optimizer, material.encoder_params, config.train.seed, mesh)
     scorer = Scorer(config, material, Embedder(
@@ -94,7 +103,7 @@ def _run(config: Config, workdir: Path) -> int:
     checkpoints = Checkpoints(workdir, config.train.keep_checkpoints)
     facts = _facts(config, material, steps)
     restored = checkpoints.restore(state, facts)
-    best = {"start_score": -math.inf, "best_score": -math.inf, "best_step": -1}  # the starting point is no checkpoint
+    best: dict[str, Any] = {"start": {}, "best_score": -math.inf, "best_step": -1}
     if restored is not None:
         state, saved = restored
         best = {name: saved[name] for name in best}
@@ -103,8 +112,8 @@ def _run(config: Config, workdir: Path) -> int:
 
     def evaluate(step: int, state: TrainState) -> None:
         score = scorer.dev(step, state.params)
-        if step == 0 and score is not None:
-            best["start_score"] = score
+        if step == 0:  # the starting point is scored for comparison, it is no checkpoint
+            best["start"] = {material.dev: score} if config.eval.data != "grammar" else scorer.all_spearman(state.params)
         elif score is not None and score > best["best_score"]:
             best.update(best_score=score, best_step=step)
             checkpoints.save_best(step, state.params, best)
@@ -133,13 +142,13 @@ def _run(config: Config, workdir: Path) -> int:
         checkpoints.wait()
         params, at = state.params, steps
         if material.dev and best["best_step"] >= 0:
-            at, params = checkpoints.restore_best(state.params)
-            if best["best_score"] < best["start_score"]:
+            at, params = checkpoints.restore_best(state.params) or (at, params)
+            if best["best_score"] < best["start"][material.dev]:
                 log.say(
                     f"warning: the best checkpoint scores {best['best_score']:.2f} on {material.dev}, below the starting point's "
-                    f"{best['start_score']:.2f}: training made this model worse"
+                    f"{best['start'][material.dev]:.2f}: training made this model worse"
                 )
-        finish(config, material, scorer, workdir, params, at, log)
+        finish(config, material, scorer, workdir, params, at, best["start"], log)
     finally:
         log.close()
         checkpoints.close()
@@ -155,13 +164,11 @@ def prepare(config: Config, workdir: Path) -> Material:
     weights = resolve(config.encoder.weights) if config.encoder.weights else None
     bert_config, encoder_params = read_encoder(weights) if weights else (None, None)
     sentences = open_corpus(files, config.data.column)
-    if config.data.tokenizer or weights:
-        tokenizer = Tokenizer.load(config.data.tokenizer or weights)
-    elif (workdir / "tokenizer").is_dir():
-        tokenizer = Tokenizer.load(workdir / "tokenizer")
+    if vocabulary := config.data.tokenizer or weights:
+        tokenizer = Tokenizer.load(vocabulary)
     else:
-        tokenizer = Tokenizer.train((sentences[i] for i in range(len(sentences))), config.data.vocab_size)
-        tokenizer.save(workdir / "tokenizer")
+        tokenizer = Tokenizer.train(sentences, config.data.vocab_size)
+    tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs it
     bert_config = bert_config or _new_bert(config, tokenizer)
     bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id)
     if tokenizer.vocab_size > bert_config.vocab_size:
@@ -174,9 +181,7 @@ def prepare(config: Config, workdir: Path) -> Material:
         length = getattr(config, name).max_seq_length
         if length > positions:
             raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
-    tokens = tokenize(
-        sentences, tokenizer, config.data.max_seq_length, None, config.data.subset or None, config.data.subset_seed
-    )
+    tokens = tokenize(sentences, tokenizer, config.data.max_seq_length, None, config.data.subset or None, config.data.subset_seed)
     batches = Batches(tokens, config.data.batch_size, config.train.seed)
     return Material(sentences, tokenizer, tokens, batches, bert_config, encoder_params, tasks, absent, dev)
 
@@ -229,7 +234,7 @@ class Scorer:
         self.log.event(step, values)
         shown = f"{self.material.dev} {score:.2f}, " if score is not None else ""
         self.log.say(f"step {step}: {shown}uniformity {found['uniformity']:.2f}, spread {found['spread']:.3f}")
-        if found["collapsed"]:
+        if found["collapsed"] and step:  # a new encoder starts with all vectors alike
             problem = (
                 f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
                 f"effective rank {found['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
@@ -243,68 +248,80 @@ class Scorer:
         """Results of every evaluation set found."""
         return score_tasks(lambda sentences: self.embedder(params, sentences), self.material.tasks)
 
+    def all_spearman(self, params: Params) -> dict[str, float]:
+        """Spearman x 100 over all pairs of every set."""
+        return {name: result["spearman"]["all"] for name, result in self.all(params).items()}
+
 
 def finish(
-    config: Config, material: Material, scorer: Scorer, workdir: Path, params: Params, step: int, log: Log
+    config: Config,
+    material: Material,
+    scorer: Scorer,
+    workdir: Path,
+    params: Params,
+    step: int,
+    start: dict[str, float],
+    log: Log,
 ) -> None:
     """Final scores to the terminal and scores.json, then the verified export."""
     scores = scorer.all(params) if material.tasks else {}
-    _write_json(workdir / "scores.json", {"step": step, "scores": scores, "absent": material.absent})
-    baseline = {}
+    baselines = {"untrained": start}
     if config.eval.data == "grammar":
-        for name, task in material.tasks.items():
-            pairs = next(iter(task.subsets.values()))
-            values = bag_of_words_similarity(pairs.first, pairs.second)
-            baseline[name] = score_values(values, pairs.gold)
+        baselines["bag of words"] = word_overlap_scores(material.tasks)
+    results = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
+    _write_json(workdir / "scores.json", results)
     log.close()
-    print(score_table(scores, material.absent, baseline))
-    training = {
-        "corpus": config.data.files,
-        "sentences": len(material.tokens),
-        "steps": step,
-        "batch size": config.data.batch_size,
-        "seed": config.train.seed,
-        **{name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))},
+    print(score_table(scores, material.absent, baselines))
+    facts = model_facts(config, material, workdir)
+    write_facts(workdir, material.bert_config, {**facts, "scores": scores, "scores_of_step": step})
+    params = jax.device_get(params["encoder"])
+    export_encoder(workdir / "export", read_facts(workdir), params, workdir, step)
+
+
+def model_facts(config: Config, material: Material, workdir: Path) -> dict[str, Any]:
+    """What an export says of the run: published with the model, so names of files, not paths."""
+    recipe = {name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
+    return {
+        "name": workdir.name,
+        "method": type(config.method).__name__,
+        "base_model": Path(config.encoder.weights).name or None,
+        "pooling": config.method.pooling,
+        "max_seq_length": config.eval.max_seq_length,
+        "absent": material.absent,
+        "training": {
+            "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
+            "sentences": len(material.tokens),
+            "batch size": config.data.batch_size,
+            "max_seq_length": config.data.max_seq_length,
+            "seed": config.train.seed,
+            **recipe,
+        },
     }
-    card = Card(
-        name=workdir.name,
-        method=type(config.method).__name__,
-        base_model=config.encoder.weights or None,
-        training=training,
-        scores=scores,
-        absent=material.absent,
-    )
-    encoder_params = jax.device_get(params["encoder"])
-    export(
-        workdir / "export",
-        material.bert_config,
-        encoder_params,
-        material.tokenizer,
-        lambda sentences: scorer.embedder(params, sentences),
-        pooling=config.method.pooling,
-        max_seq_length=config.eval.max_seq_length,
-        card=card,
-    )
 
 
-def score_values(values: np.ndarray, gold: np.ndarray) -> float:
-    """Spearman x 100."""
-    from scipy.stats import spearmanr
+def word_overlap_scores(tasks: dict[str, StsTask]) -> dict[str, float]:
+    """Spearman x 100 of bag-of-words cosines with gold, over all pairs of each set."""
+    scores = {}
+    for name, task in tasks.items():
+        overlap = [bag_of_words_similarity(pairs.first, pairs.second) for pairs in task.subsets.values()]
+        gold = [pairs.gold for pairs in task.subsets.values()]
+        scores[name] = float(100 * spearmanr(np.concatenate(overlap), np.concatenate(gold)).statistic)
+    return scores
 
-    return float(100 * spearmanr(values, gold).statistic)
 
-
-def score_table(scores: dict[str, dict], absent: list[str], baseline: dict[str, float]) -> str:
-    """The final scores as text: Spearman and Pearson over all pairs, mean and weighted mean over subsets."""
+def score_table(scores: dict[str, dict], absent: list[str], baselines: dict[str, dict[str, float]]) -> str:
+    """The final scores as text: Spearman and Pearson x 100 over all pairs, mean and weighted mean over subsets."""
     if not scores:
         return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
-    lines = [f"{'set':<22}{'pairs':>7}{'Spearman':>10}{'mean':>8}{'wmean':>8}{'Pearson':>10}{'mean':>8}{'wmean':>8}"]
+    lines = [
+        f"{'':<22}{'':>7}{'Spearman x 100':^26}{'Pearson x 100':^26}",
+        f"{'set':<22}{'pairs':>7}" + f"{'all':>10}{'mean':>8}{'wmean':>8}" * 2,
+    ]
     for name, result in scores.items():
         numbers = [result[kind][which] for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
-        widths = (10, 8, 8, 10, 8, 8)
-        lines.append(f"{name:<22}{result['n']:>7}" + "".join(f"{x:>{w}.2f}" for x, w in zip(numbers, widths, strict=True)))
-        if name in baseline:
-            lines.append(f"  bag of words{'':<17}{baseline[name]:>8.2f}")
+        cells = "".join(f"{x:>{width}.2f}" for x, width in zip(numbers, (10, 8, 8) * 2, strict=True))
+        lines.append(f"{name:<22}{result['n']:>7}{cells}")
+        lines += [f"  {label:<27}{values[name]:>10.2f}" for label, values in baselines.items() if name in values]
     if absent:
         lines.append(f"absent, not scored: {', '.join(absent)}")
     return "\n".join(lines)
@@ -349,7 +366,9 @@ def _generated_corpus(name: str, seed: int, path: Path) -> str:
 
 
 def _describe(material: Material, steps: int, devices: int) -> str:
-    report = ", ".join(f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in material.tokens.report.items())
+    report = ", ".join(
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in material.tokens.report.items()
+    )
     absent = f"; evaluation sets absent: {', '.join(material.absent)}" if material.absent else ""
     return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){absent}"
 
@@ -358,7 +377,12 @@ def _versions() -> dict[str, Any]:
     import flax
     import optax
 
-    packages = {"jax_sentemb": __version__, "jax": jax.__version__, "flax": flax.__version__, "optax": optax.__version__}
+    packages = {
+        "jax_sentemb": __version__,
+        "jax": jax.__version__,
+        "flax": flax.__version__,
+        "optax": optax.__version__,
+    }
     return {"versions": packages, "python": platform.python_version(), "argv": sys.argv}
 
 

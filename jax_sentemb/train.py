@@ -49,7 +49,12 @@ def make_optimizer(options: settings.Optimizer, total_steps: int) -> optax.Gradi
 
 
 def create_state(
-    method: Method, encoder: Any, optimizer: optax.GradientTransformation, encoder_params: Params | None, seed: int, mesh: Mesh
+    method: Method,
+    encoder: Any,
+    optimizer: optax.GradientTransformation,
+    encoder_params: Params | None,
+    seed: int,
+    mesh: Mesh,
 ) -> TrainState:
     """The state at step 0 on every device of `mesh`, from loaded encoder parameters or from scratch."""
 

@@ -6,25 +6,23 @@ E embedding width · K queue rows · M sampled attention positions.
 
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
 
-Array = jax.Array | np.ndarray
+Array = Any  # jax.Array on the device, np.ndarray on the host: every function takes both
 Params = Any  # a nested dict of arrays
 
 
 class Rows(NamedTuple):
     """Token rows as an encoder takes them: right-padded, `mask` is True on real tokens (specials included)."""
 
-    tokens: Array  # int32 [R, T]
-    mask: Array  # bool [R, T]
+    tokens: Any  # int32 [R, T], NumPy on the host, jax.Array on the device
+    mask: Any  # bool [R, T]
 
 
 class TrainState(NamedTuple):
     """Everything a run needs to continue, and nothing else. A field that a method does not use is None."""
 
     params: Params  # written by the optimiser only
-    ema_params: Params | None  # written by method.after only; may be a sub-tree of params
+    ema_params: Params  # written by method.after only; may be a sub-tree of params
     queue: Array | None  # float32 [K, E], newest row first; written by method.after only
     opt_state: Any
     rng: Array  # the key of the whole run, never advanced: a step folds its number in

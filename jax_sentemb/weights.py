@@ -165,9 +165,7 @@ def _read_config(folder: Path) -> BertConfig:
             values[field.name] = _checked(file, field, stated[field.name])
     config = BertConfig(**values)
     if config.hidden_size % config.num_attention_heads:
-        raise ModelFileError(
-            f"{file}: hidden_size={config.hidden_size} does not divide into {config.num_attention_heads} heads"
-        )
+        raise ModelFileError(f"{file}: hidden_size={config.hidden_size} does not divide into {config.num_attention_heads} heads")
     if config.hidden_act not in ACTIVATIONS:
         raise ModelFileError(f"{file}: hidden_act={config.hidden_act!r} is not one of {', '.join(ACTIVATIONS)}")
     return dataclasses.replace(config, position_offset=config.pad_token_id + 1) if model_type == "roberta" else config
@@ -216,9 +214,7 @@ def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
                     if name.startswith(IGNORED):
                         continue
                     if name in tensors:
-                        raise ModelFileError(
-                            f"{file}: {stored} is there twice (prefixes and old names count as the same)"
-                        )
+                        raise ModelFileError(f"{file}: {stored} is there twice (prefixes and old names count as the same)")
                     tensors[name] = _float32(opened.get_tensor(stored), f"{file}: {stored}")
         except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
             raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
@@ -252,6 +248,4 @@ def resolve(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "vocab.txt", "merges.txt"]))
     except Exception as error:  # the hub client has a dozen kinds, all mean the same to the user
-        raise ConfigError(
-            f"encoder.weights={name}: no such directory, and not to be had from the hub ({error})"
-        ) from error
+        raise ConfigError(f"encoder.weights={name}: no such directory, and not to be had from the hub ({error})") from error

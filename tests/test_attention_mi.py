@@ -35,9 +35,7 @@ def bert():
 
 def full_attention(bert, rows, seeds):
     model, params = bert
-    output = model.apply(
-        {"params": params}, rows, seeds, observe=lambda _, attention: attention, observed_layers=(1, 2, 3, 4)
-    )
+    output = model.apply({"params": params}, rows, seeds, observe=lambda _, attention: attention, observed_layers=(1, 2, 3, 4))
     return output.observed
 
 

@@ -121,9 +121,7 @@ def test_padding_does_not_change_an_embedding(tiny):
     rows = Rows(*(values[:, :10] for values in tiny.material.batches.at(0)))
     positions = tiny.material.bert_config.max_position_embeddings
     wide = Rows(*(np.pad(values, ((0, 0), (0, positions - 10))) for values in rows))
-    np.testing.assert_allclose(
-        method.embed(tiny.encoder, params, wide), method.embed(tiny.encoder, params, rows), atol=1e-5
-    )
+    np.testing.assert_allclose(method.embed(tiny.encoder, params, wide), method.embed(tiny.encoder, params, rows), atol=1e-5)
 
 
 def test_dropout_differs_between_rows_of_the_same_sentence(tiny):

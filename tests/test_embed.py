@@ -94,9 +94,7 @@ def test_rows_spread_over_devices_give_the_same_vectors(params, devices):
     assert embedder.batch_size == {2: 6, 8: 8}[devices]
     (batch, _) = embedder._rows([np.array([1, 2], np.int32)])
     assert {len(shard.data) for shard in batch.addressable_shards} == {embedder.batch_size // devices}
-    np.testing.assert_allclose(
-        embedder(params, SENTENCES), [alone(params, sentence) for sentence in SENTENCES], atol=1e-6
-    )
+    np.testing.assert_allclose(embedder(params, SENTENCES), [alone(params, sentence) for sentence in SENTENCES], atol=1e-6)
 
 
 def test_no_hidden_transfer_between_host_and_device(params):

@@ -93,12 +93,19 @@ def test_errors_in_a_config_file_name_its_line(capsys, tmp_path):
                         ("def get_config(size=''):\n    return {}\n", "dict")):  # fmt: skip
         file = tmp_path / f"config_{abs(hash(text))}.py"
         file.write_text(text)
+        sys.modules.pop("config_config", None)  # ml_collections' name for every config file: what an earlier one defined stays
         assert named in fails(capsys, 2, f"--config={file}", f"--workdir={tmp_path / 'run'}")
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [(None, "no such file"), ("", "no sentence"), ("\n \n", "blank"), ("one\ntwo\ntwo\n", "2 usable"), (b"ok\n\xff\xfe\n", "line 2")],
+    [
+        (None, "no such file"),
+        ("", "no sentence"),
+        ("\n \n", "blank"),
+        ("one\ntwo\ntwo\n", "2 usable"),
+        (b"ok\n\xff\xfe\n", "line 2"),
+    ],
 )
 def test_a_corpus_that_cannot_be_used_is_one_line_and_exit_3(capsys, tmp_path, text, named):
     corpus = tmp_path / "corpus.txt"
@@ -134,7 +141,12 @@ def test_weights_of_the_wrong_shape_and_a_foreign_tokenizer_are_exit_4(capsys, t
 
 def test_nan_stops_the_run_with_exit_5_before_anything_is_saved(capsys, tmp_path):
     message = fails(
-        capsys, 5, TINY, "--config.optimizer.learning_rate=1e30", "--config.optimizer.max_grad_norm=0", f"--workdir={tmp_path}"
+        capsys,
+        5,
+        TINY,
+        "--config.optimizer.learning_rate=1e30",
+        "--config.optimizer.max_grad_norm=0",
+        f"--workdir={tmp_path}",
     )
     assert re.search(r"step \d+: loss nan", message)
     assert not list((tmp_path / "checkpoints").glob("[0-9]*"))
@@ -160,14 +172,16 @@ def test_a_stopped_run_continues_to_the_identical_end(tmp_path):
     flags = [TINY, "--config.train.max_steps=400", "--config.train.logging_steps=1"]
     environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1"}
     straight = start(*flags, f"--workdir={tmp_path / 'straight'}", env=environment)
-    assert straight.wait(timeout=300) == 0, straight.communicate()
+    out, err = straight.communicate(timeout=300)
+    assert straight.returncode == 0, err
     stopped = start(*flags, f"--workdir={tmp_path / 'stopped'}", env=environment)
     log = tmp_path / "stopped" / "metrics.jsonl"
     while not (log.exists() and len(log.read_text().splitlines()) > 20):
         assert stopped.poll() is None
         time.sleep(0.05)
     stopped.send_signal(signal.SIGTERM)
-    assert stopped.wait(timeout=60) == 75, stopped.communicate()
+    out, err = stopped.communicate(timeout=60)
+    assert stopped.returncode == 75, err
     again = start(*flags, f"--workdir={tmp_path / 'stopped'}", env=environment)
     out, err = again.communicate(timeout=300)
     assert again.returncode == 0, err

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_sentemb.convert import PROBES, read_embedder
 from jax_sentemb.evaluation.sts import load_sts, score_tasks
+from jax_sentemb.export import PROBES, read_embedder
 from jax_sentemb.model_folder import read_normalize, read_pooling
 from jax_sentemb.weights import read_max_seq_length
 

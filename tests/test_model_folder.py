@@ -99,9 +99,7 @@ def test_code_that_a_file_names_is_not_imported(tmp_path, monkeypatch, kind):
     assert "modeling_evil" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", "[]", "[1]", '[{"type": "sentence_transformers.models.Transformer"}]', "[", "[" * 200_000]
-)
+@pytest.mark.parametrize("text", ["{}", "[]", "[1]", '[{"type": "sentence_transformers.models.Transformer"}]', "[", "[" * 200_000])
 def test_damaged_module_lists_are_refused(tmp_path, text):
     (tmp_path / "modules.json").write_text(text)
     with pytest.raises(ModelFileError, match=r"modules\.json"):

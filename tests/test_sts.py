@@ -62,9 +62,7 @@ def test_a_year_that_is_there_in_part_is_an_error(folder):
 
 
 def test_pair_files_tab_separated_or_comma_separated(tmp_path):
-    table = write(
-        tmp_path / "p.tsv", "\ufeffscore\tsentence2\tx\tsentence1", '3\t"B" is\t\t"A', "\tC\t\tD", "", "4\tE\t\tF\r"
-    )
+    table = write(tmp_path / "p.tsv", "\ufeffscore\tsentence2\tx\tsentence1", '3\t"B" is\t\t"A', "\tC\t\tD", "", "4\tE\t\tF\r")
     pairs = load_pairs(table)
     assert (pairs.first, pairs.second, pairs.gold.tolist()) == (['"A', "F"], ['"B" is', "E"], [3, 4])
     quoted = write(tmp_path / "p.csv", "sentence1,sentence2,score", '"A, ""a""",B,1', '"C', 'c",D,2.5')

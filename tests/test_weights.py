@@ -60,9 +60,7 @@ def test_token_states_equal_torch_for_any_length_and_padding(tmp_path, family, w
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     sizes = dict(vocab_size=97, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=40)
-    settings = getattr(transformers, f"{family}Config")(
-        **sizes, max_position_embeddings=40, attn_implementation="eager"
-    )
+    settings = getattr(transformers, f"{family}Config")(**sizes, max_position_embeddings=40, attn_implementation="eager")
     model = getattr(transformers, f"{family}Model")(settings).eval()
     torch.manual_seed(0)
     for weight in model.parameters():
@@ -104,17 +102,12 @@ def spelled(tensors, spelling):
     """The same weights as other programs write them."""
     if spelling == "old norm names":
         return {
-            name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): tensor
-            for name, tensor in tensors.items()
+            name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): tensor for name, tensor in tensors.items()
         }
     if spelling in ("bert.", "roberta."):
         return {spelling + name: tensor for name, tensor in tensors.items()}
     extras = ("pooler.dense.weight", "bert.pooler.dense.bias", "cls.predictions.bias", "lm_head.bias")
-    return (
-        tensors
-        | {name: np.full(3, np.nan, np.float32) for name in extras}
-        | {"embeddings.position_ids": np.arange(20)[None]}
-    )
+    return tensors | {name: np.full(3, np.nan, np.float32) for name in extras} | {"embeddings.position_ids": np.arange(20)[None]}
 
 
 @pytest.mark.parametrize("spelling", ["old norm names", "bert.", "roberta.", "heads"])
@@ -233,9 +226,7 @@ def test_parameters_of_another_architecture_are_not_written(tensors):
     params = from_torch(config, tensors, "here")
     params["head"] = {"kernel": np.zeros((8, 8), np.float32)}
     params["layer_0"]["output"]["bias"] = np.zeros(9, np.float32)
-    with pytest.raises(
-        ModelFileError, match=r"output.dense.bias has shape \[9\], expected \[8\]; head/kernel \[8, 8\] is not"
-    ):
+    with pytest.raises(ModelFileError, match=r"output.dense.bias has shape \[9\], expected \[8\]; head/kernel \[8, 8\] is not"):
         to_torch(config, params)
 
 

@@ -88,8 +88,6 @@ def _unit(embeddings: Array) -> np.ndarray:
     """float64 rows of length 1; a zero row stays zero."""
     vectors = np.asarray(embeddings, np.float64)
     if not np.isfinite(vectors).all():
-        raise NumericsError(
-            f"{(~np.isfinite(vectors).all(-1)).sum()} of {len(vectors)} embeddings are not finite (NaN or Inf)"
-        )
+        raise NumericsError(f"{(~np.isfinite(vectors).all(-1)).sum()} of {len(vectors)} embeddings are not finite (NaN or Inf)")
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)

@@ -42,15 +42,11 @@ class Embedder:
         self.truncated = 0
         self._embed = jax.jit(embed)
         self._sharding = sharding
-        self._replicated = (
-            NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else None
-        )
+        self._replicated = NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else None
 
     def __call__(self, params: Params, sentences: Sequence[str]) -> np.ndarray:
         """float32 [N, E], row i for sentence i; [0, E] for no sentence."""
-        params = jax.device_put(
-            params, self._replicated
-        )  # once, not with every batch; free where it already lies there
+        params = jax.device_put(params, self._replicated)  # once, not with every batch; free where it already lies there
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
         ids, self.truncated = self.tokenizer.encode(list(place), self.max_seq_length)
         vectors = np.zeros((len(place), self._width(params)), np.float32)
@@ -76,7 +72,7 @@ class Embedder:
 
     def _width(self, params: Params) -> int:
         shape = (self.batch_size, self.buckets[0])
-        rows = Rows(jax.ShapeDtypeStruct(shape, np.int32), jax.ShapeDtypeStruct(shape, np.bool_))
+        rows = Rows(np.zeros(shape, np.int32), np.ones(shape, np.bool_))
         return jax.eval_shape(self._embed, params, rows).shape[-1]
 
 

@@ -7,7 +7,7 @@ dropped, one correlation over all pairs of a year ("all") next to mean and weigh
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
@@ -51,9 +51,7 @@ def load_sts(folder: str | Path) -> tuple[dict[str, StsTask], list[str]]:
     folder = Path(folder).expanduser()
     downstream = folder / "downstream" if (folder / "downstream").is_dir() else folder
     if not downstream.is_dir():
-        raise DataError(
-            f"eval.data={str(folder)!r} is not a directory: give the SentEval folder that holds downstream/STS"
-        )
+        raise DataError(f"eval.data={str(folder)!r} is not a directory: give the SentEval folder that holds downstream/STS")
     tasks = {}
     for year, subsets in SUBSETS.items():
         directory = downstream / "STS" / f"{year}-en-test"
@@ -70,9 +68,7 @@ def load_sts(folder: str | Path) -> tuple[dict[str, StsTask], list[str]]:
             tasks[name] = StsTask(name, {name.split("-")[1]: _load_columns(path, names)})
     absent = [name for name in (*SUBSETS, *BENCHMARK, *SICK) if name not in tasks]
     if not tasks:
-        raise DataError(
-            f"no evaluation set in eval.data={str(folder)!r}: expected downstream/STS/STS12-en-test and the like"
-        )
+        raise DataError(f"no evaluation set in eval.data={str(folder)!r}: expected downstream/STS/STS12-en-test and the like")
     return tasks, absent
 
 
@@ -115,7 +111,7 @@ def score_tasks(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, S
 def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict:
     everything = tuple(np.concatenate(side) for side in zip(*subsets.values(), strict=True))
     counts = [len(gold) for _, gold in subsets.values()]
-    result = {"n": sum(counts)}
+    result: dict[str, Any] = {"n": sum(counts)}
     for key, correlation in (("spearman", spearmanr), ("pearson", pearsonr)):
         scores = {subset: _correlate(correlation, f"{name} {subset}", *pair) for subset, pair in subsets.items()}
         result[key] = {
@@ -129,9 +125,7 @@ def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) 
 
 def _correlate(correlation: Callable, where: str, cosine: np.ndarray, gold: np.ndarray) -> float:
     if np.ptp(cosine) < SAME_COSINE:
-        raise NumericsError(
-            f"{where}: all {len(cosine)} pairs have the same cosine similarity, {cosine[0]:.6f}: they collapsed"
-        )
+        raise NumericsError(f"{where}: all {len(cosine)} pairs have the same cosine similarity, {cosine[0]:.6f}: they collapsed")
     return 100 * float(correlation(cosine, gold).statistic)
 
 
@@ -148,15 +142,11 @@ def _load_subset(directory: Path, subset: str) -> Pairs:
     sentences, scores = directory / f"STS.input.{subset}.txt", directory / f"STS.gs.{subset}.txt"
     inputs, gold = _lines(sentences), _lines(scores)
     if len(inputs) != len(gold):
-        raise DataError(
-            f"{sentences} has {len(inputs)} lines and {scores.name} has {len(gold)}: the files do not match"
-        )
+        raise DataError(f"{sentences} has {len(inputs)} lines and {scores.name} has {len(gold)}: the files do not match")
     # STS16 has further columns (the sources of the sentences) behind the pair.
-    rows = (
-        (number, *_fields(sentences, number, line, 2)[:2], score)
-        for (number, line), (_, score) in zip(inputs, gold, strict=True)
-    )
-    return _pairs(sentences, rows)
+    rows = ((number, _fields(sentences, number, line, 2)) for number, line in inputs)
+    both = zip(rows, gold, strict=True)
+    return _pairs(sentences, ((number, fields[0], fields[1], score) for (number, fields), (_, score) in both))
 
 
 def _load_benchmark(path: Path) -> Pairs:
@@ -179,7 +169,7 @@ def _load_columns(path: Path, names: tuple[str, str, str]) -> Pairs:
                 continue
             if len(fields) <= max(columns):
                 raise DataError(f"{path}:{number}: {len(fields)} fields, expected {len(header)} as in the header")
-            yield number, *(fields[column] for column in columns)
+            yield number, fields[columns[0]], fields[columns[1]], fields[columns[2]]
 
     return _pairs(path, rows())
 
@@ -213,9 +203,7 @@ def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Pairs:
         second.append(other.strip())
         gold.append(value)
     if len(set(gold)) < 2:
-        raise DataError(
-            f"{path}: {len(gold)} pairs with {len(set(gold))} distinct scores: a correlation needs at least two"
-        )
+        raise DataError(f"{path}: {len(gold)} pairs with {len(set(gold))} distinct scores: a correlation needs at least two")
     return Pairs(first, second, np.array(gold))
 
 

@@ -62,13 +62,9 @@ class AttentionMI:
         if self.sampling not in ("stratified", "gumbel", "replacement"):
             raise ConfigError(f"method.ami.sampling={self.sampling!r} is not 'stratified', 'gumbel' or 'replacement'")
         if not layers or min(layers) < 1 or max(layers) > num_layers or len(set(layers)) != len(layers):
-            raise ConfigError(
-                f"method.ami.layers={layers} must be different numbers from 1 to {num_layers}, the encoder's depth"
-            )
+            raise ConfigError(f"method.ami.layers={layers} must be different numbers from 1 to {num_layers}, the encoder's depth")
         if self.pairing == "layers" and len(layers) % 2:
-            raise ConfigError(
-                f"method.ami.layers={layers} cannot be paired: give an even number, or method.ami.pairing=heads"
-            )
+            raise ConfigError(f"method.ami.layers={layers} cannot be paired: give an even number, or method.ami.pairing=heads")
         if self.pairing == "heads" and num_heads % 2:
             raise ConfigError(f"method.ami.pairing=heads needs an even number of heads; the encoder has {num_heads}")
 
@@ -128,28 +124,27 @@ class AttentionMI:
         return order % pool  # a pool smaller than `samples` repeats
 
     def observe(self, positions: Positions, layers: tuple[int, ...], views: int) -> Observe:
-        """For the encoder's `observe`: log attention and, or None, validity [R, H, M] at the positions of each head's slice."""
+        """For the encoder's `observe`: log attention and validity [R, H, M] at the positions of each head's slice."""
 
-        def gather(layer: int, attention: Attention) -> tuple[Array, Array | None]:
+        def gather(layer: int, attention: Attention) -> tuple[Array, Array]:
             rows, heads, _, width = attention.scores.shape
             place = layers.index(layer)
             query, key = (
-                jnp.repeat(self._of_layer(axis, place, layers, heads), views, axis=0)
-                for axis in (positions.query, positions.key)
+                jnp.repeat(self._of_layer(axis, place, layers, heads), views, axis=0) for axis in (positions.query, positions.key)
             )
 
             def take(values: Array) -> Array:
                 return jnp.take_along_axis(values.reshape(rows, heads, width * width), query * width + key, axis=-1)
 
             normalizer = jnp.take_along_axis(attention.log_normalizer[..., 0], query, axis=-1)
-            counts_dropped = attention.kept is not None and self.post_dropout
-            return take(attention.scores) - normalizer, take(attention.kept) if counts_dropped else None
+            logs = take(attention.scores) - normalizer
+            if attention.kept is None or not self.post_dropout:
+                return logs, jnp.ones(logs.shape, bool)
+            return logs, take(attention.kept)
 
         return gather
 
-    def mutual_information(
-        self, observed: dict[int, tuple[Array, Array | None]], positions: Positions
-    ) -> tuple[Array, Array]:
+    def mutual_information(self, observed: dict[int, tuple[Array, Array]], positions: Positions) -> tuple[Array, Array]:
         """MI in nats and the fraction of sampled entries that are valid in both views, float32 [B, S]; rows have two views."""
 
         def sampled(maps: list[Array]) -> Array:  # [B, 2 views, S, M]
@@ -159,9 +154,7 @@ class AttentionMI:
 
         layers = sorted(observed)
         logs = sampled([observed[layer][0] for layer in layers])
-        valid = jnp.ones(positions.member.shape, bool)
-        if observed[layers[0]][1] is not None:
-            valid = sampled([observed[layer][1] for layer in layers]).all(axis=1)
+        valid = sampled([observed[layer][1] for layer in layers]).all(axis=1)
         information = gaussian_mutual_information(correlation(logs[:, 0], logs[:, 1], valid))
         return information, valid.mean(-1, dtype=jnp.float32)
 

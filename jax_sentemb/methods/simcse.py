@@ -124,9 +124,7 @@ class SimCSE:
             lengths.astype(jnp.float32), masked_loss, masked_count,
         )  # fmt: skip
 
-    def objective(
-        self, params: Params, state: TrainState, encoded: Encoded
-    ) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
         """InfoNCE - AMI + MLM; metrics; the momentum embeddings for the queue."""
         first, second = encoded.first, encoded.second
         queue_valid = None if state.queue is None else jnp.arange(len(state.queue)) < state.step * len(first)
@@ -140,9 +138,9 @@ class SimCSE:
             loss = loss + self.mlm_weight * metrics["mlm"]
         return loss, (metrics, encoded.momentum)
 
-    def after(self, state: TrainState, carry: Array | None) -> TrainState:
+    def after(self, state: TrainState, carry: Any) -> TrainState:
         """Momentum encoder moved towards the new weights, this step's momentum embeddings at the head of the queue."""
-        if self.momentum is None:
+        if self.momentum is None or state.queue is None:
             return state
         average = optax.incremental_update(state.params["encoder"], state.ema_params, 1.0 - self.momentum.decay)
         queue = jnp.concatenate([carry, state.queue])[: self.momentum.queue_size]
@@ -152,9 +150,7 @@ class SimCSE:
         """Pooled state of the encoder without dropout, before the head."""
         return pool(self._apply(encoder, params["encoder"], rows).hidden, rows.mask, self.pooling)
 
-    def _apply(
-        self, encoder: Any, encoder_params: Params, rows: Rows, seeds: Array | None = None, **options: Any
-    ) -> Any:
+    def _apply(self, encoder: Any, encoder_params: Params, rows: Rows, seeds: Array | None = None, **options: Any) -> Any:
         return encoder.apply({"params": encoder_params}, rows, seeds, **options)
 
     def _project(self, params: Params, embeddings: Array) -> Array:

@@ -140,14 +140,13 @@ class Layer(nn.Module):
         size = self.config.hidden_size
         projections = [DenseParameters(size, size, self.config.initializer_range, name=name)() for name in ATTENTION_INPUTS]
         kernels, biases = zip(*projections, strict=True)
-        flat = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype) + jnp.concatenate(biases)
+        flat: Array = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
+        flat = flat + jnp.concatenate(biases)
         heads = flat.astype(self.dtype).reshape(*flat.shape[:2], 3, self.config.num_attention_heads, -1)
         return list(heads.transpose(2, 0, 3, 1, 4))
 
 
-def attend(
-    query: Array, key: Array, mask: Array, seeds: Array | None, rate: float, stream: int
-) -> tuple[Array, Attention]:
+def attend(query: Array, key: Array, mask: Array, seeds: Array | None, rate: float, stream: int) -> tuple[Array, Attention]:
     """Attention weights [R, H, T, T] after dropout, and the Attention they come from. Softmax in float32.
 
     A finite mask value: a row of padding only gets uniform weights, never NaN.

@@ -209,11 +209,11 @@ def _index(path: Path, digest: "hashlib._Hash") -> tuple[np.ndarray, np.ndarray,
         while not len(breaks) and stop < size:  # a line longer than a block
             breaks = stop - at + np.flatnonzero(text[stop : stop + BLOCK] == 10)
             stop = min(stop + BLOCK, size)
-        if len(breaks) and stop < size or (len(breaks) and at + breaks[-1] + 1 == size):
+        if (len(breaks) and stop < size) or (len(breaks) and at + breaks[-1] + 1 == size):
             stop = at + int(breaks[-1]) + 1
         block = text[at:stop]
         _check_utf8(block, path, lines, at)
-        digest.update(block)
+        digest.update(block.data)
         begin = np.concatenate([[0], breaks + 1])
         end = np.concatenate([breaks, [len(block)]])
         if begin[-1] == len(block):
@@ -238,4 +238,3 @@ def _check_utf8(block: np.ndarray, path: Path, lines_before: int, at: int) -> No
         raise DataError(
             f"{path} line {line}, byte {at + error.start}: not UTF-8 ({error.reason}); convert the file, for instance with iconv"
         ) from error
-

@@ -5,6 +5,7 @@ two scenes and never the words. Words say little about it: a concept has several
 orders, and the same empty phrases ("according to the report") stand around related and unrelated scenes alike. What an encoder can learn
 from the bare text is which words keep each other's company, as in natural text.
 """
+
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -46,29 +47,42 @@ mechanic, technician, engineer | repaired, fixed, mended; tuned, adjusted | engi
 carpenter, joiner, woodworker | sawed, planed; varnished, polished | table, bench, chair; cupboard, wardrobe, cabinet | in the joinery, at the workbench, in the sawmill
 blacksmith, smith, metalworker | forged, hammered; welded, soldered | sword, dagger, blade; horseshoe, chain, gate | in the forge, at the anvil, in the smithy
 """
-TIMES = ("at dawn, at daybreak, at sunrise; at noon, at midday; at dusk, at sunset, at nightfall; "
-         "in winter, in the cold months; in summer, in the warm months; last week, a few days ago")
-MANNERS = ("quickly, hastily, in a hurry; carefully, cautiously, with great care; quietly, silently, without a sound; "
-           "cheerfully, happily, with a smile; reluctantly, grudgingly, unwillingly")
-OPENERS = ("", "according to the report,", "as everyone had expected,", "we were told that", "the neighbours remember that",
-           "it is worth noting that", "as far as anyone in the town can tell,", "nobody was surprised that")
-CLOSERS = ("", "or so the story goes", "as the local paper wrote", "and nobody in the town was surprised", "as everyone could see",
-           "according to the people who were there")
-CLAUSES = ("the {agent} {action} the {object}", "the {object} {was} {action} by the {agent}", "it was the {agent} who {action} the {object}",
-           "it was the {object} that the {agent} {action}")
+TIMES = (
+    "at dawn, at daybreak, at sunrise; at noon, at midday; at dusk, at sunset, at nightfall; "
+    "in winter, in the cold months; in summer, in the warm months; last week, a few days ago"
+)
+MANNERS = (
+    "quickly, hastily, in a hurry; carefully, cautiously, with great care; quietly, silently, without a sound; "
+    "cheerfully, happily, with a smile; reluctantly, grudgingly, unwillingly"
+)
+OPENERS = (
+    "according to the report,",
+    "as everyone had expected,",
+    "we were told that",
+    "it is worth noting that",
+    "nobody was surprised that",
+)
+CLOSERS = ("or so the story goes", "as the local paper wrote", "as everyone could see", "if the report is right")
+CLAUSES = (
+    "the {agent} {action} the {object}",
+    "the {object} {was} {action} by the {agent}",
+    "it was the {agent} who {action} the {object}",
+    "it was the {object} that the {agent} {action}",
+)
 WEIGHTS = {"agent": 1.0, "action": 1.0, "object": 1.0, "place": 1.0, "time": 0.5, "manner": 0.5}
 SAME_ACTIVITY, SAME_DOMAIN = 0.6, 0.3  # how alike two different concepts of one role are, on a scale from 0 to 1
-HELD_OUT = 10                          # one sentence in ten, by its checksum, is kept for the pairs
+HELD_OUT = 10  # one sentence in ten, by its checksum, is kept for the pairs
 
 
 class Concept(NamedTuple):
     """One meaning: where it belongs and its names in English."""
+
     domain: int
     activity: int
     names: tuple[str, ...]
 
 
-Scene = dict[str, Concept | None]      # role -> concept; time and manner may be absent
+Scene = dict[str, Concept | None]  # role -> concept; time and manner may be absent
 
 
 def _concepts(text: str, domain: int = -1, activity: int = -1) -> tuple[Concept, ...]:
@@ -78,16 +92,20 @@ def _concepts(text: str, domain: int = -1, activity: int = -1) -> tuple[Concept,
 def _activities() -> list[list[dict[str, tuple[Concept, ...]]]]:
     """Per domain, per activity: role -> its concepts."""
     roles = ("agent", "action", "object", "place")
-    return [[{role: _concepts(text, domain, activity) for role, text in zip(roles, line.split("|"), strict=True)}
-             for activity, line in enumerate(block.splitlines())]
-            for domain, block in enumerate(WORLD.strip().split("\n\n"))]
+    return [
+        [
+            {role: _concepts(text, domain, activity) for role, text in zip(roles, line.split("|"), strict=True)}
+            for activity, line in enumerate(block.splitlines())
+        ]
+        for domain, block in enumerate(WORLD.strip().split("\n\n"))
+    ]
 
 
 _WORLD, _TIMES, _MANNERS = _activities(), _concepts(TIMES), _concepts(MANNERS)
 
 
 def _pick(random: np.random.Generator, choices: Sequence):
-    return choices[random.integers(len(choices))]
+    return choices[int(random.integers(len(choices)))]
 
 
 def _scene(random: np.random.Generator, domain: int, activity: int) -> Scene:
@@ -116,9 +134,8 @@ def _write(random: np.random.Generator, scene: Scene) -> str:
     for role in ("manner", "place", "time"):
         if role in names:
             (before if not before and random.random() < 0.3 else after).append(names[role])
-    words = [_pick(random, OPENERS), *(f"{phrase}," for phrase in before), clause, *after]
-    closer = _pick(random, CLOSERS)
-    sentence = " ".join(word for word in words if word) + (f", {closer}." if closer else ".")
+    opener, closer = ([_pick(random, OPENERS)], []) if random.random() < 0.7 else ([], [_pick(random, CLOSERS)])
+    sentence = ", ".join([" ".join([*opener, *(f"{phrase}," for phrase in before), clause, *after]), *closer]) + "."
     return sentence[0].upper() + sentence[1:]
 
 

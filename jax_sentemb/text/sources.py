@@ -29,7 +29,7 @@ def _hugging_face(source: str, name: str, split: str) -> tuple[Any, str]:
             data = datasets.load_from_disk(name)
             if isinstance(data, datasets.DatasetDict):
                 if split not in data:
-                    raise DataError(f"data.files={source}: no split {split!r}, only {', '.join(data)}")
+                    raise DataError(f"data.files={source}: no split {split!r}, only {', '.join(map(str, data))}")
                 data = data[split]
         else:
             data = datasets.load_dataset(name, split=split)
@@ -46,7 +46,7 @@ def _tensorflow(source: str, name: str, split: str) -> tuple[Any, str]:
     except ImportError:
         raise ConfigError(f'data.files={source} needs an extra: pip install "jax_sentemb[tfds]"') from None
     try:
-        builder = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
+        builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
         rows = builder.as_data_source(split=split)
     except Exception as error:  # as above; random access needs a data set prepared as array_record
         raise DataError(f"data.files={source} cannot be loaded: {str(error).splitlines()[0]}") from error

@@ -102,7 +102,9 @@ class Tokenizer:
         state = json.loads(self._inner.to_str())
         word_pieces = state["model"]["type"] == "WordPiece"
         specials = {f"{role}_token": name for role, name in self.names.items()}
-        settings: dict[str, Any] = {"tokenizer_class": "BertTokenizer" if word_pieces else "RobertaTokenizer", **specials}
+        # split_special_tokens: the text "[SEP]" stays text there too.
+        family = "BertTokenizer" if word_pieces else "RobertaTokenizer"
+        settings: dict[str, Any] = {"tokenizer_class": family, "split_special_tokens": True, **specials}
         if word_pieces:
             settings["do_lower_case"] = bool((state.get("normalizer") or {}).get("lowercase", False))
             pieces = sorted(self._inner.get_vocab().items(), key=lambda item: item[1])

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +129,7 @@ def _write(folder: Path, sentences: Sentences, lines: np.ndarray, tokenizer: Tok
     (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
 
 
-def _blocks(values: np.ndarray, size: int) -> Iterator[Sequence[int]]:
+def _blocks(values: np.ndarray, size: int) -> Iterator[np.ndarray]:
     return (values[start : start + size] for start in range(0, len(values), size))
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from jax_sentemb import convert
+from jax_sentemb import export as export_module
 from jax_sentemb.card import Card
-from jax_sentemb.convert import PROBES, export, read_embedder, verify_export
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.evaluation.embed import Embedder
+from jax_sentemb.export import PROBES, export, read_embedder, verify_export
 from jax_sentemb.model_folder import read_normalize, read_pooling, sha256
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.pooling import pool
@@ -66,9 +66,7 @@ def model():
 def exported(model, tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "export"
     scores = {kind: {"all": 50.0, "mean": 40.0, "wmean": 45.0} for kind in ("spearman", "pearson")}
-    model.export(
-        directory, card=Card(method="miCSE", training={"sentences": 1000}, scores={"STS12": {"n": 2, **scores}})
-    )
+    model.export(directory, card=Card(method="miCSE", training={"sentences": 1000}, scores={"STS12": {"n": 2, **scores}}))
     return directory
 
 
@@ -233,9 +231,7 @@ def test_exporting_needs_neither_torch_nor_transformers():
     import subprocess
     import sys
 
-    code = (
-        "import sys, jax_sentemb.convert; print({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules))"
-    )
+    code = "import sys, jax_sentemb.export; print({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "set()"
-    assert convert.TOLERANCE == 1e-5
+    assert export_module.TOLERANCE == 1e-5
