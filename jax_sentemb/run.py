@@ -13,18 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from filelock import FileLock, Timeout
-from scipy.stats import spearmanr
 
 from jax_sentemb import __version__
 from jax_sentemb.checkpoint import Checkpoints
 from jax_sentemb.command_line import PREEMPTED
 from jax_sentemb.config import Config, flatten
 from jax_sentemb.convert import export_encoder, read_facts, write_facts
-from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, NumericsError
-from jax_sentemb.evaluation.baselines import bag_of_words_similarity
-from jax_sentemb.evaluation.diagnostics import diagnose
+from jax_sentemb.errors import BusyError, ConfigError, ModelFileError
 from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.evaluation.sts import Pairs, StsTask, load_pairs, load_sts, score_tasks
+from jax_sentemb.evaluation.scorer import Scorer, evaluation_tasks, score_table, word_overlap_scores
+from jax_sentemb.evaluation.sts import StsTask
 from jax_sentemb.log import Log
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.sharding import make_mesh, over_batch
@@ -37,7 +35,6 @@ from jax_sentemb.train import StopSignal, batches_on_device, create_state, fit, 
 from jax_sentemb.types import Params, TrainState
 from jax_sentemb.weights import read_encoder, resolve
 
-GRAMMAR_PAIRS = 1000
 # Settings that may change between an interrupted run and its continuation: they do not touch the weights.
 FREE = (
     "eval.",
@@ -95,10 +92,14 @@ def _run(config: Config, workdir: Path) -> int:
     write_facts(workdir, material.bert_config, model_facts(config, material, workdir))
     optimizer = make_optimizer(config.optimizer, steps)
     state = create_state(config.method, encoder, optimizer, material.encoder_params, config.train.seed, mesh)
-    scorer = Scorer(config, material, Embedder(
+    embedder = Embedder(
         lambda params, rows: config.method.embed(Bert(material.bert_config), params, rows),
-        material.tokenizer, config.eval.max_seq_length, config.eval.batch_size, sharding=over_batch(mesh),
-    ), log)  # fmt: skip
+        material.tokenizer,
+        config.eval.max_seq_length,
+        config.eval.batch_size,
+        sharding=over_batch(mesh),
+    )
+    scorer = Scorer(embedder, material.tasks, material.dev, diagnostic_sample(config, material), log, config.train.strict)
 
     checkpoints = Checkpoints(workdir, config.train.keep_checkpoints)
     facts = _facts(config, material, steps)
@@ -157,7 +158,7 @@ def _run(config: Config, workdir: Path) -> int:
 
 def prepare(config: Config, workdir: Path) -> Material:
     """Corpus, tokenizer, batches, weights and evaluation sets, checked against each other; errors before anything compiles."""
-    tasks, absent, dev = evaluation_tasks(config)
+    tasks, absent, dev = evaluation_tasks(config.eval)
     files = config.data.files
     if files.startswith("grammar:"):
         files = _generated_corpus(files, config.data.subset_seed, workdir / "corpus.txt")
@@ -186,71 +187,11 @@ def prepare(config: Config, workdir: Path) -> Material:
     return Material(sentences, tokenizer, tokens, batches, bert_config, encoder_params, tasks, absent, dev)
 
 
-def evaluation_tasks(config: Config) -> tuple[dict[str, StsTask], list[str], str]:
-    """The sets to score, the names of absent ones, and which one selects the best checkpoint ("" for none)."""
-    tasks: dict[str, StsTask] = {}
-    absent: list[str] = []
-    dev = ""
-    if config.eval.data == "grammar":
-        for dev_or_test, seed in (("dev", 1), ("test", 2)):
-            pairs = Pairs(*grammar.graded_pairs(GRAMMAR_PAIRS, seed))
-            tasks[f"grammar-{dev_or_test}"] = StsTask(f"grammar-{dev_or_test}", {dev_or_test: pairs})
-        dev = "grammar-dev"
-    elif config.eval.data:
-        tasks, absent = load_sts(config.eval.data)
-        dev = "STSBenchmark-dev" if "STSBenchmark-dev" in tasks else ""
-    if config.eval.dev:
-        tasks["dev"] = StsTask("dev", {"dev": load_pairs(config.eval.dev)})
-        dev = "dev"
-    return tasks, absent, dev
-
-
-class Scorer:
-    """Scores parameters: on the development set and without labels while training, on every set at the end."""
-
-    def __init__(self, config: Config, material: Material, embedder: Embedder, log: Log) -> None:
-        self.config, self.material, self.embedder, self.log = config, material, embedder, log
-        random = np.random.default_rng(config.train.seed)
-        count = min(config.eval.diagnostic_sentences, len(material.tokens))
-        lines = material.tokens.line[np.sort(random.choice(len(material.tokens), count, replace=False))]
-        self.sample = [material.sentences[int(line)] for line in lines]
-
-    def dev(self, step: int, params: Params) -> float | None:
-        """Spearman x 100 on the development set (None without one); logs it with the label-free diagnostics."""
-        values: dict[str, Any] = {}
-        found = diagnose(self.embedder(params, self.sample))
-        values |= {f"diagnostics/{name}": float(value) for name, value in found.items()}
-        score = None
-        if self.material.dev:
-            task = self.material.tasks[self.material.dev]
-            try:
-                result = score_tasks(lambda sentences: self.embedder(params, sentences), {task.name: task})[task.name]
-                score = result["spearman"]["all"]
-                values[f"eval/{task.name}/spearman_cosine"] = score
-                values[f"eval/{task.name}/pearson_cosine"] = result["pearson"]["all"]
-            except NumericsError as error:
-                found["collapsed"] = True
-                self.log.say(f"warning: step {step}: {error}")
-        self.log.event(step, values)
-        shown = f"{self.material.dev} {score:.2f}, " if score is not None else ""
-        self.log.say(f"step {step}: {shown}uniformity {found['uniformity']:.2f}, spread {found['spread']:.3f}")
-        if found["collapsed"] and step:  # a new encoder starts with all vectors alike
-            problem = (
-                f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
-                f"effective rank {found['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
-            )
-            if self.config.train.strict:
-                raise NumericsError(problem)
-            self.log.say(f"warning: {problem}")
-        return score
-
-    def all(self, params: Params) -> dict[str, dict]:
-        """Results of every evaluation set found."""
-        return score_tasks(lambda sentences: self.embedder(params, sentences), self.material.tasks)
-
-    def all_spearman(self, params: Params) -> dict[str, float]:
-        """Spearman x 100 over all pairs of every set."""
-        return {name: result["spearman"]["all"] for name, result in self.all(params).items()}
+def diagnostic_sample(config: Config, material: Material) -> list[str]:
+    """Sentences of the corpus, drawn by the run's seed, that label-free diagnostics look at."""
+    count = min(config.eval.diagnostic_sentences, len(material.tokens))
+    chosen = np.random.default_rng(config.train.seed).choice(len(material.tokens), count, replace=False)
+    return [material.sentences[int(line)] for line in material.tokens.line[np.sort(chosen)]]
 
 
 def finish(
@@ -264,7 +205,7 @@ def finish(
     log: Log,
 ) -> None:
     """Final scores to the terminal and scores.json, then the verified export."""
-    scores = scorer.all(params) if material.tasks else {}
+    scores = scorer.all_tasks(params) if material.tasks else {}
     baselines = {"untrained": start}
     if config.eval.data == "grammar":
         baselines["bag of words"] = word_overlap_scores(material.tasks)
@@ -297,34 +238,6 @@ def model_facts(config: Config, material: Material, workdir: Path) -> dict[str, 
             **recipe,
         },
     }
-
-
-def word_overlap_scores(tasks: dict[str, StsTask]) -> dict[str, float]:
-    """Spearman x 100 of bag-of-words cosines with gold, over all pairs of each set."""
-    scores = {}
-    for name, task in tasks.items():
-        overlap = [bag_of_words_similarity(pairs.first, pairs.second) for pairs in task.subsets.values()]
-        gold = [pairs.gold for pairs in task.subsets.values()]
-        scores[name] = float(100 * spearmanr(np.concatenate(overlap), np.concatenate(gold)).statistic)
-    return scores
-
-
-def score_table(scores: dict[str, dict], absent: list[str], baselines: dict[str, dict[str, float]]) -> str:
-    """The final scores as text: Spearman and Pearson x 100 over all pairs, mean and weighted mean over subsets."""
-    if not scores:
-        return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
-    lines = [
-        f"{'':<22}{'':>7}{'Spearman x 100':^26}{'Pearson x 100':^26}",
-        f"{'set':<22}{'pairs':>7}" + f"{'all':>10}{'mean':>8}{'wmean':>8}" * 2,
-    ]
-    for name, result in scores.items():
-        numbers = [result[kind][which] for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
-        cells = "".join(f"{x:>{width}.2f}" for x, width in zip(numbers, (10, 8, 8) * 2, strict=True))
-        lines.append(f"{name:<22}{result['n']:>7}{cells}")
-        lines += [f"  {label:<27}{values[name]:>10.2f}" for label, values in baselines.items() if name in values]
-    if absent:
-        lines.append(f"absent, not scored: {', '.join(absent)}")
-    return "\n".join(lines)
 
 
 def total_steps(config: Config, batches: Batches) -> int:

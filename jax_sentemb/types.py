@@ -6,7 +6,6 @@ E embedding width · K queue rows · M sampled attention positions.
 
 from typing import Any, NamedTuple
 
-
 Array = Any  # jax.Array on the device, np.ndarray on the host: every function takes both
 Params = Any  # a nested dict of arrays
 
