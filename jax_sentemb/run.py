@@ -128,7 +128,8 @@ def _run(config: Config, workdir: Path) -> int:
             evaluate(0, state)
         if start < steps:
             step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk)
-            rows = batches_on_device(material.batches.at, start, steps, mesh)
+            process = jax.process_index(), jax.process_count()
+            rows = batches_on_device(lambda number: material.batches.at(number, *process), start, steps, mesh)
             with StopSignal() as stop:
                 state = fit(
                     state, step, rows, steps, config.train, log, config.data.batch_size,
@@ -144,10 +145,11 @@ def _run(config: Config, workdir: Path) -> int:
         params, at = state.params, steps
         if material.dev and best["best_step"] >= 0:
             at, params = checkpoints.restore_best(state.params) or (at, params)
-            if best["best_score"] < best["start"][material.dev]:
+            start_score = best["start"].get(material.dev)
+            if start_score is not None and best["best_score"] < start_score:
                 log.say(
                     f"warning: the best checkpoint scores {best['best_score']:.2f} on {material.dev}, below the starting point's "
-                    f"{best['start'][material.dev]:.2f}: training made this model worse"
+                    f"{start_score:.2f}: training made this model worse"
                 )
         finish(config, material, scorer, workdir, params, at, best["start"], log)
     finally:

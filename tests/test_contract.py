@@ -31,6 +31,7 @@ class Tiny:
     """A config at its tiny size with one compiled step for each number of devices and chunk."""
 
     def __init__(self, path, folder):
+        self.name = path.stem
         self.config = load(path)
         self.material = prepare(self.config, folder)
         self.encoder = Bert(self.material.bert_config, jnp.float32, self.config.encoder.dropout)
@@ -62,6 +63,14 @@ class Tiny:
             state, metrics = self.step(devices, chunk)(state, put_rows(self.rows(number), self.mesh(devices)))
             losses.append(float(metrics["loss"]))
         return state, losses
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """These tests are compile-bound, and what they promise does not depend on the compiler's optimisations."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module", params=CONFIGS, ids=lambda path: path.stem)
@@ -98,6 +107,8 @@ def test_stop_restore_continue_equals_a_straight_run_bit_for_bit(tiny, tmp_path)
 
 @pytest.mark.parametrize("devices", [2, 8])
 def test_the_same_on_several_devices(tiny, devices):
+    if devices == 8 and tiny.name != "micse":
+        pytest.skip("eight devices: tried on miCSE, which has every part of the others")
     one, losses = tiny.run(tiny.state(), 0, 3)
     several, sharded = tiny.run(tiny.state(devices), 0, 3, devices)
     np.testing.assert_allclose(sharded, losses, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help, mistakes, exit codes, stopping and continuing. Real subprocesses where that matters."""
+"""The command line as a user meets it: help, mistakes, exit codes, stopping and continuing."""
 
 import json
 import os
@@ -45,13 +45,21 @@ def test_help_is_quick_and_needs_nothing():
 
 
 def test_help_does_not_import_jax():
-    code = "import sys; from jax_sentemb.main import main\ntry: main(['x', '--help'])\nexcept SystemExit: pass\nprint('jax' in sys.modules)"
+    code = (
+        "import sys; from jax_sentemb.main import main\n"
+        "try: main(['x', '--help'])\nexcept SystemExit: pass\n"
+        "print('jax' in sys.modules)"
+    )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.endswith("False\n")
 
 
 def test_importing_the_package_imports_nothing_heavy():
-    code = "import jax_sentemb, jax_sentemb.run, sys; print([m for m in ('torch', 'transformers', 'datasets', 'tensorflow', 'sklearn') if m in sys.modules])"
+    code = (
+        "import jax_sentemb, jax_sentemb.run, sys\n"
+        "heavy = ('torch', 'transformers', 'datasets', 'tensorflow', 'sklearn')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 
@@ -89,8 +97,13 @@ def test_a_wrong_setting_is_one_line_and_exit_2(capsys, tmp_path, arguments, nam
 
 
 def test_errors_in_a_config_file_name_its_line(capsys, tmp_path):
-    for text, named in (("def get_config(:\n", "line 1"), ("x = 1\nraise RuntimeError('broken')\n", "line 2"), ("x = 1\n", "get_config"),
-                        ("def get_config(size=''):\n    return {}\n", "dict")):  # fmt: skip
+    cases = {
+        "def get_config(:\n": "line 1",
+        "x = 1\nraise RuntimeError('broken')\n": "line 2",
+        "x = 1\n": "get_config",
+        "def get_config(size=''):\n    return {}\n": "dict",
+    }
+    for text, named in cases.items():
         file = tmp_path / f"config_{abs(hash(text))}.py"
         file.write_text(text)
         sys.modules.pop("config_config", None)  # ml_collections' name for every config file: what an earlier one defined stays
@@ -153,6 +166,15 @@ def test_nan_stops_the_run_with_exit_5_before_anything_is_saved(capsys, tmp_path
     assert not (tmp_path / "export").exists()
 
 
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorboardX")
+    flags = ["--config.train.max_steps=2", "--config.train.tensorboard=True", f"--workdir={tmp_path}"]
+    assert program(main, ["main", TINY, *flags]) == 0
+    events = list((tmp_path / "tb").glob("events.*"))
+    assert len(events) == 1
+    assert b"train/loss" in events[0].read_bytes()
+
+
 def test_another_run_in_the_work_directory_is_exit_6(capsys, tmp_path):
     from filelock import FileLock
 
@@ -172,7 +194,7 @@ def test_a_stopped_run_continues_to_the_identical_end(tmp_path):
     flags = [TINY, "--config.train.max_steps=400", "--config.train.logging_steps=1"]
     environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1"}
     straight = start(*flags, f"--workdir={tmp_path / 'straight'}", env=environment)
-    out, err = straight.communicate(timeout=300)
+    _, err = straight.communicate(timeout=300)
     assert straight.returncode == 0, err
     stopped = start(*flags, f"--workdir={tmp_path / 'stopped'}", env=environment)
     log = tmp_path / "stopped" / "metrics.jsonl"
@@ -180,10 +202,10 @@ def test_a_stopped_run_continues_to_the_identical_end(tmp_path):
         assert stopped.poll() is None
         time.sleep(0.05)
     stopped.send_signal(signal.SIGTERM)
-    out, err = stopped.communicate(timeout=60)
+    _, err = stopped.communicate(timeout=60)
     assert stopped.returncode == 75, err
     again = start(*flags, f"--workdir={tmp_path / 'stopped'}", env=environment)
-    out, err = again.communicate(timeout=300)
+    _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
     assert "continuing at step" in err
 
