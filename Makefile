@@ -2,8 +2,6 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-# NPROC: simulated devices deadlock on machines with few cores unless XLA's thread pool is larger (benchmarks/README.md).
-export NPROC ?= 16
 
 .PHONY: quickstart test lint clean
 

@@ -210,7 +210,7 @@ def finish(
     scores = scorer.all_tasks(params) if material.tasks else {}
     baselines = {"untrained": start}
     if config.eval.data == "grammar":
-        baselines["bag of words"] = word_overlap_scores(material.tasks)
+        baselines |= word_overlap_scores(material.tasks, list(material.sentences))
     results = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
     _write_json(workdir / "scores.json", results)
     log.close()

@@ -83,7 +83,7 @@ class TestFiles:
 
     def test_bytes_that_are_not_utf8_are_named(self, tmp_path):
         path = tmp_path / "x.txt"
-        path.write_bytes("fine\nauch gut\n".encode() + "schön\n".encode("latin-1"))
+        path.write_bytes(b"fine\nauch gut\n" + "schön\n".encode("latin-1"))
         refused(DataError, lambda: open_corpus(str(path)), path, "line 3", "byte 17", "UTF-8")
 
     def test_a_huge_line_is_cut(self, tmp_path):
@@ -140,7 +140,9 @@ class TestTokenizer:
             assert theirs(sentence)["input_ids"] == tokenizer.encode([sentence], 512)[0][0].tolist()
 
     def test_case_is_kept_where_the_directory_says_so(self, tmp_path):
-        (tmp_path / "vocab.txt").write_text("".join(f"{t}\n" for t in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Paris", "paris"]))
+        (tmp_path / "vocab.txt").write_text(
+            "".join(f"{t}\n" for t in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Paris", "paris"])
+        )
         assert Tokenizer.load(tmp_path).encode(["Paris"], 8)[0][0].tolist() == [2, 6, 3]
         (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
         assert Tokenizer.load(tmp_path).encode(["Paris"], 8)[0][0].tolist() == [2, 5, 3]
@@ -199,7 +201,10 @@ class TestTokens:
         np.testing.assert_array_equal(healed.ids(len(first) - 1), last)
 
     def test_low_shot_subsets_are_drawn_by_seed(self, corpus, tokenizer):
-        lines = [tuple(tokenize(corpus, tokenizer, 32, None, subset, seed).line) for subset, seed in [(50, 0), (50, 0), (50, 1), (0.1, 0)]]
+        lines = [
+            tuple(tokenize(corpus, tokenizer, 32, None, subset, seed).line)
+            for subset, seed in [(50, 0), (50, 0), (50, 1), (0.1, 0)]
+        ]
         assert lines[0] == lines[1] != lines[2]
         assert len(set(lines[0])) == len(lines[0]) <= 50
         assert 18 <= len(lines[3]) <= 21

@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from jax_sentemb.config import Evaluation
 from jax_sentemb.errors import NumericsError
-from jax_sentemb.evaluation.baselines import bag_of_words_similarity
+from jax_sentemb.evaluation.baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.evaluation.diagnostics import diagnose
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.sts import Pairs, StsTask, load_pairs, load_sts, score_tasks
@@ -85,13 +85,18 @@ class Scorer:
         return {name: result["spearman"]["all"] for name, result in self.all_tasks(params).items()}
 
 
-def word_overlap_scores(tasks: dict[str, StsTask]) -> dict[str, float]:
-    """Spearman x 100 of bag-of-words cosines with gold, over all pairs of each set."""
-    scores = {}
+def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dict[str, dict[str, float]]:
+    """{"bag of words", "tf-idf"} -> Spearman x 100 with gold over all pairs of each set; document frequencies from `corpus`."""
+    scores: dict[str, dict[str, float]] = {"bag of words": {}, "tf-idf": {}}
     for name, task in tasks.items():
-        overlap = [bag_of_words_similarity(pairs.first, pairs.second) for pairs in task.subsets.values()]
-        gold = [pairs.gold for pairs in task.subsets.values()]
-        scores[name] = float(100 * spearmanr(np.concatenate(overlap), np.concatenate(gold)).statistic)
+        pairs = list(task.subsets.values())
+        first, second = ([sentence for part in pairs for sentence in part[side]] for side in (0, 1))
+        gold = np.concatenate([part.gold for part in pairs])
+        for label, values in (
+            ("bag of words", bag_of_words_similarity(first, second)),
+            ("tf-idf", tf_idf_similarity(first, second, corpus)),
+        ):
+            scores[label][name] = float(100 * spearmanr(values, gold).statistic)
     return scores
 
 

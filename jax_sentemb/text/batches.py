@@ -31,7 +31,7 @@ class Batches:
         self.tokens, self.batch_size, self.seed = tokens, batch_size, seed
         self.buckets = (*(width for width in sorted(buckets) if width < tokens.max_seq_length), tokens.max_seq_length)
         self.steps_per_epoch = len(tokens) // batch_size
-        self._order = lru_cache(maxsize=2)(self._epoch_order)
+        self._order = lru_cache(maxsize=1)(self._epoch_order)
 
     def rows(self, step: int) -> np.ndarray:
         """Row numbers of the global batch, int64 [B]."""
@@ -43,14 +43,14 @@ class Batches:
         return self.tokens.line[self.rows(step)]
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Rows:
-        """The rows of one process, as wide as the global batch."""
+        """The rows of one process, as wide as the global batch; NumPy, pure in (tokens, seed, step, batch_size)."""
         rows = self.rows(step)
         width = bucket(int(self.tokens.lengths[rows].max()), self.buckets)
-        share = self.batch_size // process_count
-        mine = rows[process_index * share : (process_index + 1) * share]
-        return pad([self.tokens.ids(row) for row in mine], width, self.tokens.pad_id)
+        start, end = (self.batch_size * index // process_count for index in (process_index, process_index + 1))
+        return pad([self.tokens.ids(row) for row in rows[start:end].tolist()], width, self.tokens.pad_id)
 
     def _epoch_order(self, epoch: int) -> np.ndarray:
+        # Philox is counter-based: (seed, epoch) is its key, and it gives the same numbers on every platform.
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         used = self.steps_per_epoch * self.batch_size
         order = random.permutation(len(self.tokens))[:used]
@@ -63,7 +63,7 @@ class Batches:
 
 
 def bucket(length: int, buckets: Sequence[int]) -> int:
-    """The smallest width that holds `length`."""
+    """The smallest of the widths that holds `length`."""
     return min(width for width in buckets if width >= length)
 
 

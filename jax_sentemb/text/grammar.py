@@ -1,51 +1,76 @@
 """A small grammar that writes English sentences whose similarity in meaning is known.
 
-A sentence is written from a scene: who did what to which thing, where, when and how. The gold score of a pair compares the
-two scenes and never the words. Words say little about it: a concept has several names (bread, loaf, baguette), a scene several word
-orders, and the same empty phrases ("according to the report") stand around related and unrelated scenes alike. What an encoder can learn
-from the bare text is which words keep each other's company, as in natural text.
+A sentence is written from a scene: who did what to which thing, where, when and how. The gold score of a pair compares
+the two scenes and never the words. Words say little about it: a concept has several names (bread, loaf, baguette), a scene
+several word orders, half of the pairs use no name twice, and the same empty phrases ("according to the report") introduce
+related and unrelated scenes. What an encoder can learn from the bare text is which words keep each other's company, as in
+natural text.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-# A block is a domain; a line is an activity: agents | actions | objects | places. ";" separates concepts, "," the names of one concept.
-# Every verb has one form for past tense and participle; a name that ends in one "s" is a plural.
+# A block is a domain, a row an activity: agents | actions | objects | places. ";" separates concepts, "," the names of one
+# concept. Every verb has one form for past tense and participle; a name that ends in one "s" is a plural.
 WORLD = """
-baker, pastry maker, confectioner | baked, toasted; iced, glazed | loaf, bread, baguette; cake, tart, sponge | in the bakery, beside the oven, at the pastry counter
-cook, chef, kitchen hand | boiled, simmered, stewed; salted, seasoned, spiced | soup, broth, chowder; sauce, gravy | on the stove, over the flame, in the scullery
-waiter, server, steward | served, offered; brought, carried | dinner, supper, meal; wine, drinks, beer | in the dining room, at the corner table, in the restaurant
+baker, pastry maker, confectioner | baked, toasted; iced, glazed | \
+    loaf, bread, baguette; cake, tart, sponge | in the bakery, beside the oven, at the pastry counter
+cook, chef, kitchen hand | boiled, simmered, stewed; salted, seasoned, spiced | \
+    soup, broth, chowder; sauce, gravy | on the stove, over the flame, in the scullery
+waiter, server, steward | served, offered; brought, carried | \
+    dinner, supper, meal; wine, drinks, beer | in the dining room, at the corner table, in the restaurant
 
-fisherman, angler, trawlerman | caught, netted, hooked; gutted, filleted | herring, cod, mackerel; crabs, lobsters, shellfish | off the coast, out at sea, beyond the reef
-shipwright, boatbuilder, sailmaker | built, constructed; launched, floated | boat, vessel, ship; hull, keel, mast | in the shipyard, on the slipway, in the dry dock
-docker, stevedore, porter | unloaded, unpacked; stacked, piled | cargo, freight, goods; crates, containers, barrels | on the quay, at the wharf, on the pier
+fisherman, angler, trawlerman | caught, netted, hooked; gutted, filleted | \
+    herring, cod, mackerel; crabs, lobsters, shellfish | off the coast, out at sea, beyond the reef
+shipwright, boatbuilder, sailmaker | built, constructed; launched, floated | \
+    boat, vessel, ship; hull, keel, mast | in the shipyard, on the slipway, in the dry dock
+docker, stevedore, porter | unloaded, unpacked; stacked, piled | \
+    cargo, freight, goods; crates, containers, barrels | on the quay, at the wharf, on the pier
 
-judge, magistrate, justice | sentenced, convicted; acquitted, pardoned | thief, burglar, robber; swindler, fraudster, forger | in the courtroom, before the jury, at the tribunal
-detective, inspector, constable | arrested, detained, seized; questioned, interrogated | suspect, culprit; witness, bystander, onlooker | at the police station, in the cell, at the crime scene
-lawyer, attorney, solicitor | drafted, worded; signed, sealed | contract, agreement, treaty; testament, deed | at the law firm, in chambers, at the notary
+judge, magistrate, justice | sentenced, convicted; acquitted, pardoned | \
+    thief, burglar, robber; swindler, fraudster, forger | in the courtroom, before the jury, at the tribunal
+detective, inspector, constable | arrested, detained, seized; questioned, interrogated | \
+    suspect, culprit; witness, bystander, onlooker | at the police station, in the cell, at the crime scene
+lawyer, attorney, solicitor | drafted, worded; signed, sealed | \
+    contract, agreement, treaty; testament, deed | at the law firm, in chambers, at the notary
 
-surgeon, physician, anaesthetist | stitched, sutured; treated, cured, healed | wound, gash, cut; fracture, broken bone | in the operating room, on the surgical ward, in the emergency room
-nurse, matron, midwife | comforted, soothed; bandaged, washed | patient, invalid; newborn, infant, baby | in the hospital, in the clinic, at the bedside
-pharmacist, chemist, druggist | dispensed, supplied; weighed, measured | pills, tablets, capsules; ointment, salve, balm | in the pharmacy, at the dispensary, behind the medicine cabinet
+surgeon, physician, anaesthetist | stitched, sutured; treated, cured, healed | \
+    wound, gash, cut; fracture, broken bone | in the operating room, on the surgical ward, in the emergency room
+nurse, matron, midwife | comforted, soothed; bandaged, washed | \
+    patient, invalid; newborn, infant, baby | in the hospital, in the clinic, at the bedside
+pharmacist, chemist, druggist | dispensed, supplied; weighed, measured | \
+    pills, tablets, capsules; ointment, salve, balm | in the pharmacy, at the dispensary, behind the medicine cabinet
 
-farmer, grower, peasant | harvested, reaped, gathered; planted, sowed | wheat, barley, rye; potatoes, turnips, carrots | in the field, on the farm, among the furrows
-shepherd, herdsman, drover | herded, rounded up; sheared, clipped | lambs, ewes, rams; goats, ponies, cattle | on the pasture, in the meadow, on the hillside
-gardener, fruit picker, winegrower | picked, plucked; pruned, trimmed | apples, pears, plums; grapes, vines | in the orchard, in the vineyard, behind the hedge
+farmer, grower, peasant | harvested, reaped, gathered; planted, sowed | \
+    wheat, barley, rye; potatoes, turnips, carrots | in the field, on the farm, among the furrows
+shepherd, herdsman, drover | herded, rounded up; sheared, clipped | \
+    lambs, ewes, rams; goats, ponies, cattle | on the pasture, in the meadow, on the hillside
+gardener, fruit picker, winegrower | picked, plucked; pruned, trimmed | \
+    apples, pears, plums; grapes, vines | in the orchard, in the vineyard, behind the hedge
 
-teacher, schoolmaster, tutor | taught, presented; explained, clarified | algebra, geometry, arithmetic; grammar, spelling | in the classroom, at the blackboard, at school
-student, pupil, schoolgirl | passed, completed; failed, flunked | exam, test, quiz; homework, assignment, essay | in the examination hall, at the desk, at college
-librarian, archivist, bookseller | catalogued, indexed, filed; lent, loaned | novel, book, paperback; manuscript, scroll, parchment | in the library, in the reading room, among the shelves
+teacher, schoolmaster, tutor | taught, presented; explained, clarified | \
+    algebra, geometry, arithmetic; grammar, spelling | in the classroom, at the blackboard, at school
+student, pupil, schoolgirl | passed, completed; failed, flunked | \
+    exam, test, quiz; homework, assignment, essay | in the examination hall, at the desk, at college
+librarian, archivist, bookseller | catalogued, indexed, filed; lent, loaned | \
+    novel, book, paperback; manuscript, scroll, parchment | in the library, in the reading room, among the shelves
 
-actor, actress, comedian | rehearsed, practised; performed, staged | play, drama, tragedy; monologue, soliloquy | on the stage, at the playhouse, behind the curtain
-violinist, pianist, cellist | played, interpreted; composed, arranged | sonata, symphony, concerto; melody, tune, song | in the concert hall, at the opera, in the orchestra pit
-painter, artist, illustrator | painted, depicted, portrayed; sketched, outlined | landscape, seascape; portrait, likeness | in the studio, at the easel, in the gallery
+actor, actress, comedian | rehearsed, practised; performed, staged | \
+    play, drama, tragedy; monologue, soliloquy | on the stage, at the playhouse, behind the curtain
+violinist, pianist, cellist | played, interpreted; composed, arranged | \
+    sonata, symphony, concerto; melody, tune, song | in the concert hall, at the opera, in the orchestra pit
+painter, artist, illustrator | painted, depicted, portrayed; sketched, outlined | \
+    landscape, seascape; portrait, likeness | in the studio, at the easel, in the gallery
 
-mechanic, technician, engineer | repaired, fixed, mended; tuned, adjusted | engine, motor, gearbox; car, automobile, van | in the garage, under the bonnet, on the ramp
-carpenter, joiner, woodworker | sawed, planed; varnished, polished | table, bench, chair; cupboard, wardrobe, cabinet | in the joinery, at the workbench, in the sawmill
-blacksmith, smith, metalworker | forged, hammered; welded, soldered | sword, dagger, blade; horseshoe, chain, gate | in the forge, at the anvil, in the smithy
+mechanic, technician, engineer | repaired, fixed, mended; tuned, adjusted | \
+    engine, motor, gearbox; car, automobile, van | in the garage, under the bonnet, on the ramp
+carpenter, joiner, woodworker | sawed, planed; varnished, polished | \
+    table, bench, chair; cupboard, wardrobe, cabinet | in the joinery, at the workbench, in the sawmill
+blacksmith, smith, metalworker | forged, hammered; welded, soldered | \
+    sword, dagger, blade; horseshoe, chain, gate | in the forge, at the anvil, in the smithy
 """
 TIMES = (
     "at dawn, at daybreak, at sunrise; at noon, at midday; at dusk, at sunset, at nightfall; "
@@ -55,14 +80,7 @@ MANNERS = (
     "quickly, hastily, in a hurry; carefully, cautiously, with great care; quietly, silently, without a sound; "
     "cheerfully, happily, with a smile; reluctantly, grudgingly, unwillingly"
 )
-OPENERS = (
-    "according to the report,",
-    "as everyone had expected,",
-    "we were told that",
-    "it is worth noting that",
-    "nobody was surprised that",
-)
-CLOSERS = ("or so the story goes", "as the local paper wrote", "as everyone could see", "if the report is right")
+OPENERS = ("according to the report,", "we were told that", "it is worth noting that", "nobody was surprised that")
 CLAUSES = (
     "the {agent} {action} the {object}",
     "the {object} {was} {action} by the {agent}",
@@ -71,6 +89,7 @@ CLAUSES = (
 )
 WEIGHTS = {"agent": 1.0, "action": 1.0, "object": 1.0, "place": 1.0, "time": 0.5, "manner": 0.5}
 SAME_ACTIVITY, SAME_DOMAIN = 0.6, 0.3  # how alike two different concepts of one role are, on a scale from 0 to 1
+NEW_NAMES = 0.5  # share of the pairs whose second sentence repeats none of the names of the first
 HELD_OUT = 10  # one sentence in ten, by its checksum, is kept for the pairs
 
 
@@ -83,6 +102,7 @@ class Concept(NamedTuple):
 
 
 Scene = dict[str, Concept | None]  # role -> concept; time and manner may be absent
+Names = dict[str, str]  # role -> the name that its concept goes by in one sentence
 
 
 def _concepts(text: str, domain: int = -1, activity: int = -1) -> tuple[Concept, ...]:
@@ -112,7 +132,7 @@ def _scene(random: np.random.Generator, domain: int, activity: int) -> Scene:
     """A scene of one activity; now and then a role comes from a sister activity of the same domain."""
     scene: Scene = {}
     for role in ("agent", "action", "object", "place"):
-        home = _WORLD[domain][activity] if random.random() < 0.9 else _pick(random, _WORLD[domain])
+        home = _WORLD[domain][activity] if random.random() < 0.8 else _pick(random, _WORLD[domain])
         scene[role] = _pick(random, home[role])
     scene["time"] = _pick(random, _TIMES) if random.random() < 0.5 else None
     scene["manner"] = _pick(random, _MANNERS) if random.random() < 0.5 else None
@@ -125,17 +145,22 @@ def _any_scene(random: np.random.Generator) -> tuple[Scene, int, int]:
     return _scene(random, domain, activity), domain, activity
 
 
-def _write(random: np.random.Generator, scene: Scene) -> str:
-    """The scene in words: names, word order and empty phrases are drawn without a look at the meaning."""
-    names = {role: _pick(random, concept.names) for role, concept in scene.items() if concept is not None}
+def _names(random: np.random.Generator, scene: Scene, avoid: Collection[str] = ()) -> Names:
+    """One name for every concept of the scene, drawn without a look at the meaning; none of `avoid`."""
+    filled = {role: concept for role, concept in scene.items() if concept is not None}
+    return {role: _pick(random, [name for name in concept.names if name not in avoid]) for role, concept in filled.items()}
+
+
+def _write(random: np.random.Generator, names: Names) -> str:
+    """The names in a sentence: word order and empty phrases are drawn without a look at the meaning."""
     plural = names["object"].endswith("s") and not names["object"].endswith("ss")
     clause = _pick(random, CLAUSES).format(**names, was="were" if plural else "was")
     before, after = [], []
     for role in ("manner", "place", "time"):
         if role in names:
             (before if not before and random.random() < 0.3 else after).append(names[role])
-    opener, closer = ([_pick(random, OPENERS)], []) if random.random() < 0.7 else ([], [_pick(random, CLOSERS)])
-    sentence = ", ".join([" ".join([*opener, *(f"{phrase}," for phrase in before), clause, *after]), *closer]) + "."
+    opener = [_pick(random, OPENERS)] if random.random() < 0.5 else []
+    sentence = " ".join([*opener, *(f"{phrase}," for phrase in before), clause, *after]) + "."
     return sentence[0].upper() + sentence[1:]
 
 
@@ -143,17 +168,19 @@ def _held_out(sentence: str) -> bool:
     return zlib.crc32(sentence.encode()) % HELD_OUT == 0
 
 
-def _write_split(random: np.random.Generator, scene: Scene, held_out: bool) -> str:
-    """Write until the sentence falls into the wanted part; the scene stays as it is."""
-    while _held_out(sentence := _write(random, scene)) != held_out:
-        pass
-    return sentence
+def _write_split(random: np.random.Generator, scene: Scene, held_out: bool, avoid: Collection[str] = ()) -> tuple[str, Names]:
+    """The sentence and its names: written anew until it falls into the wanted part, while the scene stays as it is."""
+    while True:
+        names = _names(random, scene, avoid)
+        sentence = _write(random, names)
+        if _held_out(sentence) == held_out:
+            return sentence, names
 
 
 def sentences(count: int, seed: int) -> list[str]:
     """`count` training sentences; a function of the seed. None of them can occur in `graded_pairs`, whatever the two seeds."""
     random = np.random.default_rng(seed)
-    return [_write_split(random, _any_scene(random)[0], held_out=False) for _ in range(count)]
+    return [_write_split(random, _any_scene(random)[0], held_out=False)[0] for _ in range(count)]
 
 
 def _alike(one: Concept | None, other: Concept | None) -> float:
@@ -198,6 +225,8 @@ def graded_pairs(count: int, seed: int) -> tuple[list[str], list[str], np.ndarra
             gold[row] = similarity(one, other)
             if min(int(gold[row] * 2), 9) == score_bin:
                 break
-        first.append(_write_split(random, one, held_out=True))
-        second.append(_write_split(random, other, held_out=True))
+        sentence, names = _write_split(random, one, held_out=True)
+        avoid = set(names.values()) if random.random() < NEW_NAMES else ()
+        first.append(sentence)
+        second.append(_write_split(random, other, held_out=True, avoid=avoid)[0])
     return first, second, gold

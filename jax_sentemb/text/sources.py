@@ -1,65 +1,82 @@
 """Texts of Hugging Face `datasets` and `tensorflow-datasets`, both optional and imported only when they are named."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import ConfigError, DataError
 
+ROWS = 1000  # read at once
 
-def dataset_texts(source: str, column: str) -> tuple[Callable[[], Iterable[bytes]], str]:
-    """Lines of `hf:NAME[:SPLIT]` (hub name, data set script-free folder, or a folder from save_to_disk) or `tfds:NAME[:SPLIT]`
-    (with `tfds:FOLDER` for a prepared one), and a string that identifies them. Split: train unless named.
+
+def dataset_texts(source: str, column: str) -> tuple[Iterator[Any], str]:
+    """The values of `column`, row by row, and a string that identifies them; nothing is read before the first is asked for.
+
+    `hf:NAME[:SPLIT]`: a hub name, a folder of data files, or a folder that save_to_disk wrote. `tfds:NAME[:SPLIT]`: a name, or the
+    folder of a data set prepared as array_record. Split: train unless named; the libraries' slices (train[:10%]) work, except in
+    save_to_disk folders. ConfigError without the extra, DataError for what cannot be loaded.
     """
     kind, _, rest = source.partition(":")
     name, _, split = rest.partition(":")
     if not name:
         raise ConfigError(f"data.files={source}: write {kind}:NAME or {kind}:NAME:SPLIT")
-    rows, identity = (_hugging_face if kind == "hf" else _tensorflow)(source, name, split or "train")
-    return lambda: _lines(rows, column, source), f"{source}|{column}|{identity}"
+    read = _hugging_face if kind == "hf" else _tensorflow
+    columns, texts, identity = read(source, name, split or "train", column)
+    if column not in columns:
+        raise DataError(f"data.files={source} has no column {column!r}, only {', '.join(columns)}: set data.column")
+    return texts, f"{kind}|{column}|{identity}"
 
 
-def _hugging_face(source: str, name: str, split: str) -> tuple[Any, str]:
+def _hugging_face(source: str, name: str, split: str, column: str) -> tuple[list[str], Iterator[Any], str]:
     try:
         import datasets
     except ImportError:
         raise ConfigError(f'data.files={source} needs an extra: pip install "jax_sentemb[hub]"') from None
+    saved = any((Path(name).expanduser() / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
-        if (Path(name) / "dataset_info.json").is_file() or (Path(name) / "dataset_dict.json").is_file():
-            data = datasets.load_from_disk(name)
-            if isinstance(data, datasets.DatasetDict):
-                if split not in data:
-                    raise DataError(f"data.files={source}: no split {split!r}, only {', '.join(map(str, data))}")
-                data = data[split]
-        else:
-            data = datasets.load_dataset(name, split=split)
-    except DataError:
-        raise
+        data = datasets.load_from_disk(Path(name).expanduser()) if saved else datasets.load_dataset(name, split=split)
     except Exception as error:  # a dozen kinds from the hub, the cache and the readers
-        raise DataError(f"data.files={source} cannot be loaded: {str(error).splitlines()[0]}") from error
-    return data, data._fingerprint
+        raise _cannot_load(source, error) from error
+    if isinstance(data, datasets.DatasetDict):
+        if split not in data:
+            raise DataError(f"data.files={source}: no split {split!r}, only {', '.join(map(str, data))}")
+        data = data[split]
+
+    def texts() -> Iterator[Any]:
+        for rows in data.select_columns([column]).iter(ROWS):
+            yield from rows[column]
+
+    return data.column_names, texts(), f"{data._fingerprint}|{len(data)}"
 
 
-def _tensorflow(source: str, name: str, split: str) -> tuple[Any, str]:
+def _tensorflow(source: str, name: str, split: str, column: str) -> tuple[list[str], Iterator[Any], str]:
     try:
         import tensorflow_datasets as tfds
     except ImportError:
         raise ConfigError(f'data.files={source} needs an extra: pip install "jax_sentemb[tfds]"') from None
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
-        rows = builder.as_data_source(split=split)
+        data = builder.as_data_source(split=split)
     except Exception as error:  # as above; random access needs a data set prepared as array_record
-        raise DataError(f"data.files={source} cannot be loaded: {str(error).splitlines()[0]}") from error
-    return rows, f"{builder.info.full_name}|{len(rows)}|{builder.data_path}"
+        raise _cannot_load(source, error) from error
+
+    def texts() -> Iterator[Any]:
+        for start in range(0, len(data), ROWS):
+            for row in data.__getitems__(range(start, min(start + ROWS, len(data)))):
+                yield _decoded(row[column], source)
+
+    # Shard sizes tell apart two versions of a data set that was prepared twice under one name.
+    shards = [(str(part), info.num_bytes, info.shard_lengths) for part, info in sorted(builder.info.splits.items())]
+    return list(builder.info.features), texts(), f"{builder.info.full_name}|{builder.data_path}|{split}|{shards}"
 
 
-def _lines(rows: Any, column: str, source: str) -> Iterator[bytes]:
-    for number in range(len(rows)):
-        row = rows[number]
-        if column not in row:
-            raise DataError(f"data.files={source} has no column {column!r}, only {', '.join(row)}: set data.column")
-        text = row[column]
-        text = text.decode("utf-8") if isinstance(text, bytes) else text
-        if not isinstance(text, str):
-            raise DataError(f"data.files={source} row {number}: {column} is {type(text).__name__}, not text")
-        yield text.replace("\n", " ").encode("utf-8") + b"\n"
+def _decoded(text: Any, source: str) -> Any:
+    try:
+        return text.decode("utf-8") if isinstance(text, bytes) else text
+    except UnicodeDecodeError as error:
+        raise DataError(f"data.files={source}: a text is not UTF-8 ({error.reason})") from error
+
+
+def _cannot_load(source: str, error: Exception) -> DataError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return DataError(f"data.files={source} cannot be loaded: {reason[:300]}")
