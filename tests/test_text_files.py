@@ -1,20 +1,22 @@
-"""What counts as a file, a line and a sentence."""
+"""Corpora from files: what is a line, what is refused, and that every way of packing a text gives the same sentences."""
 
+import csv
 import gzip
+import hashlib
 import json
 import lzma
+import os
 
-import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import DataError, ResourceError
 from jax_sentemb.text import files
-from jax_sentemb.text.files import open_corpus
+from jax_sentemb.text.files import LONGEST, cache_folder, cached, open_corpus
 
-# Everything that some splitter takes for the end of a line, and a quote and separators for the tables.
-SENTENCES = ["plain", "é and 漢字 and 😀", "a\u2028b\u2029c", "next\x85line", "a\x0bb\x0cc", 'say "x", he said', "last one"]
+SENTENCES = ["One sentence.", 'A "quoted" one, with a comma', "caf\u00e9 \u6f22\u5b57 \U0001f600", "tab\tinside"]
+TEXT = "".join(f"{sentence}\n" for sentence in SENTENCES).encode()
 
 
 @pytest.fixture(autouse=True)
@@ -22,218 +24,235 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "cache"))
 
 
-def refusal(files: str, **options) -> str:
-    """The message of the DataError, which is one line."""
-    with pytest.raises(DataError) as error:
-        list(open_corpus(files, **options))
-    assert "\n" not in str(error.value)
-    return str(error.value)
+def corpus_of(tmp_path, content, name="corpus.txt"):
+    (tmp_path / name).write_bytes(content)
+    return open_corpus(str(tmp_path / name))
 
 
-def table(separator: str, quoting: bool) -> bytes:
-    quoted = (f'"{line.replace(chr(34), 2 * chr(34))}"' if quoting else line for line in SENTENCES)
-    return "".join(f"{separator.join(row)}\n" for row in [("id", "text"), *(("1", line) for line in quoted)]).encode()
+def refused(files, **options):
+    """The message of the DataError, checked to be one line."""
+    with pytest.raises(DataError) as caught:
+        list(open_corpus(str(files), **options))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
-CONTENT = {
-    ".txt": "".join(line + "\n" for line in SENTENCES).encode(),
-    ".jsonl": "".join(json.dumps({"text": line, "id": 1}, ensure_ascii=False) + "\n" for line in SENTENCES).encode(),
-    ".csv": table(",", quoting=True),
-    ".tsv": table("\t", quoting=False),
-}
-CONTENT |= {".txt.gz": gzip.compress(CONTENT[".txt"]), ".txt.xz": lzma.compress(CONTENT[".txt"])}
+def lines_in_plain_python(content):
+    """The sentences of a valid UTF-8 file by the rules, written another way."""
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return [line.removesuffix(b"\r").decode() for line in lines if any(byte > 32 for byte in line)]
 
 
-@pytest.mark.parametrize("kind", CONTENT)
-def test_every_kind_holds_the_same_sentences(tmp_path, kind):
-    path = tmp_path / f"corpus{kind}"
-    path.write_bytes(CONTENT[kind])
-    assert list(open_corpus(str(path))) == SENTENCES
-    assert list(open_corpus(str(path))) == SENTENCES  # from the cache
+def write_table(path, delimiter=","):
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter) if delimiter == "," else None
+        for row in [("id", "text"), *enumerate(SENTENCES[:3])]:
+            writer.writerow(row) if writer else file.write(delimiter.join(map(str, row)) + "\r\n")
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"a\nb", ["a", "b"]),
-        (b"a\r\nb\r\n", ["a", "b"]),
-        (b"a\rb\r\r\nc\n", ["a\rb\r", "c"]),
-        (b"\xef\xbb\xbfa\nb\n", ["a", "b"]),
-        (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
-        (b"\n \n\t\r\na\n\x00\n\nb\n\n", ["a", "b"]),
-        (b"  a  \n", ["  a  "]),
-        ("\u3000\n".encode(), ["\u3000"]),
+        (b"one\ntwo\n", ["one", "two"]),
+        (b"one\ntwo", ["one", "two"]),
+        (b"one\r\ntwo\r\n", ["one", "two"]),
+        (b"one\r\r\ntwo\rthree\n", ["one\r", "two\rthree"]),
+        (b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n", ["one", "\ufefftwo"]),
+        (b"\xef\xbb\xbf\n\xef\xbb\xbf\n", ["\ufeff"]),
+        (b"\n \n\t\r\none\n\x00\n\n", ["one"]),
+        ("a\u2028b\u0085c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\u0085c\x0bd\x0ce\x1cf"]),
+        (b" padded \n", [" padded "]),
     ],
 )
-def test_lines(tmp_path, content, expected):
-    path = tmp_path / "corpus.txt"
-    path.write_bytes(content)
-    sentences = open_corpus(str(path))
-    assert list(sentences) == expected
-    assert len(sentences) == len(expected)
-    assert sentences.report["blank"] == sentences.report["lines"] - len(expected)
-    assert sentences.report["bytes"] == len(content)
-    with pytest.raises(IndexError):
-        sentences[len(expected)]
-    with pytest.raises(IndexError):
-        sentences[-1]
+def test_lines_end_at_line_feeds_only(tmp_path, content, expected):
+    corpus = corpus_of(tmp_path, content)
+    assert list(corpus) == expected
+    lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    assert corpus.report == {"lines": lines, "blank": lines - len(expected), "bytes": len(content)}
+    assert corpus.fingerprint == hashlib.sha256(content).hexdigest()
 
 
-def test_several_files_and_globs(tmp_path):
-    for name in ("a", "b", "c"):
-        (tmp_path / f"{name}.txt").write_text(f"{name} one\n{name} two\n")
-    (tmp_path / "empty.txt").write_text("")
-    names = f"{tmp_path}/c.txt, {tmp_path}/empty.txt,{tmp_path}/[ab].txt"
-    sentences = open_corpus(names)
-    assert list(sentences) == ["c one", "c two", "a one", "a two", "b one", "b two"]
-    assert sentences.report["lines"] == 6
-
-
-def test_the_fingerprint_follows_the_content_alone(tmp_path):
-    (tmp_path / "a.txt").write_text("one\ntwo\n")
-    (tmp_path / "b.txt").write_text("one\ntwo\n")
-    (tmp_path / "c.txt").write_text("one\ntoo\n")
-    first, same, other = (open_corpus(f"{tmp_path}/{name}.txt").fingerprint for name in "abc")
-    assert first == same != other
-
-
-def test_an_edited_file_is_converted_again(tmp_path):
-    path = tmp_path / "corpus.jsonl"
-    path.write_text('{"text": "before"}\n')
-    assert list(open_corpus(str(path))) == ["before"]
-    path.write_text('{"text": "afterwards"}\n')
-    assert list(open_corpus(str(path))) == ["afterwards"]
-
-
-def test_columns_and_breaks_inside_a_field(tmp_path):
-    path = tmp_path / "corpus.csv"
-    path.write_bytes(b'text,other\r\n"first\nhalf\r\nend",x\r\nsecond,y\r\n')
-    assert list(open_corpus(str(path))) == ["first half end", "second"]
-    assert list(open_corpus(str(path), "other")) == ["x", "y"]
-
-
-def test_a_very_long_line_is_cut_between_characters(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "LONGEST", 10)
-    path = tmp_path / "corpus.txt"
-    path.write_text("1234567890\n12345678é9\n123456789é\n漢字漢字漢字\n", encoding="utf-8")
-    assert list(open_corpus(str(path))) == ["1234567890", "12345678é", "123456789", "漢字漢"]
-
-
-@pytest.mark.parametrize(
-    ("content", "line", "byte"),
-    [
-        (b"good\nba\xffd\n", 2, 7),
-        (b"\xe9", 1, 0),
-        (b"\xef\xbb\xbfgood\n\nlatin \xe9 one\n", 3, 15),
-        (b"good\ncut \xe2\x82", 2, 9),
-        (b"surrogate \xed\xa0\x80\n", 1, 10),
-    ],
+@settings(max_examples=300, deadline=None)
+@given(
+    content=st.binary(max_size=60)
+    | st.lists(st.sampled_from([b"\n", b"\r", b" ", b"a", "\u00e9".encode(), b"\xef\xbb\xbf", b"\xff"]))
 )
-def test_invalid_utf8_is_named_by_file_line_and_byte(tmp_path, content, line, byte):
-    path = tmp_path / "corpus.txt"
+def test_any_bytes_are_read_as_the_rules_say_or_refused_with_the_place(tmp_path_factory, content):
+    content = content if isinstance(content, bytes) else b"".join(content)
+    path = tmp_path_factory.getbasetemp() / "any.txt"
     path.write_bytes(content)
-    message = refusal(str(path))
-    assert f"{path} line {line}, byte {byte}:" in message
-
-
-def test_invalid_utf8_beyond_the_first_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "BLOCK", 4)
-    path = tmp_path / "corpus.txt"
-    path.write_bytes("éé\nabc\n漢字漢字\nx".encode() + b"\x80\n")
-    assert "line 4, byte 23:" in refusal(str(path))
-
-
-@pytest.mark.parametrize("kind", [".txt.gz", ".txt.xz"])
-def test_a_truncated_archive_is_refused_each_time(tmp_path, kind):
-    path = tmp_path / f"corpus{kind}"
-    whole = CONTENT[kind]
-    path.write_bytes(whole[: len(whole) // 2])
-    for _ in range(2):  # nothing half read is left in the cache
-        assert str(path) in refusal(str(path))
-    path.write_bytes(b"no archive")
-    assert str(path) in refusal(str(path))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("a.csv", b"id,sentence\n1,x\n", ["no column 'text'", "id, sentence", "data.column"]),
-        ("a.tsv", b"", ["no column 'text'"]),
-        ("a.csv", b"id,text\n1,x\n2\n", ["line 3", "1 fields", "field 2"]),
-        ("a.csv", b"text\ncaf\xe9\n", ["not UTF-8"]),
-        ("a.jsonl", b'{"text": "x"}\n{"txt": "y"}\n', ["line 2", "no key 'text'"]),
-        ("a.jsonl", b'{"text": "x"}\n{"text": \n', ["line 2", "not JSON"]),
-        ("a.jsonl", b'{"text": null}\n', ["line 1", "NoneType"]),
-        ("a.jsonl", b"[1]\n", ["line 1"]),
-        ("a.jsonl", b'{"text": "\\ud83d"}\n', ["line 1", "surrogate"]),
-        ("a.jsonl", b"[" * 100_000, ["line 1", "not JSON"]),
-        ("a.txt", b"", ["no sentence"]),
-        ("a.txt", b"\n \n\r\n", ["no sentence in 3 lines"]),
-        ("a.parquet", b"PAR1", ["unknown kind", ".jsonl"]),
-    ],
-)
-def test_what_is_refused(tmp_path, name, content, words):
-    path = tmp_path / name
-    path.write_bytes(content)
-    message = refusal(str(path))
-    assert str(path) in message
-    for word in words:
-        assert word in message
-
-
-def test_what_is_not_there(tmp_path):
-    assert "no such file" in refusal(f"{tmp_path}/absent.txt")
-    assert "no file matches" in refusal(f"{tmp_path}/*.txt")
-    assert "is a directory" in refusal(str(tmp_path))
-    assert "data.files is empty" in refusal(" , ")
-
-
-def split_plainly(content: bytes) -> list[str]:
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return [line.removesuffix(b"\r").decode() for line in lines if any(byte > 32 for byte in line)]
-
-
-def first_wrong_byte(content: bytes) -> int | None:
+    block, files.BLOCK = files.BLOCK, 5  # lines and characters across block ends
     try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    return None
-
-
-PIECES = ["a", "b c", "\n", "\r\n", "\r", " ", "\t", "\x0b", "\x0c", "\x85", "\u2028", "é", "漢", "😀", "\ufeff", "\x00"]
-SMALL = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@SMALL
-@given(st.lists(st.sampled_from(PIECES), max_size=30), st.integers(3, 9))
-def test_lines_that_span_blocks(tmp_path, pieces, block):
-    content = "".join(pieces).encode()
-    expected = split_plainly(content)
-    path = tmp_path / "corpus.txt"
-    path.write_bytes(content)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "BLOCK", block)
+        expected = lines_in_plain_python(content)
         if not expected:
-            refusal(str(path))
+            assert "no sentence" in refused(path)
             return
-        sentences = open_corpus(str(path))
-    assert list(sentences) == expected
-    assert sentences.report["lines"] == content.count(b"\n") + (not content.endswith(b"\n"))
+        assert list(open_corpus(str(path))) == expected
+    except UnicodeDecodeError:
+        with pytest.raises(UnicodeDecodeError) as caught:
+            content.decode()
+        line = content[: caught.value.start].count(b"\n") + 1
+        assert f"line {line}, byte {caught.value.start}: not UTF-8" in refused(path)
+    finally:
+        files.BLOCK = block
 
 
-@SMALL
-@given(st.binary(max_size=24) | st.lists(st.sampled_from([b"a", b"\n", b"\xc3", b"\xa9", b"\xe2", b"\x82", b"\xf0"])).map(b"".join))
-def test_any_bytes_are_read_or_refused_at_the_right_place(tmp_path, content):
-    path = tmp_path / "corpus.txt"
-    path.write_bytes(content)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "BLOCK", 3)
-        if (wrong := first_wrong_byte(content)) is not None:
-            assert f"line {content[:wrong].count(bytes([10])) + 1}, byte {wrong}:" in refusal(str(path))
-            return
-        if expected := split_plainly(content):
-            sentences = open_corpus(str(path))
-            assert [sentences[int(number)] for number in np.arange(len(sentences))] == expected
-        else:
-            refusal(str(path))
+def test_every_kind_of_file_gives_the_same_sentences(tmp_path):
+    rows = "".join(json.dumps({"text": sentence, "other": 1}) + "\n" for sentence in SENTENCES[:3]).encode()
+    text = "".join(f"{sentence}\n" for sentence in SENTENCES[:3]).encode()
+    (tmp_path / "a.txt").write_bytes(text)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "a.txt.xz").write_bytes(lzma.compress(text))
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + rows + b"\n")
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows))
+    write_table(tmp_path / "a.csv")
+    write_table(tmp_path / "a.tsv", "\t")
+    (tmp_path / "a.tsv.xz").write_bytes(lzma.compress((tmp_path / "a.tsv").read_bytes()))
+    found = sorted(tmp_path.glob("a.*"))
+    assert len(found) == 8
+    for path in found:
+        corpus = open_corpus(str(path))
+        assert list(corpus) == SENTENCES[:3], path
+        assert corpus.fingerprint == hashlib.sha256(text).hexdigest(), path
+
+
+def test_a_line_break_inside_a_field_is_a_space_and_a_missing_column_is_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('name,sentence\n1,"two\nlines"\n\n2,"and\r\nmore"\n', encoding="utf-8", newline="")
+    assert list(open_corpus(str(path), column="sentence")) == ["two lines", "and more"]
+    assert "only name, sentence" in refused(path)
+    (tmp_path / "a.jsonl").write_text('{"text": "a\\nb"}\n{"texts": 1}\n')
+    assert "line 2 has no key 'text'" in refused(tmp_path / "a.jsonl")
+    (tmp_path / "b.csv").write_text("a,text\n1\n")
+    assert "line 2 has 1 fields" in refused(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ("{", "line 2: not JSON"),
+        ("[1]", "line 2 has no key"),
+        ('{"text": 3}', "line 2: text is int"),
+        ('{"text": null}', "line 2: text is NoneType"),
+        ('{"text": "\\ud800"}', "surrogate"),
+        ("[" * 100_000, "line 2: not JSON"),
+    ],
+)
+def test_a_bad_json_row_is_named(tmp_path, row, named):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "good"}\n' + row + "\n", encoding="utf-8")
+    assert named in refused(path)
+    path.write_text('{"text": "good"}\n{"text": "good again"}\n', encoding="utf-8")
+    assert len(open_corpus(str(path))) == 2  # the failed conversion left nothing behind
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
+def test_bytes_that_are_not_utf8_are_named_with_line_and_offset(tmp_path, name):
+    content = b'{"text": "caf\xe9"}\n' if name == "a.jsonl" else b"text\ncaf\xe9\n"
+    (tmp_path / name).write_bytes(content)
+    line, byte = content[: content.index(0xE9)].count(b"\n") + 1, content.index(0xE9)
+    assert f"line {line}, byte {byte}: not UTF-8" in refused(tmp_path / name)
+
+
+def test_what_is_no_text_is_refused(tmp_path):
+    for number, content in enumerate(
+        [gzip.compress(TEXT), "text\n".encode("utf-16"), b"\x7fELF\x02\x01\xc0", b"\xff\xd8\xff\xe0JFIF"]
+    ):
+        path = tmp_path / f"{number}.txt"
+        path.write_bytes(content)
+        assert "not UTF-8" in refused(path)
+
+
+def test_files_that_are_not_there_or_damaged_are_named(tmp_path):
+    (tmp_path / "good.txt").write_bytes(TEXT)
+    (tmp_path / "folder.txt").mkdir()
+    (tmp_path / "a.doc").write_bytes(TEXT)
+    (tmp_path / "short.txt.gz").write_bytes(gzip.compress(TEXT)[:-9])
+    (tmp_path / "short.txt.xz").write_bytes(lzma.compress(TEXT)[:-9])
+    (tmp_path / "no.txt.gz").write_bytes(TEXT)
+    (tmp_path / "empty.txt").write_bytes(b"")
+    (tmp_path / "blank.txt").write_bytes(b"\n \n")
+    for name, named in {
+        "missing.txt": "no such file",
+        "good.txt,missing.txt": "no such file",
+        "folder.txt": "is a directory",
+        "*.none": "no file matches",
+        "a.doc": "unknown kind",
+        "short.txt.gz": "cannot be read",
+        "short.txt.xz": "cannot be read",
+        "no.txt.gz": "cannot be read",
+        "empty.txt": "no sentence in 0 lines",
+        "blank.txt": "no sentence in 2 lines",
+    }.items():
+        message = refused(",".join(str(tmp_path / part) for part in name.split(",")))
+        assert named in message
+        assert name.split(",")[-1] in message
+    assert "data.files is empty" in refused(" , ")
+
+
+def test_several_files_and_globs_follow_each_other(tmp_path):
+    for name in ("b.txt", "a.txt", "c, d.txt", "e #\u6f22 \U0001f600.txt"):
+        (tmp_path / name).write_bytes(name[:1].encode() + b"1\n\n" + name[:1].encode() + b"2")
+    (tmp_path / "z.txt").mkdir()
+    assert list(open_corpus(f"{tmp_path}/b.txt, {tmp_path}/a.txt")) == ["b1", "b2", "a1", "a2"]
+    every = open_corpus(f"{tmp_path}/*.txt")
+    assert list(every) == [f"{letter}{number}" for letter in "abce" for number in "12"]
+    assert [every[number] for number in (7, 0, 3, 4)] == ["e2", "a1", "b2", "c1"]
+    assert every.report == {"lines": 12, "blank": 4, "bytes": 24}
+    assert list(open_corpus(f"{tmp_path}/c, d.txt")) == ["c1", "c2"]
+    for number in (-1, 8):
+        with pytest.raises(IndexError):
+            every[number]
+
+
+def test_the_fingerprint_is_of_the_content_and_of_nothing_else(tmp_path):
+    first = corpus_of(tmp_path, b"ab\n", "first.txt").fingerprint
+    assert corpus_of(tmp_path, b"ab\n", "second.txt").fingerprint == first
+    assert corpus_of(tmp_path, b"ac\n", "second.txt").fingerprint != first
+    corpus_of(tmp_path, b"a", "left.txt"), corpus_of(tmp_path, b"b\n", "right.txt")
+    assert open_corpus(f"{tmp_path}/left.txt,{tmp_path}/right.txt").fingerprint != first  # other sentences, the same bytes
+
+
+def test_an_edited_compressed_file_is_converted_again_and_a_copy_is_not(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"one\n", mtime=0))
+    os.utime(path, (1, 1))
+    assert list(open_corpus(str(path))) == ["one"]
+    path.write_bytes(gzip.compress(b"two\n", mtime=0))
+    os.utime(path, (1, 1))
+    assert list(open_corpus(str(path))) == ["two"]
+    (tmp_path / "b.txt.gz").write_bytes(path.read_bytes())
+    open_corpus(str(tmp_path / "b.txt.gz"))
+    assert len(list(cache_folder().glob("*.txt"))) == 2
+
+
+def test_of_a_very_long_line_only_the_beginning_is_read(tmp_path):
+    long = "\u00e9" * 5_000_000
+    corpus = corpus_of(tmp_path, f"a{long}\nlast\n{'b' * LONGEST}\n{'c' * LONGEST}".encode())
+    assert corpus[0] == "a" + "\u00e9" * ((LONGEST - 1) // 2)
+    assert corpus[1] == "last"
+    assert [len(corpus[2]), len(corpus[3])] == [LONGEST, LONGEST]
+
+
+def test_a_cache_entry_is_complete_or_absent(tmp_path):
+    target = tmp_path / "entry.txt"
+
+    def fail(partial):
+        partial.write_text("half")
+        raise DataError("stopped")
+
+    with pytest.raises(DataError):
+        cached(target, fail)
+    assert sorted(path.name for path in tmp_path.iterdir()) in (["entry.txt.lock"], [])
+    cached(target, lambda partial: partial.write_text("whole") and None)
+    cached(target, fail)  # it is there
+    assert target.read_text() == "whole"
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "file"))
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(TEXT))
+    with pytest.raises(ResourceError, match="JAX_SENTEMB_CACHE names another folder"):
+        open_corpus(str(tmp_path / "a.txt.gz"))
+    assert list(open_corpus(str(tmp_path / "a.txt.gz"), cache=tmp_path / "other")) == SENTENCES

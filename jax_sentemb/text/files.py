@@ -1,240 +1,308 @@
 """From files of any accepted kind to numbered sentences, without holding the text in memory.
 
 Lines end at "\\n" only (one "\\r" before it is dropped), a byte order mark at the start of a file is dropped, blank lines are no
-sentences. Compressed and structured files are turned into a plain text file in the cache first, once.
+sentences. Compressed and structured files and data sets are turned into a plain text file in the cache first, once.
 """
 
+import bisect
+import codecs
+import contextlib
 import csv
 import glob
 import gzip
 import hashlib
 import json
 import lzma
+import mmap
 import os
+import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
 
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import DataError, ResourceError
+from jax_sentemb.text.sources import dataset_texts
 
-BLOCK = 1 << 24  # bytes indexed at once
+BLOCK = 1 << 20  # bytes looked at in one go: fits into a processor's cache
 LONGEST = 1 << 16  # bytes of a line that are looked at: far more than any encoder reads
-KINDS = (".txt", ".txt.gz", ".txt.xz", ".jsonl", ".csv", ".tsv")
+KINDS = (".txt", ".jsonl", ".csv", ".tsv")
+COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
+LINE_FEED = 10
+SPACE = 32  # a line with nothing above it is blank: spaces and control characters
 
 
 class Sentences:
-    """Lines of UTF-8 text files by number, memory-mapped. `report`: lines, blank, bytes. `fingerprint`: SHA-256 of all bytes."""
+    """Lines of UTF-8 text files by number, memory-mapped; 8 bytes of memory a line.
+
+    `report`: lines, blank, bytes. `fingerprint`: SHA-256 of all bytes of the (decompressed, converted) text; for one plain file
+    that is what `sha256sum` prints, for several the SHA-256 of those, one a line. Paths and times are not in it.
+    """
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        self._texts, self._starts, self._ends, first = [], [], [], [0]
-        digest = hashlib.sha256()
         self.report = {"lines": 0, "blank": 0, "bytes": 0}
+        self._texts, self._starts, self._first, digests = [], [], [0], []
         for path in paths:
-            text, starts, ends, lines = _index(path, digest)
+            text, starts, lines, digest = _index(path)
             self._texts.append(text)
             self._starts.append(starts)
-            self._ends.append(ends)
-            first.append(first[-1] + len(starts))
+            self._first.append(self._first[-1] + len(starts))
             self.report["lines"] += lines
             self.report["blank"] += lines - len(starts)
             self.report["bytes"] += len(text)
-        self._first = np.array(first)
-        self.fingerprint = digest.hexdigest()
+            digests.append(digest)
+        several = "".join(f"{digest}\n" for digest in digests)
+        self.fingerprint = digests[0] if len(digests) == 1 else hashlib.sha256(several.encode()).hexdigest()
 
     def __len__(self) -> int:
-        return int(self._first[-1])
+        return self._first[-1]
 
     def __getitem__(self, number: int) -> str:
         """Sentence `number` from 0; of a line longer than LONGEST bytes only the beginning."""
         if not 0 <= number < len(self):
             raise IndexError(f"sentence {number} of {len(self)}")
-        file = int(np.searchsorted(self._first, number, side="right")) - 1
-        row = number - self._first[file]
-        start, end = self._starts[file][row], self._ends[file][row]
-        cut = end - start > LONGEST
-        return self._texts[file][start : start + LONGEST if cut else end].tobytes().decode("utf-8", "ignore" if cut else "strict")
+        file = bisect.bisect_right(self._first, number) - 1
+        text, start = self._texts[file], int(self._starts[file][number - self._first[file]])
+        end = text.find(b"\n", start, start + LONGEST)
+        if end < 0 and start + LONGEST < len(text):
+            return text[start : start + LONGEST].decode("utf-8", "ignore")  # the last character may be cut in two
+        return text[start : end if end >= 0 else len(text)].removesuffix(b"\r").decode("utf-8")
 
     def __iter__(self) -> Iterator[str]:
         return (self[number] for number in range(len(self)))
 
 
-def open_corpus(files: str, column: str = "text") -> Sentences:
-    """Sentences of comma-separated paths and globs (.txt, .txt.gz, .txt.xz, .jsonl, .csv, .tsv), hf: or tfds: data sets.
+def open_corpus(files: str, column: str = "text", cache: Path | None = None) -> Sentences:
+    """Sentences of comma-separated paths and globs (.txt, .jsonl, .csv, .tsv, also as .gz or .xz), hf: or tfds: data sets.
 
-    `column` names the field of structured files and data sets. DataError for what is missing, empty, damaged or not UTF-8.
+    `column` names the field of structured files and data sets; a line break inside a field becomes a space. DataError for what is
+    missing, empty, damaged or not UTF-8. `cache` holds conversions, default `cache_folder()`.
     """
-    paths = [_plain(source, column) for source in _sources(files)]
-    sentences = Sentences(paths)
+    sentences = Sentences(_plain(source, column, cache or cache_folder()) for source in _sources(files))
     if not len(sentences):
         raise DataError(f"data.files={files}: no sentence in {sentences.report['lines']} lines, all are blank")
     return sentences
 
 
 def cache_folder() -> Path:
-    """Where converted and tokenised text is kept: JAX_SENTEMB_CACHE, or ~/.cache/jax_sentemb."""
-    folder = Path(os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")).expanduser() / "text"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """Where converted and tokenised text is kept: `text` in JAX_SENTEMB_CACHE, or in ~/.cache/jax_sentemb."""
+    return Path(os.environ.get("JAX_SENTEMB_CACHE") or "~/.cache/jax_sentemb").expanduser() / "text"
 
 
-def _sources(files: str) -> list[str]:
-    found: list[str] = []
-    for name in filter(None, (part.strip() for part in files.split(","))):
-        if name.startswith(("hf:", "tfds:")):
-            found.append(name)
-            continue
-        path = os.path.expanduser(name)
-        if glob.has_magic(path) and not os.path.exists(path):
-            matches = sorted(glob.glob(path, recursive=True))
-            if not matches:
-                raise DataError(f"data.files={name}: no file matches")
-            found.extend(matches)
-        elif os.path.isdir(path):
-            raise DataError(f"data.files={name} is a directory: name its files, for instance {name.rstrip('/')}/*.txt")
-        elif not os.path.exists(path):
-            raise DataError(f"data.files={name}: no such file")
-        else:
-            found.append(path)
-    if not found:
-        raise DataError("data.files is empty: name a text file")
-    return found
+def cached(target: Path, write: Callable[[Path], None], valid: Callable[[Path], bool] = Path.exists) -> Path:
+    """`target` (a file or a folder) as `write` makes it, unless a valid one is there already.
 
-
-def _plain(source: str, column: str) -> Path:
-    """A plain text file with the sentences of `source`: itself, or a conversion in the cache."""
-    from jax_sentemb.text.sources import dataset_texts
-
-    if source.startswith(("hf:", "tfds:")):
-        texts, identity = dataset_texts(source, column)
-        return _converted(identity, texts)
-    path = Path(source)
-    if path.name.endswith(".txt"):
-        return path
-    about = path.stat()
-    identity = f"{path.resolve()}|{about.st_size}|{about.st_mtime_ns}|{column}"
-    if path.name.endswith(".txt.gz"):
-        return _converted(identity, lambda: _decompressed(path, gzip.open))
-    if path.name.endswith(".txt.xz"):
-        return _converted(identity, lambda: _decompressed(path, lzma.open))
-    if path.suffix == ".jsonl":
-        return _converted(identity, lambda: _json_lines(path, column))
-    if path.suffix in (".csv", ".tsv"):
-        return _converted(identity, lambda: _table(path, column))
-    raise DataError(f"data.files={source}: unknown kind of file; known are {', '.join(KINDS)}")
-
-
-def _converted(identity: str, lines: Callable[[], Iterable[bytes]]) -> Path:
-    """The file in the cache for `identity`, written by `lines` if it is not there; complete or absent, never half."""
-    target = cache_folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.txt"
-    with FileLock(f"{target}.lock"):
-        if not target.exists():
-            partial = target.with_suffix(".partial")
-            with partial.open("wb") as file:
-                file.writelines(lines())
-            partial.replace(target)
+    It is complete or absent, never half, also when several processes ask for it or one is killed. ResourceError if the cache cannot
+    be written.
+    """
+    partial = target.with_suffix(".partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{target}.lock"):
+            if not valid(target):
+                _remove(target, partial)
+                try:
+                    write(partial)
+                    for file in partial.iterdir() if partial.is_dir() else [partial]:
+                        _flush(file)
+                    partial.replace(target)
+                finally:
+                    _remove(partial)
+    except OSError as error:
+        raise ResourceError(f"cache {target.parent}: {error.strerror or error}; JAX_SENTEMB_CACHE names another folder") from error
     return target
 
 
-def _decompressed(path: Path, opener: Callable) -> Iterator[bytes]:
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _flush(file: Path) -> None:
+    """To the disk: else a power failure can leave the name without the content."""
+    with file.open("rb+") as opened:
+        os.fsync(opened.fileno())
+
+
+def _sources(files: str) -> Iterator[str]:
+    """Paths and data sets in the order named, globs sorted."""
+    names = [files] if os.path.isfile(files) else [name.strip() for name in files.split(",")]  # a comma may be part of a name
+    if not any(names):
+        raise DataError("data.files is empty: name a text file")
+    for name in filter(None, names):
+        path = os.path.expanduser(name)
+        if name.startswith(("hf:", "tfds:")):
+            yield name
+        elif os.path.isdir(path):
+            raise DataError(f"data.files={name} is a directory: name its files, for instance {name.rstrip('/')}/*.txt")
+        elif os.path.exists(path):
+            yield path
+        elif glob.has_magic(path):
+            matches = [match for match in sorted(glob.glob(path, recursive=True)) if os.path.isfile(match)]
+            if not matches:
+                raise DataError(f"data.files={name}: no file matches")
+            yield from matches
+        else:
+            raise DataError(f"data.files={name}: no such file")
+
+
+def _plain(source: str, column: str, cache: Path) -> Path:
+    """A plain text file with the sentences of `source`: itself, or a conversion in the cache."""
+    if source.startswith(("hf:", "tfds:")):
+        texts, identity = dataset_texts(source, column)
+        return _converted(cache, identity, (_one_line(text, f"data.files={source} row {row}") for row, text in enumerate(texts)))
+    path = Path(source)
+    packing = path.suffix if path.suffix in COMPRESSED else ""
+    kind = Path(path.name.removesuffix(packing)).suffix
+    if kind not in KINDS:
+        raise DataError(f"data.files={source}: unknown kind of file; known are {', '.join(KINDS)}, each also as .gz or .xz")
+    if kind == ".txt" and not packing:
+        return path
+    opener = COMPRESSED.get(packing, open)
+    if kind == ".txt":
+        blocks = _blocks(path, opener)
+    elif kind == ".jsonl":
+        blocks = _json_lines(path, opener, column)
+    else:
+        blocks = _table(path, opener, column, kind)
+    # The content, not path and time, identifies a file: a copy is not converted again, an edit never goes unnoticed.
+    return _converted(cache, f"{_digest(path)}|{kind}|{column if kind != '.txt' else ''}", blocks)
+
+
+def _converted(cache: Path, identity: str, blocks: Iterable[bytes]) -> Path:
+    def write(partial: Path) -> None:
+        with partial.open("wb") as file:
+            file.writelines(blocks)
+
+    return cached(cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.txt", write)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, opener: Callable = open) -> Iterator[Any]:
+    """The file's (decompressed) bytes to read; DataError if that fails now or later."""
     try:
         with opener(path, "rb") as file:
-            while block := file.read(BLOCK):
-                yield block
+            yield file
     except DAMAGED as error:
-        raise DataError(f"{path} cannot be decompressed: {error}") from error
+        raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _one_line(text: object, where: str) -> bytes:
+def _blocks(path: Path, opener: Callable = open) -> Iterator[bytes]:
+    with _opened(path, opener) as file:
+        while block := file.read(BLOCK):
+            yield block
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    for block in _blocks(path):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def _one_line(text: Any, where: str) -> bytes:
     if not isinstance(text, str):
-        raise DataError(f"{where} is {type(text).__name__}, not text")
-    line = text.replace("\r\n", " ").replace("\n", " ")
+        raise DataError(f"{where} is {type(text).__name__}, not text: fill or drop it")
     try:
-        return line.encode("utf-8") + b"\n"
+        return text.replace("\r\n", " ").replace("\n", " ").encode("utf-8") + b"\n"
     except UnicodeEncodeError:
         raise DataError(f"{where} holds half a surrogate pair, which is no Unicode text") from None
 
 
-def _json_lines(path: Path, column: str) -> Iterator[bytes]:
-    with path.open("rb") as file:
+def _text_lines(path: Path, opener: Callable) -> Iterator[str]:
+    """Lines with their ends, checked UTF-8, without a byte order mark."""
+    at = 0
+    with _opened(path, opener) as file:
         for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{path} line {number}: not JSON ({str(error).splitlines()[0]})") from error
-            if not isinstance(row, dict) or column not in row:
-                raise DataError(f"{path} line {number} has no key {column!r}: set data.column")
-            yield _one_line(row[column], f"{path} line {number}: {column}")
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise _not_utf8(path, number, at + error.start, error) from error
+            yield text.removeprefix("\ufeff") if at == 0 else text
+            at += len(line)
 
 
-def _table(path: Path, column: str) -> Iterator[bytes]:
+def _json_lines(path: Path, opener: Callable, column: str) -> Iterator[bytes]:
+    for number, line in enumerate(_text_lines(path, opener), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path} line {number}: not JSON ({error})") from error
+        if not isinstance(row, dict) or column not in row:
+            raise DataError(f"{path} line {number} has no key {column!r}: set data.column")
+        yield _one_line(row[column], f"{path} line {number}: {column}")
+
+
+def _table(path: Path, opener: Callable, column: str, kind: str) -> Iterator[bytes]:
     csv.field_size_limit(1 << 30)
+    lines = _text_lines(path, opener)
+    # A TSV is split at tabs, its quotes are text.
+    rows = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            # A TSV is split at tabs, its quotes are text.
-            rows = csv.reader(file) if path.suffix == ".csv" else csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            header = next(rows, [])
-            if column not in header:
-                raise DataError(f"{path} has no column {column!r}, only {', '.join(header) or 'none'}: set data.column")
-            place = header.index(column)
-            for row in rows:
-                if row:
-                    if len(row) <= place:
-                        raise DataError(f"{path} line {rows.line_num} has {len(row)} fields, {column!r} is field {place + 1}")
-                    yield _one_line(row[place], f"{path} line {rows.line_num}")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8: byte {error.start} of a block ({error.reason}); convert it first") from error
+        header = next(rows, [])
+        if column not in header:
+            raise DataError(f"{path} has no column {column!r}, only {', '.join(header)[:200] or 'none'}: set data.column")
+        place = header.index(column)
+        for row in filter(None, rows):
+            if len(row) <= place:
+                raise DataError(f"{path} line {rows.line_num} has {len(row)} fields, {column!r} is field {place + 1}")
+            yield _one_line(row[place], f"{path} line {rows.line_num}")
     except csv.Error as error:
-        raise DataError(f"{path} cannot be read as a table: {error}") from error
+        raise DataError(f"{path} line {rows.line_num} cannot be read as a table: {error}") from error
 
 
-def _index(path: Path, digest: "hashlib._Hash") -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """The bytes of a text file (memory-mapped), start and end of each line with a sentence, and the number of lines."""
+def _index(path: Path) -> tuple[Any, np.ndarray, int, str]:
+    """The memory-mapped bytes of a text file, the start of each line that is not blank, the number of lines, the SHA-256."""
+    digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
+    starts = bytearray()  # of int64; grows in place, so that the index is in memory once
+    at = lines = open_start = 0  # `open_start`: where the line began that the block before did not finish
+    visible = np.zeros(1, bool)
+    for block in _blocks(path):
+        digest.update(block)
+        _check_utf8(block, decoder, path, lines, at)
+        if at == 0 and block.startswith(codecs.BOM_UTF8):
+            block = block[3:]
+            at = open_start = 3
+        content = np.frombuffer(block + b"\n", np.uint8)  # one more, so that the last line has a byte to look at
+        begin = np.concatenate([[0], np.flatnonzero(content[:-1] == LINE_FEED) + 1])
+        started_visible = visible[-1]
+        visible = np.maximum.reduceat(content, begin) > SPACE
+        visible[0] |= started_visible
+        begin += at
+        begin[0] = open_start
+        starts += begin[:-1][visible[:-1]].tobytes()
+        lines += len(begin) - 1
+        open_start = int(begin[-1])
+        at += len(block)
+    _check_utf8(b"", decoder, path, lines, at)
+    if open_start < at:  # no line feed at the end of the file
+        lines += 1
+        starts += np.array([open_start])[visible[-1:]].tobytes()
+    with path.open("rb") as file:
+        text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if at else b""
+    return text, np.frombuffer(starts, np.int64), lines, digest.hexdigest()
+
+
+def _check_utf8(block: bytes, decoder: codecs.IncrementalDecoder, path: Path, lines_before: int, at: int) -> None:
+    """DataError if `block` (empty: the end) does not go on as UTF-8."""
+    pending = decoder.getstate()[0]
+    if block.isascii() and block and not pending:
+        return
     try:
-        size = path.stat().st_size
-        text = np.memmap(path, np.uint8, "r") if size else np.zeros(0, np.uint8)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
-    starts, ends, lines = [], [], 0
-    at = 3 if text[:3].tobytes() == b"\xef\xbb\xbf" else 0
-    digest.update(text[:at].tobytes())
-    while at < size:
-        stop = min(at + BLOCK, size)
-        breaks = np.flatnonzero(text[at:stop] == 10)
-        while not len(breaks) and stop < size:  # a line longer than a block
-            breaks = stop - at + np.flatnonzero(text[stop : stop + BLOCK] == 10)
-            stop = min(stop + BLOCK, size)
-        if (len(breaks) and stop < size) or (len(breaks) and at + breaks[-1] + 1 == size):
-            stop = at + int(breaks[-1]) + 1
-        block = text[at:stop]
-        _check_utf8(block, path, lines, at)
-        digest.update(block.data)
-        begin = np.concatenate([[0], breaks + 1])
-        end = np.concatenate([breaks, [len(block)]])
-        if begin[-1] == len(block):
-            begin, end = begin[:-1], end[:-1]
-        lines += len(begin)
-        visible = np.concatenate([[0], np.cumsum(block > 32)])  # control characters and spaces alone are blank
-        kept = visible[end] > visible[begin]
-        begin, end = begin[kept], end[kept]
-        end = end - (block[end - 1] == 13)
-        starts.append(begin + at)
-        ends.append(end + at)
-        at = stop
-    empty = np.zeros(0, np.int64)
-    return text, np.concatenate([empty, *starts]), np.concatenate([empty, *ends]), lines
-
-
-def _check_utf8(block: np.ndarray, path: Path, lines_before: int, at: int) -> None:
-    try:
-        block.tobytes().decode("utf-8")
+        decoder.decode(block, final=not block)
     except UnicodeDecodeError as error:
-        line = lines_before + int((block[: error.start] == 10).sum()) + 1
-        raise DataError(
-            f"{path} line {line}, byte {at + error.start}: not UTF-8 ({error.reason}); convert the file, for instance with iconv"
-        ) from error
+        before = (pending + block)[: error.start].count(b"\n")
+        raise _not_utf8(path, lines_before + before + 1, at - len(pending) + error.start, error) from error
+
+
+def _not_utf8(path: Path, line: int, byte: int, error: UnicodeDecodeError) -> DataError:
+    return DataError(f"{path} line {line}, byte {byte}: not UTF-8 ({error.reason}); convert the file, for instance with iconv")

@@ -34,7 +34,7 @@ def _hugging_face(source: str, name: str, split: str, column: str) -> tuple[list
         raise ConfigError(f'data.files={source} needs an extra: pip install "jax_sentemb[hub]"') from None
     saved = any((Path(name).expanduser() / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
-        data = datasets.load_from_disk(Path(name).expanduser()) if saved else datasets.load_dataset(name, split=split)
+        data: Any = datasets.load_from_disk(Path(name).expanduser()) if saved else datasets.load_dataset(name, split=split)
     except Exception as error:  # a dozen kinds from the hub, the cache and the readers
         raise _cannot_load(source, error) from error
     if isinstance(data, datasets.DatasetDict):

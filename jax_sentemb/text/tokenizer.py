@@ -1,9 +1,11 @@
 """Word pieces: a thin wrapper over `tokenizers` that treats corpus text as text and fails with one line."""
 
+import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +25,18 @@ SPECIALS = {
     "mask": ("[MASK]", "<mask>"),
 }
 ALPHABET = 1000  # most frequent characters of a new vocabulary
+TRAINING_SENTENCES = 500_000  # that a new vocabulary is made from: more cost memory and change little
 CHARACTERS_A_PIECE = 64  # text beyond max_seq_length times this is cut before tokenising: a line of 10 MB costs seconds
+REMEMBERED = 1 << 19  # words whose pieces are kept: about 100 MB
+WORDS_A_TEXT = 64
 
 
 class Tokenizer:
     """Sentences to ids with [CLS] and [SEP]. The text "[SEP]" in a sentence stays text.
 
-    Attributes: vocab_size, pad_id, unk_id, cls_id, sep_id, mask_id, and fingerprint, a SHA-256 of everything that decides the ids.
+    Attributes: vocab_size (the highest id + 1), pad_id, unk_id, cls_id, sep_id, mask_id, `names` (role -> token), and fingerprint,
+    a SHA-256 of everything that decides the ids. ModelFileError for a tokenizer without those tokens.
     """
-
-    def __init__(self, inner: tokenizers.Tokenizer, where: str = "the tokenizer") -> None:
-        inner.no_padding()
-        inner.no_truncation()
-        inner.encode_special_tokens = True
-        self._inner = inner
-        self.vocab_size = inner.get_vocab_size(with_added_tokens=True)
-        self.names = {}
-        for role, names in SPECIALS.items():
-            known = [name for name in names if inner.token_to_id(name) is not None]
-            if not known:
-                raise ModelFileError(f"{where} has no {' or '.join(names)} token: it does not fit a BERT or RoBERTa encoder")
-            self.names[role] = known[0]
-            setattr(self, f"{role}_id", inner.token_to_id(known[0]))
-        if inner.encode("").ids != [self.cls_id, self.sep_id]:
-            cls, sep = self.names["cls"], self.names["sep"]
-            inner.post_processor = TemplateProcessing(
-                single=f"{cls} $A {sep}",
-                pair=f"{cls} $A {sep} $B:1 {sep}:1",
-                special_tokens=[(cls, self.cls_id), (sep, self.sep_id)],
-            )
-        self.fingerprint = hashlib.sha256(inner.to_str().encode()).hexdigest()
 
     pad_id: int
     unk_id: int
@@ -60,85 +44,250 @@ class Tokenizer:
     sep_id: int
     mask_id: int
 
+    def __init__(self, inner: tokenizers.Tokenizer, where: str = "the tokenizer") -> None:
+        inner.no_padding()
+        inner.no_truncation()
+        inner.encode_special_tokens = True
+        self._inner = inner
+        self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.names = {}
+        for role, names in SPECIALS.items():
+            known = [name for name in names if inner.token_to_id(name) is not None]
+            if not known:
+                raise ModelFileError(f"{where} has no {' or '.join(names)} token: it does not fit a BERT or RoBERTa encoder")
+            self.names[role] = known[0]
+            setattr(self, f"{role}_id", inner.token_to_id(known[0]))
+        inner.add_special_tokens(list(self.names.values()))  # what a file calls special decides what its text means
+        if inner.encode("").ids != [self.cls_id, self.sep_id]:
+            cls, sep = self.names["cls"], self.names["sep"]
+            inner.post_processor = TemplateProcessing(
+                single=f"{cls} $A {sep}",
+                pair=f"{cls} $A {sep} $B:1 {sep}:1",
+                special_tokens=[(cls, self.cls_id), (sep, self.sep_id)],
+            )
+        self._check_text_stays_text(where)
+        self._state = json.loads(inner.to_str())
+        self._words = Words(inner) if _separable(self._state) else None
+        self.fingerprint = hashlib.sha256(inner.to_str().encode()).hexdigest()
+
     @classmethod
     def load(cls, directory: str | Path) -> "Tokenizer":
-        """From `tokenizer.json`, or from `vocab.txt` (lower-cased unless tokenizer_config.json says do_lower_case false)."""
+        """From `tokenizer.json`, or else from `vocab.txt` with the do_lower_case of `tokenizer_config.json`.
+
+        Where that is not given, a vocabulary without capital letters is lower-cased. ModelFileError for missing or damaged files.
+        """
         folder = Path(directory).expanduser()
         file, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
         if not file.is_file() and not vocabulary.is_file():
             raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt")
         source = file if file.is_file() else vocabulary
-        try:
-            if file.is_file():
+        with _damage(source):
+            if source == file:
                 inner = tokenizers.Tokenizer.from_file(str(file))
             else:
-                inner = BertWordPieceTokenizer(str(vocabulary), lowercase=_lower_case(folder))._tokenizer
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # the binding's PanicException is no Exception
-            raise ModelFileError(f"{source} is damaged: {str(error).splitlines()[0][:200]}") from None
-        return cls(inner, str(source))
+                inner = _from_vocabulary(vocabulary, folder / "tokenizer_config.json")
+            return cls(inner, str(source))
 
     @classmethod
-    def train(cls, sentences: Iterable[str], vocab_size: int) -> "Tokenizer":
-        """A lower-casing WordPiece vocabulary of at most `vocab_size` pieces; the same sentences give the same one."""
-        texts = list(sentences)
+    def train(cls, sentences: Sequence[str], vocab_size: int) -> "Tokenizer":
+        """A lower-casing WordPiece vocabulary of at most `vocab_size` pieces; the same sentences give the same one.
+
+        It is made from TRAINING_SENTENCES of them, evenly spaced, and never smaller than the characters that it needs.
+        """
+        texts = [sentences[number] for number in range(0, len(sentences), -(-len(sentences) // TRAINING_SENTENCES) or 1)]
         trainer = BertWordPieceTokenizer(lowercase=True)
         # The trainer numbers characters in the order of a hash table and breaks ties by number: numbered here, it is reproducible.
-        counts = Counter(c for text in texts for c in trainer._tokenizer.normalizer.normalize_str(text) if not c.isspace())
-        alphabet = [c for c, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:ALPHABET]]
-        first = [name for name, _ in SPECIALS.values()] + alphabet + [f"##{c}" for c in alphabet]
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(trainer._tokenizer.normalizer.normalize_str(text))
+        counts = Counter({character: count for character, count in counts.items() if not character.isspace()})
+        alphabet = [character for character, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:ALPHABET]]
+        first = [name for name, _ in SPECIALS.values()] + alphabet + [f"##{character}" for character in alphabet]
         trainer.train_from_iterator(
             texts, vocab_size=max(vocab_size, len(first)), min_frequency=1, special_tokens=first, show_progress=False
         )
-        vocabulary = trainer.get_vocab()
-        return cls(BertWordPieceTokenizer(vocabulary, lowercase=True)._tokenizer)
+        return cls(BertWordPieceTokenizer(trainer.get_vocab(), lowercase=True)._tokenizer)
 
     def save(self, directory: str | Path) -> None:
-        """tokenizer.json, vocab.txt (word pieces only), tokenizer_config.json and special_tokens_map.json as `transformers` reads them."""
+        """Files from which `transformers` and sentence-transformers give the same ids.
+
+        tokenizer.json, vocab.txt (WordPiece only), tokenizer_config.json, special_tokens_map.json.
+        """
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         self._inner.save(str(folder / "tokenizer.json"))
-        state = json.loads(self._inner.to_str())
-        word_pieces = state["model"]["type"] == "WordPiece"
+        word_pieces = self._state["model"]["type"] == "WordPiece"
+        normalizer = self._state["normalizer"] or {}
         specials = {f"{role}_token": name for role, name in self.names.items()}
         # split_special_tokens: the text "[SEP]" stays text there too.
-        family = "BertTokenizer" if word_pieces else "RobertaTokenizer"
-        settings: dict[str, Any] = {"tokenizer_class": family, "split_special_tokens": True, **specials}
-        if word_pieces:
-            settings["do_lower_case"] = bool((state.get("normalizer") or {}).get("lowercase", False))
-            pieces = sorted(self._inner.get_vocab().items(), key=lambda item: item[1])
-            _write(folder / "vocab.txt", "".join(f"{piece}\n" for piece, _ in pieces))
+        settings: dict[str, Any] = {"split_special_tokens": True, **specials}
+        if word_pieces and normalizer.get("type") == "BertNormalizer" and self.names["cls"] == "[CLS]":
+            # transformers takes these from here, not from tokenizer.json.
+            settings |= {
+                "tokenizer_class": "BertTokenizer",
+                "do_lower_case": normalizer["lowercase"],
+                "strip_accents": normalizer["strip_accents"],
+                "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
+            }
         else:
+            settings |= {"tokenizer_class": "PreTrainedTokenizerFast"}  # whatever tokenizer.json says
             settings |= {"bos_token": self.names["cls"], "eos_token": self.names["sep"]}
+        if word_pieces:
+            pieces = {number: piece for piece, number in self._inner.get_vocab().items()}
+            _write(folder / "vocab.txt", "".join(f"{pieces.get(n, f'[free{n}]')}\n" for n in range(self.vocab_size)))
         _write(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         _write(folder / "special_tokens_map.json", json.dumps(specials, indent=2) + "\n")
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[np.ndarray], int]:
-        """int32 ids of each sentence, at most `max_seq_length` with [CLS] and [SEP], and how many sentences were cut."""
+        """int32 ids of each sentence, at most `max_seq_length` with [CLS] and [SEP], and how many sentences were cut.
+
+        TypeError or ValueError, with the sentence's number, for what is not str or no Unicode text.
+        """
+        _check_text(sentences)
         longest = max_seq_length * CHARACTERS_A_PIECE
-        for number, sentence in enumerate(sentences):
-            if not isinstance(sentence, str):
-                raise TypeError(f"sentence {number} is {type(sentence).__name__}, not str")
-        encoded = self._inner.encode_batch_fast([sentence[:longest] for sentence in sentences])
-        rows, cut = [], 0
-        for sentence, encoding in zip(sentences, encoded, strict=True):
-            ids = encoding.ids
-            cut += len(ids) > max_seq_length or len(sentence) > longest
-            if len(ids) > max_seq_length:
-                ids = [*ids[: max_seq_length - 1], self.sep_id]
-            rows.append(np.array(ids, np.int32))
-        return rows, cut
+        texts = [sentence if len(sentence) <= longest else _beginning(sentence, longest) for sentence in sentences]
+        if not texts:
+            return [], 0
+        pieces, counts = self._words.pieces(texts) if self._words else self._pieces(texts)
+        room = max_seq_length - 2
+        cut = (counts > room) | np.array([len(sentence) > longest for sentence in sentences])
+        ends = np.cumsum(np.minimum(counts, room) + 2)
+        starts = np.append(0, ends[:-1])
+        ids = np.empty(ends[-1], np.int32)
+        ids[starts], ids[ends - 1] = self.cls_id, self.sep_id
+        inside = np.ones(len(ids), bool)
+        inside[starts] = inside[ends - 1] = False
+        ids[inside] = pieces[_places(counts) < room]
+        return [ids[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], int(cut.sum())
+
+    def _pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """int32 ids of all texts, one after the other, without [CLS] and [SEP]; int64 [N], how many each has."""
+        with _damage("the tokenizer"):
+            rows = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
+        counts = np.array([len(row) for row in rows], np.int64)
+        return np.fromiter(chain.from_iterable(rows), np.int32, counts.sum()), counts
+
+    def _check_text_stays_text(self, where: str) -> None:
+        """ModelFileError for a tokenizer with which a corpus could write [SEP] into the middle of its sentences."""
+        for role in ("pad", "cls", "sep", "mask"):
+            name = self.names[role]
+            if getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids:
+                raise ModelFileError(f"{where} reads the text {name!r} in a sentence as its special token: set a pre-tokenizer")
 
 
-def _lower_case(folder: Path) -> bool:
-    file = folder / "tokenizer_config.json"
-    if not file.is_file():
-        return True
+class Words:
+    """The pieces of words that were met before: most words of a text were, and looking them up is several times faster.
+
+    For tokenizers that are `_separable`. A word is what stands between two spaces, punctuation included.
+    """
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        self._inner = inner
+        self._forget()
+
+    def pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """As Tokenizer._pieces."""
+        lines = [text.split(" ") for text in texts]
+        if len(self._numbers) > REMEMBERED:
+            self._forget()
+        number = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(lines)), np.int64)
+        self._learn()
+        counts = self._counts[number]
+        ids = self._ids[np.repeat(self._starts[number], counts) + _places(counts)]
+        words = np.array([len(line) for line in lines])
+        return ids, np.add.reduceat(counts, np.cumsum(words) - words)
+
+    def _forget(self) -> None:
+        self._numbers = _Numbers()
+        self._ids, self._starts, self._counts = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def _learn(self) -> None:
+        """Tokenise the new words, many in one text: one by one they cost three times as much."""
+        new, self._numbers.new = self._numbers.new, []
+        texts = [" ".join(new[start : start + WORDS_A_TEXT]) for start in range(0, len(new), WORDS_A_TEXT)]
+        with _damage("the tokenizer"):
+            encodings = self._inner.encode_batch(texts, add_special_tokens=False)
+        # Where each piece and each word begins in all texts, joined with a space: a piece belongs to the last word before it.
+        bases = np.cumsum([0, *(len(text) + 1 for text in texts)])
+        places = [base + start for base, encoding in zip(bases.tolist(), encodings, strict=False) for start, _ in encoding.offsets]
+        word_ends = np.cumsum([len(word) + 1 for word in new], dtype=np.int64)
+        counts = np.bincount(np.searchsorted(word_ends, places, side="right"), minlength=len(new))
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32)
+        self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(counts) - counts])
+        self._counts = np.concatenate([self._counts, counts])
+        self._ids = np.concatenate([self._ids, ids])
+
+
+class _Numbers(dict[str, int]):
+    """Word -> its number; a word that is asked for the first time gets the next one and is noted in `new`."""
+
+    def __init__(self) -> None:
+        self.new: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        self.new.append(word)
+        number = self[word] = len(self)
+        return number
+
+
+def _separable(state: dict[str, Any]) -> bool:
+    """Whether the pieces of a text are those of its parts between spaces; so with BERT's rules, which never look across one."""
+    kinds = [(state[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+    return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and all(token["special"] for token in state["added_tokens"])
+
+
+def _places(counts: np.ndarray) -> np.ndarray:
+    """0 .. count - 1 for each count, one after the other."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+
+
+def _check_text(sentences: Sequence[str]) -> None:
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise TypeError(f"sentence {number} is {type(sentence).__name__}, not str")
+        if not sentence.isascii():
+            try:
+                sentence.encode("utf-8")
+            except UnicodeEncodeError:
+                raise ValueError(f"sentence {number} holds half a surrogate pair, which is no Unicode text") from None
+
+
+def _beginning(sentence: str, longest: int) -> str:
+    """At most `longest` characters, whole words where it has spaces: the last word must not give other pieces than uncut."""
+    text = sentence[:longest]
+    space = -1 if sentence[longest] == " " else text.rfind(" ")
+    return text if space < 0 else text[:space]
+
+
+def _from_vocabulary(vocabulary: Path, config: Path) -> tokenizers.Tokenizer:
+    settings: Any = {}
+    if config.is_file():
+        with _damage(config):
+            settings = json.loads(config.read_text(encoding="utf-8"))
+            settings.get("")  # an object
+    lower = settings.get("do_lower_case")
+    if lower is None:
+        pieces = vocabulary.read_text(encoding="utf-8").split("\n")
+        lower = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+    return BertWordPieceTokenizer(
+        str(vocabulary),
+        lowercase=bool(lower),
+        strip_accents=settings.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    )._tokenizer
+
+
+@contextlib.contextmanager
+def _damage(source: str | Path) -> Iterator[None]:
+    """ModelFileError for whatever a damaged file makes the libraries raise; PanicException of the binding is no Exception."""
     try:
-        return bool(json.loads(file.read_text(encoding="utf-8")).get("do_lower_case", True))
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise ModelFileError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, ModelFileError):
+        raise
+    except BaseException as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelFileError(f"{source} is damaged: {reason[:200]}") from None
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,44 +1,50 @@
 """A corpus as token ids, tokenised once and memory-mapped from the cache afterwards."""
 
 import hashlib
-import itertools
 import json
 import os
-import shutil
-from collections.abc import Iterator
+import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
-from jax_sentemb.errors import DataError
-from jax_sentemb.text.files import Sentences, cache_folder
+from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.text.files import Sentences, cache_folder, cached
 from jax_sentemb.text.tokenizer import Tokenizer
 
-FORMAT = 1  # of the cached files
-BLOCK = 20_000  # sentences tokenised at once
+FORMAT = 2  # of the cached files
+SENTENCES = 10_000  # tokenised at once
 
 
 class Tokens:
-    """Distinct token rows. `line[row]` is the number of its sentence in the corpus, `lengths[row]` its number of tokens.
+    """Distinct token rows, none empty. `line[row]`: number of its sentence in the corpus, `lengths[row]`: its number of tokens.
 
-    `report`: lines, blank, usable (rows), duplicates (left out, so that no batch holds a sentence twice), truncated, mean_tokens,
-    p95_tokens, unknown_rate. `fingerprint` stands for corpus, tokenizer, length and subset.
+    `report`: lines, blank (lines without text), sentences (tokenised), usable (rows), duplicates (left out, so that no batch holds
+    a sentence twice), truncated, mean_tokens, median_tokens, p95_tokens (of the rows), unknown_token_rate (of all pieces),
+    max_seq_length. `fingerprint` stands for corpus, tokenizer, length and subset.
     """
 
-    def __init__(self, ids: np.ndarray, ends: np.ndarray, line: np.ndarray, report: dict, fingerprint: str, pad_id: int) -> None:
-        self._ids, self._ends = ids, ends
-        self.lengths = np.diff(ends, prepend=0).astype(np.int32)
-        self.line, self.report, self.fingerprint, self.pad_id = line, report, fingerprint, pad_id
-        self.max_seq_length = report["max_seq_length"]
+    def __init__(
+        self,
+        ids: np.ndarray,
+        rows: dict[str, np.ndarray],
+        report: dict[str, Any],
+        fingerprint: str,
+        pad_id: int,
+        max_seq_length: int,
+    ) -> None:
+        self.line, self.lengths, self.report = rows["line"], rows["lengths"], report
+        self.fingerprint, self.pad_id, self.max_seq_length = fingerprint, pad_id, max_seq_length
+        self._ids, self._starts = ids, rows["starts"]
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return len(self.line)
 
     def ids(self, row: int) -> np.ndarray:
         """int32 ids of a row."""
-        end = self._ends[row]
-        return self._ids[end - self.lengths[row] : end].astype(np.int32)
+        start = self._starts[row]
+        return self._ids[start : start + self.lengths[row]].astype(np.int32)
 
 
 def tokenize(
@@ -51,92 +57,104 @@ def tokenize(
 ) -> Tokens:
     """The tokens of a corpus, from `cache` (default: the user's cache folder) if they are there.
 
-    `subset` draws a low-shot corpus by seed: a number of sentences from 1 on, a fraction below 1; only those are tokenised.
+    `subset` draws a low-shot corpus by seed: a number of sentences from 1 on, a fraction below 1, None or 0 for all. Only those are
+    read and tokenised.
     """
-    lines = np.arange(len(sentences))
-    if subset:
-        count = int(subset) if subset >= 1 else max(round(subset * len(sentences)), 1)
-        if count > len(sentences):
-            raise DataError(f"data.subset={subset} exceeds the {len(sentences)} sentences of the corpus")
-        lines = np.sort(np.random.Generator(np.random.Philox(seed)).choice(len(sentences), count, replace=False))
+    lines = np.arange(len(sentences)) if not subset else _draw(len(sentences), subset, seed)
     known = f"{FORMAT}|{sentences.fingerprint}|{tokenizer.fingerprint}|{max_seq_length}"
-    fingerprint = hashlib.sha256(f"{known}|{subset or 0}|{seed if subset else 0}".encode()).hexdigest()
-    folder = (cache or cache_folder()) / f"{fingerprint[:24]}.tokens"
-    with FileLock(f"{folder}.lock"):
-        tokens = _load(folder, fingerprint, tokenizer.pad_id)
-        if tokens is None:
-            partial = folder.with_suffix(".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            _write(partial, sentences, lines, tokenizer, max_seq_length)
-            shutil.rmtree(folder, ignore_errors=True)
-            partial.replace(folder)
-            tokens = _load(folder, fingerprint, tokenizer.pad_id)
-            assert tokens is not None
-    return tokens
+    fingerprint = hashlib.sha256(f"{known}|{float(subset or 0)}|{seed if subset else 0}".encode()).hexdigest()
+    folder = cached(
+        (cache or cache_folder()) / f"{fingerprint[:24]}.tokens",
+        lambda partial: _write(partial, sentences, lines, tokenizer, max_seq_length),
+        _undamaged,
+    )
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    # Plain arrays on the mapped files: NumPy's memmap class costs a microsecond with every row.
+    rows = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ("starts", "lengths", "line")}
+    ids = np.asarray(np.memmap(folder / "ids.bin", about["type"], "r")) if about["checksums"]["ids.bin"] else np.zeros(0, np.int32)
+    return Tokens(ids, rows, about["report"], fingerprint, tokenizer.pad_id, max_seq_length)
 
 
-def _load(folder: Path, fingerprint: str, pad_id: int) -> Tokens | None:
-    """The cached tokens; None if there are none, or they are damaged and have to be made again."""
-    try:
-        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        ends, line = np.load(folder / "ends.npy", mmap_mode="r"), np.load(folder / "line.npy", mmap_mode="r")
-        ids = np.load(folder / "ids.npy", mmap_mode="r")
-        if len(ends) != report["usable"] or len(line) != len(ends) or len(ids) != (ends[-1] if len(ends) else 0):
-            return None
-    except (OSError, ValueError, KeyError, EOFError):
-        return None
-    return Tokens(ids, np.asarray(ends), np.asarray(line), report, fingerprint, pad_id)
+def _draw(count: int, subset: int | float, seed: int) -> np.ndarray:
+    wanted = int(subset) if subset >= 1 else max(round(subset * count), 1)
+    if subset < 0 or (subset > 1 and subset != wanted):
+        raise ConfigError(f"data.subset={subset} must be a whole number of sentences, or a fraction between 0 and 1")
+    if wanted > count:
+        raise DataError(f"data.subset={subset} exceeds the {count} sentences of the corpus")
+    return np.sort(np.random.Generator(np.random.Philox(seed)).choice(count, wanted, replace=False))
 
 
 def _write(folder: Path, sentences: Sentences, lines: np.ndarray, tokenizer: Tokenizer, max_seq_length: int) -> None:
+    """ids.bin (the rows of all sentences, one after the other), starts, lengths and line (of the distinct ones), about.json."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    kind = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
-    seen: set[int] = set()
-    lengths, kept, truncated, unknown = [], [], 0, 0
-    raw = folder / "ids.raw"
-    total = 0
-    with raw.open("wb") as file:
-        for block in _blocks(lines, BLOCK):
-            rows, cut = tokenizer.encode([sentences[int(line)] for line in block], max_seq_length)
+    folder.mkdir()
+    kind = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
+    lengths, digests = np.zeros(len(lines), np.int32), np.zeros(len(lines), np.uint64)
+    truncated = pieces = unknown = 0
+    with (folder / "ids.bin").open("wb") as file:
+        for start in range(0, len(lines), SENTENCES):
+            part = slice(start, start + SENTENCES)
+            rows, cut = tokenizer.encode([sentences[line] for line in lines[part].tolist()], max_seq_length)
+            flat = np.concatenate(rows)
+            lengths[part] = [len(row) for row in rows]
+            digests[part] = _digests(flat, lengths[part])
+            file.write(flat.astype(kind).tobytes())
             truncated += cut
-            new = [(row, line) for row, line in zip(rows, block, strict=True) if _first_time(row, seen)]
-            flat = np.fromiter(itertools.chain.from_iterable(row for row, _ in new), kind)
-            file.write(flat.tobytes())
-            total += len(flat)
+            pieces += len(flat) - 2 * len(rows)
             unknown += int((flat == tokenizer.unk_id).sum())
-            lengths.append(np.array([len(row) for row, _ in new], np.int64))
-            kept.append(np.array([line for _, line in new], np.int64))
-    length = np.concatenate([np.zeros(0, np.int64), *lengths])
+    first = np.sort(np.unique(digests, return_index=True)[1])
+    kept = first[lengths[first] > 2]  # a row of [CLS] and [SEP] alone has no text
+    empty = int((lengths <= 2).sum())
+    np.save(folder / "starts.npy", (np.cumsum(lengths, dtype=np.int64) - lengths)[kept])
+    np.save(folder / "lengths.npy", lengths[kept])
+    np.save(folder / "line.npy", lines[kept])
     report = {
         "lines": sentences.report["lines"],
-        "blank": sentences.report["blank"],
-        "usable": len(length),
-        "duplicates": len(lines) - len(length),
+        "blank": sentences.report["blank"] + empty,
+        "sentences": len(lines) - empty,
+        "usable": len(kept),
+        "duplicates": len(lines) - empty - len(kept),
         "truncated": truncated,
-        "mean_tokens": round(float(length.mean()), 1) if len(length) else 0.0,
-        "p95_tokens": int(np.percentile(length, 95)) if len(length) else 0,
-        "unknown_rate": round(unknown / max(total, 1), 5),
+        **_length_report(lengths[kept]),
+        "unknown_token_rate": round(unknown / max(pieces, 1), 5),
         "max_seq_length": max_seq_length,
     }
-    stored = np.lib.format.open_memmap(folder / "ids.npy", mode="w+", dtype=kind, shape=(total,))
-    if total:
-        stored[:] = np.memmap(raw, kind, "r")
-    stored.flush()
-    raw.unlink()
-    np.save(folder / "ends.npy", np.cumsum(length))
-    np.save(folder / "line.npy", np.concatenate([np.zeros(0, np.int64), *kept]))
-    (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir())}
+    about = {"report": report, "type": kind.str, "checksums": checksums}
+    (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
 
 
-def _blocks(values: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    return (values[start : start + size] for start in range(0, len(values), size))
+def _length_report(lengths: np.ndarray) -> dict[str, float | int]:
+    if not len(lengths):
+        return {"mean_tokens": 0.0, "median_tokens": 0, "p95_tokens": 0}
+    median, p95 = np.percentile(lengths, [50, 95]).astype(int).tolist()
+    return {"mean_tokens": round(float(lengths.mean()), 1), "median_tokens": median, "p95_tokens": p95}
 
 
-def _first_time(row: np.ndarray, seen: set[int]) -> bool:
-    # 64 bits of a digest: among 10^8 rows the chance of one false duplicate is 3e-4.
-    digest = int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest(), "little")
-    if digest in seen:
+def _digests(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """uint64 of each row of `flat`: the sum of a random-looking number for each (place, id), so equal for equal rows.
+
+    Two of 10^8 different rows share one with a chance of 3e-4, and then one sentence of the corpus is left out.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    place = np.arange(len(flat)) - np.repeat(ends - lengths, lengths)
+    mixed = flat.astype(np.uint64) << np.uint64(32) | place.astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finaliser of splitmix64
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.add.reduceat(mixed ^ (mixed >> np.uint64(31)), ends - lengths)
+
+
+def _undamaged(folder: Path) -> bool:
+    try:
+        checksums = json.loads((folder / "about.json").read_text(encoding="utf-8"))["checksums"]
+        return all(_checksum(folder / name) == checksum for name, checksum in checksums.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    seen.add(digest)
-    return True
+
+
+def _checksum(file: Path) -> int:
+    checksum = 0
+    with file.open("rb") as opened:
+        while block := opened.read(1 << 20):
+            checksum = zlib.crc32(block, checksum)
+    return checksum

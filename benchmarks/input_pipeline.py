@@ -1,0 +1,78 @@
+"""How fast text becomes batches: indexing, tokenising, and the rate of `Batches.at`, for a given corpus.
+
+    python benchmarks/input_pipeline.py corpus.txt --tokenizer path/to/bert [--batch_size 64] [--max_seq_length 32]
+
+Without --tokenizer a vocabulary of 8,000 pieces is made from the corpus first (its time is printed apart). Nothing is read from or
+left in the user's cache. Runs on the CPU alone; the step that the batches are compared with is in train_step.py.
+"""
+
+import argparse
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.text.batches import Batches
+from jax_sentemb.text.files import open_corpus
+from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.text.tokens import tokenize
+
+
+def timed(action: Callable[[], Any]) -> tuple[Any, float, float]:
+    """What the action returns, its wall seconds and its CPU seconds over all threads."""
+    wall, processor = time.perf_counter(), time.process_time()
+    result = action()
+    return result, time.perf_counter() - wall, time.process_time() - processor
+
+
+def peak_memory() -> float:
+    """Largest resident size of this process so far, MB; the pages of mapped files that are in memory are included."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+
+
+def show(name: str, rate: float, unit: str, wall: float, processor: float) -> None:
+    print(f"{name:<28}{rate:>12,.0f} {unit:<14}{wall:>9.2f} s wall{processor:>9.2f} s CPU{peak_memory():>8.0f} MB peak")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", help="as --config.data.files")
+    parser.add_argument("--column", default="text")
+    parser.add_argument("--tokenizer", default="", help="directory with tokenizer.json or vocab.txt")
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--max_seq_length", type=int, default=32)
+    parser.add_argument("--batches", type=int, default=2000, help="how many to time")
+    options = parser.parse_args()
+
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder)
+        corpus, *spent = timed(lambda: open_corpus(options.files, options.column, cache))
+        megabytes = corpus.report["bytes"] / 1e6
+        show("open and index", megabytes / spent[0], "MB/s", *spent)
+        if options.tokenizer:
+            tokenizer = Tokenizer.load(options.tokenizer)
+        else:
+            tokenizer, *spent = timed(lambda: Tokenizer.train(corpus, 8000))
+            show("new vocabulary", len(corpus) / spent[0], "sentences/s", *spent)
+        tokens, *spent = timed(lambda: tokenize(corpus, tokenizer, options.max_seq_length, cache))
+        show("tokenise and store", len(corpus) / spent[0], "sentences/s", *spent)
+        _, *spent = timed(lambda: tokenize(corpus, tokenizer, options.max_seq_length, cache))
+        show("open stored tokens", len(corpus) / spent[0], "sentences/s", *spent)
+        batches = Batches(tokens, options.batch_size, seed=0)
+        _, *spent = timed(lambda: batches.at(0))
+        show("order of an epoch", len(tokens) / spent[0], "sentences/s", *spent)
+        count = min(options.batches, batches.steps_per_epoch)
+        rows, *spent = timed(lambda: [batches.at(step) for step in range(count)])
+        show(f"at, batch {options.batch_size}", count / spent[0], "batches/s", *spent)
+
+    widths = sorted({batch.mask.shape[1] for batch in rows})
+    padding = 1 - sum(batch.mask.sum() for batch in rows) / sum(batch.mask.size for batch in rows)
+    print(f"padding {padding:.1%} of the tokens, widths {widths}")
+    print(", ".join(f"{name} {value:,}" for name, value in tokens.report.items()))
+
+
+if __name__ == "__main__":
+    main()
