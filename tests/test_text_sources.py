@@ -1,5 +1,6 @@
 """Hugging Face `datasets` and `tensorflow-datasets` as corpora, on small data sets made here."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -72,7 +73,7 @@ def prepared(tmp_path):
 
         def _info(self):
             features = {"text": tfds.features.Text(), "n": tfds.features.Scalar(np.int64)}
-            return self.dataset_info_from_configs(features=tfds.features.FeaturesDict(features))
+            return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
         def _split_generators(self, manager):
             return {"train": self._generate_examples(TEXTS), "dev": self._generate_examples(TEXTS[4:])}
@@ -99,3 +100,11 @@ def test_tensorflow_data_sets_are_corpora(prepared):
 def test_without_the_extra_its_name_is_given(monkeypatch, name, module, extra):
     monkeypatch.setitem(sys.modules, module, None)
     assert f'pip install "jax_sentemb[{extra}]"' in refused(name, ConfigError)
+
+
+def test_text_imports_neither_jax_nor_an_extra():
+    modules = "files, sources, tokenizer, tokens, batches"
+    heavy = ["jax", "flax", "datasets", "tensorflow_datasets", "tensorflow", "transformers", "torch", "sklearn"]
+    code = f"import sys\nfrom jax_sentemb.text import {modules}\nprint([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -2,6 +2,7 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,6 +87,19 @@ def test_forgetting_words_changes_no_id(trained, monkeypatch):
     monkeypatch.setattr(module, "WORDS_A_TEXT", 2)
     for sentence in CORPUS + ODD:
         assert ids_of(trained, [sentence, "fox"], 512) == directly(trained, [sentence, "fox"])
+        assert len(trained._words._numbers) < 20
+
+
+def test_an_interrupted_call_leaves_no_word_with_foreign_pieces(trained):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trained._words, "_inner", SimpleNamespace(encode_batch=interrupt))
+        with pytest.raises(KeyboardInterrupt):
+            trained.encode(["words never met before"], 32)
+    sentences = ["others not met either", "words never met before"]
+    assert ids_of(trained, sentences) == directly(trained, sentences)
 
 
 def test_text_that_spells_a_special_token_stays_text(shared, trained, byte_level):
@@ -112,8 +126,10 @@ def test_a_very_long_line_is_cut_before_it_costs_time(trained):
     rows, cut = trained.encode(["fox " * 2_500_000, "\u6f22" * 10_000_000, "y" * 10_000_000, "fox"], 16)
     assert [len(row) for row in rows] == [16, 16, 3, 3]
     assert cut == 3
-    words = ["fox", "don't", "running"] * 200
-    assert ids_of(trained, [" ".join(words)], 16) == ids_of(trained, [" ".join(words[:100])], 16)
+    limit = 8 * module.CHARACTERS_A_PIECE
+    for spaces in range(limit - 12, limit):  # the limit falls into each place of a word
+        (row,) = ids_of(trained, ["fox" + " " * spaces + "running dog"], 8)
+        assert row[:-1] == ids_of(trained, ["fox running dog"], 8)[0][: len(row) - 1]
 
 
 @pytest.mark.parametrize("bad", [None, 3, b"bytes", ["nested"]])

@@ -64,23 +64,20 @@ def test_rows_are_the_distinct_sentences_in_order(tokenizer, write, tmp_path, mo
         "ba be bi bo bu da",
         "ba",
         "ba be bi bo bu de",
-        "caf\u00e9 ba",
+        "\u0436 ba bi bo",
         "\u0301",
     ]
     corpus = write(lines)
     tokens = tokenize(corpus, tokenizer, 6, tmp_path)
-    assert [corpus[line] for line in tokens.line] == ["ba be", "ba", "be ba", "ba be bi bo bu da", "caf\u00e9 ba"]
+    assert [corpus[line] for line in tokens.line] == ["ba be", "ba", "be ba", "ba be bi bo bu da", "\u0436 ba bi bo"]
     assert rows_of(tokens) == [tokenizer.encode([corpus[line]], 6)[0][0].tolist() for line in tokens.line]
     assert tokens.lengths.tolist() == [4, 3, 4, 6, 6]
     assert tokens.ids(0).dtype == np.int32
-    pieces = len(tokenizer.encode(["caf\u00e9 ba"], 6)[0][0]) - 2
-    unknown = tokenizer.encode(["caf\u00e9 ba"], 6)[0][0].tolist().count(tokenizer.unk_id)
     assert tokens.report == {
         "lines": 11, "blank": 3, "sentences": 8, "usable": 5, "duplicates": 3, "truncated": 2, "mean_tokens": 4.6,
-        "median_tokens": 4, "p95_tokens": 6, "unknown_token_rate": round(unknown / (2 + 1 + 2 + 2 + 4 + 1 + 4 + pieces), 5),
+        "median_tokens": 4, "p95_tokens": 6, "unknown_token_rate": round(1 / 20, 5),
         "max_seq_length": 6,
     }  # fmt: skip
-    assert unknown > 0
 
 
 def test_duplicates_are_equal_rows_and_not_permuted_or_longer_ones(tokenizer, write, tmp_path):

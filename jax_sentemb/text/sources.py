@@ -46,7 +46,7 @@ def _hugging_face(source: str, name: str, split: str, column: str) -> tuple[list
         for rows in data.select_columns([column]).iter(ROWS):
             yield from rows[column]
 
-    return data.column_names, texts(), f"{data._fingerprint}|{len(data)}"
+    return data.column_names, texts(), data._fingerprint
 
 
 def _tensorflow(source: str, name: str, split: str, column: str) -> tuple[list[str], Iterator[Any], str]:

@@ -188,7 +188,8 @@ class Words:
     def pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """As Tokenizer._pieces."""
         lines = [text.split(" ") for text in texts]
-        if len(self._numbers) > REMEMBERED:
+        interrupted = len(self._numbers) != len(self._starts)  # a call that ended early left words without pieces
+        if interrupted or len(self._numbers) > REMEMBERED:
             self._forget()
         number = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(lines)), np.int64)
         self._learn()
@@ -213,9 +214,9 @@ class Words:
         word_ends = np.cumsum([len(word) + 1 for word in new], dtype=np.int64)
         counts = np.bincount(np.searchsorted(word_ends, places, side="right"), minlength=len(new))
         ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32)
-        self._starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(counts) - counts])
-        self._counts = np.concatenate([self._counts, counts])
-        self._ids = np.concatenate([self._ids, ids])
+        starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(counts) - counts])
+        self._ids, self._counts = np.concatenate([self._ids, ids]), np.concatenate([self._counts, counts])
+        self._starts = starts  # last: it says that the words are learnt
 
 
 class _Numbers(dict[str, int]):
