@@ -71,10 +71,8 @@ class Torch:
     def embed(self, bert, rows):
         mask = torch.tensor(rows.mask)
         states = bert(torch.tensor(rows.tokens).long(), attention_mask=mask.long()).last_hidden_state
-        if self.method.pooling == "mean":
-            pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        else:
-            pooled = states[:, 0]
+        means = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        pooled = means if self.method.pooling == "mean" else states[:, 0]
         return torch.tanh(pooled @ self.head[0] + self.head[1]) if self.head else pooled
 
     def step(self, number, rows):

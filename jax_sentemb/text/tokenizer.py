@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tokenizers
@@ -29,6 +29,14 @@ TRAINING_SENTENCES = 500_000  # that a new vocabulary is made from: more cost me
 CHARACTERS_A_PIECE = 64  # text beyond max_seq_length times this is cut before tokenising: a line of 10 MB costs seconds
 REMEMBERED = 1 << 19  # words whose pieces are kept: about 100 MB
 WORDS_A_TEXT = 64
+
+
+class Lines(Protocol):
+    """Numbered sentences: a list, or a corpus."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> str: ...
 
 
 class Tokenizer:
@@ -89,7 +97,7 @@ class Tokenizer:
             return cls(inner, str(source))
 
     @classmethod
-    def train(cls, sentences: Sequence[str], vocab_size: int) -> "Tokenizer":
+    def train(cls, sentences: Lines, vocab_size: int) -> "Tokenizer":
         """A lower-casing WordPiece vocabulary of at most `vocab_size` pieces; the same sentences give the same one.
 
         It is made from TRAINING_SENTENCES of them, evenly spaced, and never smaller than the characters that it needs.
