@@ -208,6 +208,8 @@ def finish(
 ) -> None:
     """Final scores to the terminal and scores.json, then the verified export."""
     scores = scorer.all_tasks(params) if material.tasks else {}
+    if cut := scorer.embedder.truncated:
+        log.say(f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={config.eval.max_seq_length}")
     baselines = {"untrained": start}
     if config.eval.data == "grammar":
         baselines |= word_overlap_scores(material.tasks, list(material.sentences))

@@ -143,6 +143,17 @@ def test_dropout_differs_between_rows_of_the_same_sentence(tiny):
     assert len(np.unique(np.array(states).round(5), axis=0)) == 4
 
 
+def test_dropout_differs_between_steps(tiny):
+    rows = tiny.rows(0)
+    losses = []
+    for number in (0, 1):
+        state = tiny.state()
+        state = state._replace(step=state.step + number)
+        _, metrics = tiny.step()(state, put_rows(rows, tiny.mesh(1)))
+        losses.append(float(metrics["alignment"]))  # of the two views: neither queue nor schedule enters
+    assert losses[0] != losses[1]
+
+
 def test_the_command_trains_scores_exports_and_is_done_when_run_again(tiny, tmp_path, capsys):
     assert run(tiny.config, tmp_path) == 0
     first = (tmp_path / "export" / "model.safetensors").read_bytes()
