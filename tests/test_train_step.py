@@ -35,8 +35,7 @@ MOMENTUM = Momentum(queue_size=QUEUE, decay=DECAY, dropout=MOMENTUM_DROPOUT)
 PLAIN = {"temperature": TEMPERATURE, "mlm_probability": MASKED_FRACTION}
 METHODS = {  # the method and the encoder's depth: four layers tell the pairing of layers l, l + 2 from that of neighbours
     "simcse": (SimCSE(**PLAIN), 2),
-    "ami": (SimCSE(**PLAIN, ami=AMI), 4),
-    "ami of heads, mean pooling": (SimCSE(**PLAIN, pooling="mean", ami=AttentionMI(AMI_WEIGHT, SAMPLES, pairing="heads")), 2),
+    "ami, heads paired, mean pooling": (SimCSE(**PLAIN, pooling="mean", ami=AttentionMI(AMI_WEIGHT, SAMPLES, pairing="heads")), 2),
     "momentum": (SimCSE(**PLAIN, momentum=MOMENTUM), 2),
     "micse": (SimCSE(**PLAIN, ami=AMI, momentum=MOMENTUM), 4),
     "mlm": (SimCSE(**PLAIN, mlm_weight=0.5), 2),
@@ -259,13 +258,13 @@ def test_steps_equal_torch(name):
         state, metrics = step(state, put_rows(rows, mesh))
         expected = reference.step(number, rows)
         assert expected["grad_norm"] > 2 * OPTIONS.max_grad_norm
-        assert {key: float(metrics[key]) for key in expected} == pytest.approx(expected, rel=2e-5)
+        assert {key: float(metrics[key]) for key in expected} == pytest.approx(expected, rel=1e-5)
         assert set(metrics) == {*expected, "accuracy", "alignment"}
         if number == 0:
             clipped = {path: leaf.grad * (1 - OPTIONS.adam_beta1) for path, leaf in reference.params.items()}
             same(optax.tree.get(jax.device_get(state.opt_state), "mu"), clipped, 1e-4)
     assert int(state.step) == STEPS
-    same(state.params, {path: leaf.detach() for path, leaf in reference.params.items()}, 1e-4)
+    same(state.params, {path: leaf.detach() for path, leaf in reference.params.items()}, 2e-5)
     if method.momentum is None:
         assert state.ema_params is None
         assert state.queue is None

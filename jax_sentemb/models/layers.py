@@ -68,10 +68,10 @@ def _kernel_gradient(rows: Array, gradient: Array) -> Array:
     if jax.default_backend() != "cpu":
         return _product(rows, gradient, ((0,), (0,)))
     if rows.shape[1] <= gradient.shape[1]:
-        transposed = jnp.pad(rows.T, ((0, 1), (0, 0)))[:-1]
-        return _product(transposed, gradient, ((1,), (0,)))
-    transposed = jnp.pad(gradient.T, ((0, 1), (0, 0)))[:-1]
-    return jnp.pad(_product(transposed, rows, ((1,), (0,))), ((0, 1), (0, 0))).T[:, :-1]
+        # Cut off the padding after the product: before it, JAX 0.11 folds pad, cut and transpose away again, and fails.
+        return _product(jnp.pad(rows.T, ((0, 1), (0, 0))), gradient, ((1,), (0,)))[:-1]
+    product = _product(jnp.pad(gradient.T, ((0, 1), (0, 0))), rows, ((1,), (0,)))
+    return jnp.pad(product, ((0, 1), (0, 0))).T[:, :-2]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
