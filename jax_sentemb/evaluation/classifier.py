@@ -1,0 +1,315 @@
+"""SentEval's classifier: the same folds, initial weights, batches, optimiser and early stopping, for many fits in one program.
+
+A *job* is a set of training rows with a set of validation rows; it is trained once for each of its *fits*, which differ
+in L2 and dropout and share every batch. Jobs run side by side in a few slots; a slot whose job has stopped takes the
+next one, so that no fold waits for the slowest. Weights [fit, class, width] have torch's layout, in which the batched
+products of a CPU are fastest.
+
+Draws are SentEval's own, made on the host: NumPy's legacy generator orders the batches, torch's generator (the same
+Mersenne Twister) initialises the layers. Only dropout is drawn otherwise.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from jax_sentemb.errors import NumericsError
+from jax_sentemb.types import Array, Params
+
+SLOTS = 16  # jobs that train side by side: enough work for two cores, and their batches stay in the cache
+
+
+class Settings(NamedTuple):
+    """How a classifier is trained; the defaults are SentEval's for results that are compared with the literature."""
+
+    hidden: int = 0  # units of a sigmoid layer; 0: logistic regression
+    optimizer: str = "adam"  # or "rmsprop"
+    batch_size: int = 64
+    tenacity: int = 5  # checks without a new best that are forgiven; the count is never reset
+    epoch_size: int = 4  # passes over the data between checks
+    max_epoch: int = 200  # no new round after that many passes
+    loss: str = "cross_entropy"  # or "squared": mean squared error of the class probabilities (relatedness)
+    summed: bool = False  # add up the loss of a batch instead of its mean, as PyTorch <= 0.4.0 did for SentEval
+    seed: int = 1111
+
+
+class Job(NamedTuple):
+    """Rows to train on, in the order in which the batches are drawn from them, and rows to stop by."""
+
+    train: np.ndarray  # int [n]
+    valid: np.ndarray  # int [m]
+    held_out: int = 0  # rows of which `held_out_jobs` drew a permutation first, from the same stream; 0: none drawn
+
+
+class Fitted(NamedTuple):
+    """Best weights of every fit and the score they had on the validation rows."""
+
+    params: Params  # leaves [jobs, fits, ...]
+    valid: np.ndarray  # float [jobs, fits]: accuracy, or Pearson correlation for the squared loss
+
+
+def held_out(rows: np.ndarray, seed: int, share: float = 0.05) -> Job:
+    """A job on `rows` that keeps 5 % of them, drawn as SentEval draws them, to stop by."""
+    order = np.random.RandomState(seed).permutation(len(rows))  # SentEval's generator
+    cut = int(share * len(rows))
+    return Job(rows[order[cut:]], rows[order[:cut]], len(rows))
+
+
+def fit(
+    features: Array, targets: np.ndarray, jobs: Sequence[Job], l2: np.ndarray, settings: Settings, dropout: np.ndarray | None = None
+) -> Fitted:
+    """Train every job at every L2 of its row.
+
+    features [N, D]; targets int [N] (classes from 0), or for the squared loss float [N, C] with the gold score as its
+    expectation over 1..C; l2 float [jobs, fits]; dropout of the hidden layer, float [fits]. NumericsError where a
+    feature is not finite.
+    """
+    features = jnp.asarray(features, jnp.float32)
+    if not bool(jnp.isfinite(features).all()):
+        raise NumericsError("features of the classifier are not finite (NaN or Inf)")
+    squared = settings.loss == "squared"
+    classes = targets.shape[1] if squared else int(targets.max()) + 1
+    fits = l2.shape[1]
+    start = _initial(classes, features.shape[1], settings)
+    start = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (fits, *leaf.shape)), start)
+    plan = _plan(jobs, settings)
+    rates = np.zeros(fits) if dropout is None else dropout
+    best, scores = _train(
+        features,
+        jnp.asarray(targets, jnp.float32 if squared else jnp.int32),
+        plan,
+        start,
+        jnp.asarray(l2, jnp.float32),
+        jnp.asarray(rates, jnp.float32),
+        settings=settings._replace(seed=0, hidden=0),  # draws and shapes are in the arrays: no new program for them
+        slots=min(SLOTS, len(jobs)),
+        drops=bool((rates > 0).any()),
+    )
+    return Fitted(jax.device_get(best), np.asarray(scores, np.float64))
+
+
+@jax.jit
+def probabilities(params: Params, features: Array) -> Array:
+    """Class probabilities [n, C] of one fit, whose leaves have lost their axes of jobs and fits."""
+    params = jax.tree.map(lambda leaf: leaf[None], params)
+    return jax.nn.softmax(_logits(params, jnp.asarray(features, jnp.float32), None)[0], axis=0).T
+
+
+# ------------------------------------------------------------------------------------------------ what the host draws
+
+
+class _Plan(NamedTuple):
+    train: Array  # int32 [jobs + 1, n]: rows of X; the last job is empty, for slots without work
+    train_rows: Array  # int32 [jobs + 1]
+    valid: Array  # int32 [jobs + 1, m]
+    valid_rows: Array  # int32 [jobs + 1]
+    orders: Array  # int32 [streams, passes, n]: the order of the training rows in each pass
+    stream: Array  # int32 [jobs + 1]: which of the orders a job follows
+
+
+def _plan(jobs: Sequence[Job], settings: Settings) -> _Plan:
+    """The jobs as arrays. Jobs with as many rows follow the same orders, because every fit starts from the same seed."""
+    steps = -(-max(len(job.train) for job in jobs) // settings.batch_size)
+    rounds = settings.max_epoch // settings.epoch_size + 1
+    streams: dict[tuple[int, int], int] = {}
+    for job in jobs:
+        streams.setdefault((job.held_out, len(job.train)), len(streams))
+    orders = np.zeros((len(streams), rounds * settings.epoch_size, steps * settings.batch_size), np.int32)
+    for (drawn_before, rows), stream in streams.items():
+        generator = np.random.RandomState(settings.seed)  # SentEval's generator
+        if drawn_before:
+            generator.permutation(drawn_before)
+        for index in range(orders.shape[1]):
+            orders[stream, index, :rows] = generator.permutation(rows)
+    return _Plan(
+        *_padded([job.train for job in jobs]),
+        *_padded([job.valid for job in jobs]),
+        jnp.asarray(orders),
+        jnp.array([streams[job.held_out, len(job.train)] for job in jobs] + [0], jnp.int32),
+    )
+
+
+def _padded(rows: list[np.ndarray]) -> tuple[Array, Array]:
+    table = np.zeros((len(rows) + 1, max(len(row) for row in rows)), np.int32)
+    for index, row in enumerate(rows):
+        table[index, : len(row)] = row
+    return jnp.asarray(table), jnp.array([len(row) for row in rows] + [0], jnp.int32)
+
+
+def _initial(classes: int, width: int, settings: Settings) -> Params:
+    """Linear layers as torch.manual_seed(seed) leaves them: U(-1/sqrt(in), 1/sqrt(in)), weights first, then biases."""
+    generator = np.random.RandomState(settings.seed)  # torch draws from the same Mersenne Twister
+
+    def layer(outputs: int, inputs: int) -> dict[str, np.ndarray]:
+        bound = 1 / np.sqrt(inputs)
+
+        def draw(*shape: int) -> np.ndarray:
+            words = generator.randint(0, 1 << 32, size=shape, dtype=np.uint32)
+            return ((words & 0xFFFFFF) / np.float32(1 << 24) * (2 * bound) - bound).astype(np.float32)
+
+        return {"weight": draw(outputs, inputs), "bias": draw(outputs)}
+
+    if not settings.hidden:
+        return {"output": layer(classes, width)}
+    return {"hidden": layer(settings.hidden, width), "output": layer(classes, settings.hidden)}
+
+
+# --------------------------------------------------------------------------------------------- what the device trains
+
+
+class _Slot(NamedTuple):
+    """One job in training."""
+
+    job: Array  # int32 []
+    params: Params  # leaves [fits, ...]
+    moments: Any  # of the optimiser
+    passes: Array  # int32 []
+    best: Params
+    score: Array  # float32 [fits], of `best`
+    failures: Array  # int32 [fits]
+    running: Array  # bool [fits]
+
+
+@functools.partial(jax.jit, static_argnames=("settings", "slots", "drops"))
+def _train(
+    features: Array,
+    targets: Array,
+    plan: _Plan,
+    start: Params,
+    l2: Array,
+    dropout: Array,
+    *,
+    settings: Settings,
+    slots: int,
+    drops: bool,
+) -> tuple[Params, Array]:
+    """Best parameters (leaves [jobs, fits, ...]) and their validation scores [jobs, fits]."""
+    optimizer = {"adam": optax.adam(1e-3), "rmsprop": optax.rmsprop(1e-2, decay=0.99, eps=1e-8, eps_in_sqrt=False)}[
+        settings.optimizer
+    ]
+    jobs, fits = l2.shape
+    steps = plan.orders.shape[2] // settings.batch_size
+    l2 = jnp.concatenate([l2, jnp.zeros_like(l2[:1])])
+
+    def new(job: Array) -> _Slot:
+        return _Slot(
+            job=job,
+            params=start,
+            moments=optimizer.init(start),
+            passes=jnp.int32(0),
+            best=start,
+            score=jnp.full(fits, -1.0),
+            failures=jnp.zeros(fits, jnp.int32),
+            running=jnp.full(fits, job < jobs),
+        )
+
+    def batch(slot: _Slot, step: Array) -> tuple[Params, Any]:
+        """Parameters and moments after one batch; unchanged where the job has no batch left in this pass."""
+        first = step % steps * settings.batch_size
+        order = lax.dynamic_slice(
+            plan.orders, (plan.stream[slot.job], slot.passes + step // steps, first), (1, 1, settings.batch_size)
+        )
+        rows = plan.train[slot.job].at[order[0, 0]].get(mode="promise_in_bounds")
+        valid = first + jnp.arange(settings.batch_size) < plan.train_rows[slot.job]
+        weight = valid if settings.summed else valid / jnp.maximum(valid.sum(), 1)
+        rates = dropout if drops else None
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), slot.job), slot.passes * steps + step)
+
+        def loss(params: Params) -> Array:
+            x = features.at[rows].get(mode="promise_in_bounds")
+            values = _losses(_logits(params, x, rates, key), targets[rows], settings)
+            return (values * weight).sum()  # over the fits too: each has its own parameters
+
+        gradient = jax.grad(loss)(slot.params)
+        gradient = jax.tree.map(lambda g, p: g + l2[slot.job].reshape(-1, *[1] * (p.ndim - 1)) * p, gradient, slot.params)
+        updates, moments = optimizer.update(gradient, slot.moments)
+        moved = optax.apply_updates(slot.params, updates), moments
+        return jax.tree.map(lambda new, old: jnp.where(valid.any(), new, old), moved, (slot.params, slot.moments))
+
+    def check(slot: _Slot) -> _Slot:
+        """After a round: keep what is better, count what is not, stop what has failed too often or runs out of passes."""
+        rows = plan.valid[slot.job]
+        valid = jnp.arange(rows.shape[0]) < plan.valid_rows[slot.job]
+        score = _scores(_logits(slot.params, features[rows], None), targets[rows], valid, settings)
+        better = slot.running & (score > slot.score)
+        stop = slot.running & ~better & (slot.failures >= settings.tenacity)
+        return slot._replace(
+            best=jax.tree.map(
+                lambda new, old: jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old), slot.params, slot.best
+            ),
+            score=jnp.where(better, score, slot.score),
+            failures=slot.failures + ~better,
+            running=slot.running & ~stop & (slot.passes <= settings.max_epoch),
+        )
+
+    def one_round(state: tuple) -> tuple:
+        table, results, scores, following = state
+
+        def advance(step: Array, trained: tuple[Params, Any]) -> tuple[Params, Any]:
+            return jax.vmap(batch, (0, None))(table._replace(params=trained[0], moments=trained[1]), step)
+
+        params, moments = lax.fori_loop(0, steps * settings.epoch_size, advance, (table.params, table.moments))
+        table = jax.vmap(check)(table._replace(params=params, moments=moments, passes=table.passes + settings.epoch_size))
+        finished = ~table.running.any(axis=1)
+        place = jnp.where(finished, table.job, jobs)  # the row behind the last job is thrown away
+        results = jax.tree.map(lambda kept, best: kept.at[place].set(best), results, table.best)
+        scores = scores.at[place].set(table.score)
+        job = jnp.minimum(following + jnp.cumsum(finished) - 1, jobs)
+        fresh = jax.vmap(new)(job)
+        table = jax.tree.map(lambda new, old: jnp.where(finished.reshape(-1, *[1] * (old.ndim - 1)), new, old), fresh, table)
+        return table, results, scores, following + finished.sum()
+
+    results = jax.tree.map(lambda leaf: jnp.zeros((jobs + 1, *leaf.shape)), start)
+    state = (jax.vmap(new)(jnp.arange(slots)), results, jnp.zeros((jobs + 1, fits)), jnp.int32(slots))
+    _, results, scores, _ = lax.while_loop(lambda state: state[0].running.any(), one_round, state)
+    return jax.tree.map(lambda leaf: leaf[:jobs], results), scores[:jobs]
+
+
+def _logits(params: Params, x: Array, dropout: Array | None, key: Any = None) -> Array:
+    """Scores [fits, C, n] of x [n, D], those of class 0 subtracted: a softmax does not see it, and it is one product less."""
+    if "hidden" in params:
+        hidden = _linear(params["hidden"]["weight"], params["hidden"]["bias"], x)
+        if dropout is not None:  # before the sigmoid, as in SentEval
+            keep = jax.random.uniform(key, hidden.shape) >= dropout[:, None, None]
+            hidden = jnp.where(keep, hidden / (1 - dropout[:, None, None]), 0.0)
+        weight, bias = _contrast(params["output"])
+        values = jnp.einsum("fch,fhn->fcn", weight, jax.nn.sigmoid(hidden)) + bias[..., None]
+    else:
+        values = _linear(*_contrast(params["output"]), x)
+    return jnp.concatenate([jnp.zeros_like(values[:, :1]), values], axis=1)
+
+
+def _contrast(layer: Params) -> tuple[Array, Array]:
+    return layer["weight"][:, 1:] - layer["weight"][:, :1], layer["bias"][:, 1:] - layer["bias"][:, :1]
+
+
+def _linear(weight: Array, bias: Array, x: Array) -> Array:
+    """[fits, outputs, n] as one product over all fits."""
+    fits, outputs, width = weight.shape
+    return (x @ weight.reshape(fits * outputs, width).T).T.reshape(fits, outputs, len(x)) + bias[..., None]
+
+
+def _losses(logits: Array, targets: Array, settings: Settings) -> Array:
+    """Loss of every fit and row [fits, n]."""
+    if settings.loss == "squared":  # torch's mean is over rows and classes
+        return jnp.square(jax.nn.softmax(logits, axis=1) - targets.T).mean(axis=1)
+    picked = jnp.take_along_axis(logits, targets[None, None], axis=1)[:, 0]
+    return jax.nn.logsumexp(logits, axis=1) - picked
+
+
+def _scores(logits: Array, targets: Array, valid: Array, settings: Settings) -> Array:
+    """Accuracy, or for the squared loss Pearson's r of expectation and gold (0 where it has no variance), float32 [fits]."""
+    if settings.loss != "squared":
+        return ((logits.argmax(axis=1) == targets) * valid).sum(axis=1) / jnp.maximum(valid.sum(), 1)
+    grades = jnp.arange(1, logits.shape[1] + 1)
+    found, gold = jnp.einsum("fcn,c->fn", jax.nn.softmax(logits, axis=1), grades), targets @ grades
+    count = jnp.maximum(valid.sum(), 1)
+    found = jnp.where(valid, found - (found * valid).sum(axis=1, keepdims=True) / count, 0.0)
+    gold = jnp.where(valid, gold - (gold * valid).sum() / count, 0.0)
+    return jnp.nan_to_num((found @ gold) / jnp.sqrt(jnp.square(found).sum(axis=1) * jnp.square(gold).sum()))

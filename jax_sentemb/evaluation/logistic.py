@@ -1,0 +1,203 @@
+"""L2-regularised logistic regression to its optimum, for every fold and every strength of the penalty in one program.
+
+The objective is scikit-learn's: 1/2 |w|^2 + C * sum of the losses, the bias free; one weight vector for two classes, one
+for each class (a softmax) for more. Fits share one matrix product over all rows, each with its own rows switched on.
+
+The features are centred and turned into their principal axes first. Neither changes the penalty, and there a diagonal
+is a good preconditioner: L-BFGS needs tens of products instead of thousands.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jax_sentemb.errors import NumericsError
+from jax_sentemb.types import Array
+
+HISTORY = 10
+MAX_PRODUCTS = 1000
+# A fit is done when its objective (divided by C and by the number of rows) is about that close to the optimum, by the
+# gradient and the bound on the curvature. float32 may stop a little earlier; beyond the limit it did not converge.
+TOLERANCE, LIMIT = 1e-12, 1e-7
+SHORTEST = 2.0**-20  # a step that far shortened does not lower the objective any more in float32
+AXES = 2048  # wider features are not turned: their principal axes would cost more than they save
+SCORES = 2**27  # entries of the matrix of scores [fits, classes, rows]: more fits than that are done in portions
+
+
+class Fitted(NamedTuple):
+    """Coefficients as scikit-learn's `coef_` and `intercept_`, one row for two classes."""
+
+    weight: np.ndarray  # float32 [fits, outputs, D]
+    bias: np.ndarray  # float32 [fits, outputs]
+
+
+def fit(features: Array, labels: np.ndarray, rows: np.ndarray, inverse_l2: np.ndarray) -> Fitted:
+    """Logistic regression for every row of `rows`, bool [fits, N], with C from `inverse_l2`, float [fits].
+
+    features [N, D]; labels int [N], classes from 0. NumericsError where a feature is not finite, where a fit sees one
+    class only, or where the optimum is not reached.
+    """
+    features = np.asarray(features, np.float32)
+    if not np.isfinite(features).all():
+        raise NumericsError("features of the classifier are not finite (NaN or Inf)")
+    classes = int(labels.max()) + 1
+    outputs = 1 if classes == 2 else classes
+    seen = rows.astype(np.float32) @ np.eye(classes, dtype=np.float32)[labels]
+    if (seen > 0).sum(axis=1).min() < 2:
+        raise NumericsError("a fold trains on one class only: nothing to tell apart")
+    mean = features.mean(axis=0, dtype=np.float64)
+    centred = jnp.asarray(features - mean.astype(np.float32))
+    # One scale for all features keeps float32 far from its ends; the penalty is adapted, so that nothing else changes.
+    scale = float(jnp.sqrt(jnp.square(centred).sum(axis=1).mean())) or 1.0
+    turned, axes, spread = _principal_axes(centred / scale)
+    portion = max(1, SCORES // (len(features) * outputs))
+    weights, biases = [], []
+    for first in range(0, len(rows), portion):
+        some = slice(first, first + portion)
+        weight, bias, distance = _solve(
+            turned,
+            jnp.asarray(labels, jnp.int32),
+            jnp.asarray(rows[some]),
+            jnp.asarray(inverse_l2[some] * scale**2, jnp.float32),
+            spread,
+            outputs=outputs,
+        )
+        if not float(distance.max()) <= LIMIT:
+            raise NumericsError(f"logistic regression did not converge: {float(distance.max()):.1e} from the optimum")
+        weights.append(np.asarray(weight @ axes.T) / scale)
+        biases.append(np.asarray(bias, np.float64))
+    weight, bias = np.concatenate(weights), np.concatenate(biases)
+    return Fitted(weight, (bias - weight @ mean).astype(np.float32))
+
+
+def probabilities(weight: np.ndarray, bias: np.ndarray, features: Array) -> np.ndarray:
+    """Class probabilities [n, C] of one fit (weight [outputs, D], bias [outputs])."""
+    scores = np.asarray(features, np.float64) @ weight.T + bias
+    if scores.shape[1] == 1:
+        scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
+    scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return scores / scores.sum(axis=1, keepdims=True)
+
+
+def _principal_axes(features: Array) -> tuple[Array, Array, Array]:
+    """Features in their principal axes, the axes [D, D] and the sum of squares along each [D]."""
+    width = features.shape[1]
+    if width > AXES:
+        return features, jnp.eye(width), jnp.square(features).sum(axis=0)
+    _, axes = np.linalg.eigh(np.asarray(features.T @ features, np.float64))
+    axes = jnp.asarray(axes, jnp.float32)
+    turned = features @ axes
+    return turned, axes, jnp.square(turned).sum(axis=0)
+
+
+class _State(NamedTuple):
+    """L-BFGS of every fit; a fit whose step did not lower its objective shortens the step and waits."""
+
+    point: Array  # float32 [fits, P]
+    value: Array  # float32 [fits]
+    gradient: Array  # float32 [fits, P]
+    direction: Array  # float32 [fits, P]
+    length: Array  # float32 [fits], of the step
+    steps: Array  # float32 [HISTORY, fits, P], newest last
+    changes: Array  # float32 [HISTORY, fits, P], of the gradient
+    inverse: Array  # float32 [HISTORY, fits], 1 / (step . change); 0 where there is none
+    products: Array  # int32 []
+
+
+@functools.partial(jax.jit, static_argnames="outputs")
+def _solve(
+    features: Array, labels: Array, rows: Array, inverse_l2: Array, spread: Array, *, outputs: int
+) -> tuple[Array, Array, Array]:
+    """Weights [fits, outputs, D], biases [fits, outputs] and the distance of each from its optimum [fits] (see TOLERANCE)."""
+    fits, width = len(rows), features.shape[1]
+    count = rows.sum(axis=1)
+    # 1/4 bounds p (1 - p): the curvature along a principal axis is at most this.
+    share = count[:, None] / len(features)
+    curvature = jnp.concatenate([inverse_l2[:, None] * share * spread / 4 + 1, (inverse_l2 * count / 4)[:, None]], axis=1)
+    curvature = jnp.broadcast_to(curvature[:, None], (fits, outputs, width + 1)).reshape(fits, -1)
+    hot = labels == jnp.arange(outputs)[:, None] if outputs > 1 else (labels == 1)[None]
+
+    def objective(point: Array) -> tuple[Array, Array]:
+        """Value [fits] and gradient [fits, P], all divided by C and the number of rows."""
+        point = point.reshape(fits, outputs, width + 1)
+        weight, bias = point[..., :-1], point[..., -1]
+        scores = (weight.reshape(-1, width) @ features.T).reshape(fits, outputs, -1) + bias[..., None]
+        if outputs == 1:
+            losses = jax.nn.softplus(jnp.where(hot, -scores, scores))[:, 0]
+            residual = jax.nn.sigmoid(scores) - hot
+        else:
+            losses = jax.nn.logsumexp(scores, axis=1) - (scores * hot).sum(axis=1)
+            residual = jax.nn.softmax(scores, axis=1) - hot
+        residual = jnp.where(rows[:, None], residual, 0.0)
+        penalty = 1 / inverse_l2
+        slope = (residual.reshape(fits * outputs, -1) @ features).reshape(fits, outputs, width)
+        slope = jnp.concatenate([slope + penalty[:, None, None] * weight, residual.sum(-1)[..., None]], axis=-1)
+        value = jnp.where(rows, losses, 0.0).sum(-1) + penalty * jnp.square(weight).sum((1, 2)) / 2
+        return value / count, slope.reshape(fits, -1) / count[:, None]
+
+    diagonal = curvature / (inverse_l2 * count)[:, None]
+
+    def direction(gradient: Array, steps: Array, changes: Array, inverse: Array) -> Array:
+        """Minus the approximate inverse Hessian times the gradient: the two loops of Nocedal and Wright, algorithm 7.4."""
+        result, factors = gradient, {}
+        for age in reversed(range(HISTORY)):
+            factors[age] = inverse[age] * (steps[age] * result).sum(-1)
+            result = result - factors[age][:, None] * changes[age]
+        newest = (changes[-1] ** 2 / diagonal).sum(-1) * inverse[-1]
+        result = result / diagonal / jnp.where(newest > 0, newest, 1.0)[:, None]
+        for age in range(HISTORY):
+            back = inverse[age] * (changes[age] * result).sum(-1)
+            result = result + (factors[age] - back)[:, None] * steps[age]
+        return -result
+
+    def push(history: Array, new: Array, when: Array) -> Array:
+        moved = jnp.concatenate([history[1:], new[None]])
+        return jnp.where(when.reshape(1, fits, *[1] * (history.ndim - 2)), moved, history)
+
+    def advance(state: _State) -> _State:
+        step = state.length[:, None] * state.direction
+        value, gradient = objective(state.point + step)
+        slope = (state.gradient * step).sum(-1)
+        # Near the optimum float32 cannot tell the values apart: a difference in the last digits is no reason to stop.
+        better = value <= state.value + 1e-4 * slope + 4e-7 * jnp.abs(state.value)
+        take = better & unfinished(state)
+        change = gradient - state.gradient
+        agreement = (step * change).sum(-1)
+        bends = take & (agreement > 1e-12 * (change**2).sum(-1))
+        steps, changes = push(state.steps, step, bends), push(state.changes, change, bends)
+        inverse = push(state.inverse, jnp.where(bends, 1 / jnp.where(bends, agreement, 1.0), 0.0), bends)
+        gradient = jnp.where(take[:, None], gradient, state.gradient)
+        return _State(
+            point=jnp.where(take[:, None], state.point + step, state.point),
+            value=jnp.where(take, value, state.value),
+            gradient=gradient,
+            direction=jnp.where(take[:, None], direction(gradient, steps, changes, inverse), state.direction),
+            length=jnp.where(take, 1.0, state.length / 2),
+            steps=steps,
+            changes=changes,
+            inverse=inverse,
+            products=state.products + 1,
+        )
+
+    def distance(gradient: Array) -> Array:
+        return (gradient**2 / diagonal).sum(-1) / 2
+
+    def unfinished(state: _State) -> Array:
+        return (distance(state.gradient) > TOLERANCE) & (state.length > SHORTEST)
+
+    def going(state: _State) -> Array:
+        return unfinished(state).any() & (state.products < MAX_PRODUCTS)
+
+    start = jnp.zeros((fits, outputs * (width + 1)))
+    value, gradient = objective(start)
+    history = jnp.zeros((HISTORY, *start.shape))
+    state = _State(
+        start, value, gradient, -gradient / diagonal, jnp.ones(fits), history, history, jnp.zeros((HISTORY, fits)), jnp.int32(1)
+    )
+    state = lax.while_loop(going, advance, state)
+    point = state.point.reshape(fits, outputs, width + 1)
+    return point[..., :-1], point[..., -1], distance(state.gradient)

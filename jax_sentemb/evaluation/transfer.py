@@ -1,0 +1,299 @@
+"""Transfer and probing tasks: classifiers on frozen embeddings, with SentEval's folds and one of two kinds of training.
+
+`senteval`: its PyTorch classifier (see classifier.py), trained for every fold and L2 at once; `senteval_prototyping` its
+quick settings, `senteval_2018` the default ones with the loss as PyTorch <= 0.4.0 computed it. `logreg`: L2-regularised
+logistic regression to the optimum over the grids of SentEval's scikit-learn path. Relatedness has one protocol,
+SentEval's regression through class probabilities (Tai et al. 2015).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import pearsonr, spearmanr
+
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.evaluation import classifier, logistic
+from jax_sentemb.evaluation.classifier import Job, Settings
+from jax_sentemb.evaluation.tasks import Task
+
+
+class Protocol(NamedTuple):
+    """How classifiers are trained and how many folds there are."""
+
+    name: str
+    folds: int
+    settings: Settings | None  # None: logistic regression to the optimum
+
+
+PROTOCOLS = {
+    "senteval": Protocol("senteval", 10, Settings()),
+    "senteval_prototyping": Protocol(
+        "senteval_prototyping", 5, Settings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
+    ),
+    "senteval_2018": Protocol("senteval_2018", 10, Settings(summed=True)),
+    "logreg": Protocol("logreg", 10, None),
+}
+RELATEDNESS = Settings(tenacity=3, epoch_size=50, max_epoch=1000, loss="squared")
+
+L2 = (1e-5, 1e-4, 1e-3, 1e-2)
+INVERSE_L2 = tuple(2.0**power for power in range(-2, 4))  # one set, or train, dev and test
+INVERSE_L2_KFOLD = tuple(2.0**power for power in range(-1, 6))  # train and test
+
+HIDDEN = (50, 100, 200)  # what a probing task chooses from on its development set
+DROPOUT = (0.0, 0.1, 0.2)
+
+
+class Predictions(NamedTuple):
+    """What ensembles need of one model: its outputs on the test items and how good it was on data held out from them."""
+
+    outputs: np.ndarray  # class probabilities [n, C], or predicted scores [n]
+    dev: np.ndarray  # validation score of each test item's fold [n], in percent
+
+
+class Result(NamedTuple):
+    """Scores of one task (in percent; the mean squared error is not) and what they rest on."""
+
+    scores: dict[str, float]  # "accuracy", "f1", "pearson", "spearman", "mse", "dev"
+    chosen: dict[str, object]  # hyper-parameters chosen on validation data
+    predictions: Predictions
+
+
+def run(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> Result:
+    """Train and score `task` on features {split: [n, D]}, see `pair_features` for pairs.
+
+    NumericsError where features are not finite or all equal; DataError where a class has fewer rows than folds.
+    """
+    for split, values in features.items():
+        if not np.isfinite(values).all():
+            raise NumericsError(f"{task.name}: the embeddings of {split} are not finite (NaN or Inf)")
+        if np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
+            raise NumericsError(f"{task.name}: all {len(values)} embeddings of {split} are equal: they collapsed")
+    if task.spec.kind == "relatedness":
+        return _relatedness(task, features)
+    if task.spec.kind == "nested":
+        return _nested(task, features["all"], protocol)
+    if task.spec.kind == "kfold":
+        return _kfold(task, features, protocol)
+    return _split(task, features, protocol)
+
+
+def pair_features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """[|u - v|, u * v] of embeddings [n, E]: float32 [n, 2E] (Tai et al. 2015, as in SentEval)."""
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
+def stratified_folds(labels: np.ndarray, folds: int, seed: int, where: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
+    """(train, test) rows of each fold, exactly scikit-learn's StratifiedKFold(folds, shuffle=True, random_state=seed)."""
+    # Classes count in the order in which they appear, and each fold takes every folds-th row of the sorted labels.
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    codes = np.argsort(np.argsort(first))[inverse]
+    counts = np.bincount(codes)
+    if counts.min() < folds:
+        raise DataError(f"{where}: {folds} folds need at least {folds} examples of every class, the smallest has {counts.min()}")
+    ordered = np.sort(codes)
+    shares = np.array([np.bincount(ordered[fold::folds], minlength=len(counts)) for fold in range(folds)])
+    generator = np.random.RandomState(seed)  # scikit-learn's generator
+    fold_of = np.empty(len(labels), int)
+    for code in range(len(counts)):
+        assigned = np.arange(folds).repeat(shares[:, code])
+        generator.shuffle(assigned)
+        fold_of[codes == code] = assigned
+    return [(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(folds)]
+
+
+def ensemble(task: Task, members: Sequence[Predictions]) -> dict[str, float]:
+    """Scores of the members' predictions averaged with their validation scores, normalised, as weights (ConsSent, section 5)."""
+    weights = np.array([np.maximum(member.dev, 0) for member in members])
+    weights = weights / np.maximum(weights.sum(axis=0), 1e-12)
+    outputs = np.stack([member.outputs for member in members])
+    mixed = np.einsum("m n ..., m n -> n ...", outputs, weights)
+    labels = task.splits["all" if task.spec.kind == "nested" else "test"].labels
+    if task.spec.kind == "relatedness":
+        return _regression_scores(mixed, labels)
+    return _classification_scores(mixed.argmax(axis=1), labels, task)
+
+
+def _nested(task: Task, features: np.ndarray, protocol: Protocol) -> Result:
+    """Outer folds to test on, inner folds to choose L2 by: the mean of the outer folds' rounded accuracies."""
+    labels, seed = task.splits["all"].labels, 1111
+    outer = stratified_folds(labels, protocol.folds, seed, task.name)
+    inner = [
+        [(train[rows], train[valid]) for rows, valid in stratified_folds(labels[train], protocol.folds, seed, task.name)]
+        for train, _ in outer
+    ]
+    if protocol.settings:
+        grid = L2
+        jobs = [Job(*fold) for folds in inner for fold in folds]
+        accuracy = classifier.fit(features, labels, jobs, _repeat(grid, len(jobs)), protocol.settings).valid
+        dev = (100 * accuracy.reshape(len(outer), -1, len(grid)).mean(axis=1)).round(2)
+        chosen = np.array([grid[index] for index in dev.argmax(axis=1)])
+        jobs = [classifier.held_out(train, protocol.settings.seed) for train, _ in outer]
+        fitted = classifier.fit(features, labels, jobs, chosen[:, None], protocol.settings)
+        outputs = [_outputs(fitted, fold, 0, features[test]) for fold, (_, test) in enumerate(outer)]
+    else:
+        grid = INVERSE_L2
+        folds = [fold for (train, test), folds in zip(outer, inner, strict=True) for fold in [*folds, (train, test)]]
+        fitted = logistic.fit(features, labels, _masks(folds, len(labels), len(grid)), np.tile(grid, len(folds)))
+        accuracy = _accuracies(fitted, features, labels, folds, len(grid)).reshape(len(outer), -1, len(grid))
+        dev = (100 * accuracy[:, :-1].mean(axis=1)).round(2)
+        best = dev.argmax(axis=1)
+        chosen = np.array(grid)[best]
+        last = (np.arange(len(outer)) + 1) * (protocol.folds + 1) - 1  # the fit on all of a fold's training rows
+        places = last * len(grid) + best
+        outputs = [
+            logistic.probabilities(fitted.weight[place], fitted.bias[place], features[test])
+            for place, (_, test) in zip(places, outer, strict=True)
+        ]
+    every = np.zeros((len(labels), len(task.classes)))
+    dev_of_row = np.zeros(len(labels))
+    accuracies = []
+    for (_, test), output, score in zip(outer, outputs, dev.max(axis=1), strict=True):
+        every[test], dev_of_row[test] = output, score
+        accuracies.append(round(100 * float((output.argmax(axis=1) == labels[test]).mean()), 2))
+    scores = {"accuracy": round(float(np.mean(accuracies)), 2), "dev": round(float(dev.max(axis=1).mean()), 2)}
+    return Result(scores, {_strength(protocol): chosen.tolist()}, Predictions(every, dev_of_row))
+
+
+def _kfold(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> Result:
+    """Folds of the training set choose L2; one classifier on all of it is tested."""
+    train, test = task.splits["train"].labels, task.splits["test"].labels
+    folds = stratified_folds(train, protocol.folds, 1111, task.name)
+    everything = np.arange(len(train))
+    if protocol.settings:
+        jobs = [Job(*fold) for fold in folds]
+        valid = classifier.fit(features["train"], train, jobs, _repeat(L2, len(jobs)), protocol.settings).valid
+        dev = (100 * valid.mean(axis=0)).round(2)
+        chosen = L2[dev.argmax()]
+        job = classifier.held_out(everything, protocol.settings.seed)
+        fitted = classifier.fit(features["train"], train, [job], np.array([[chosen]]), protocol.settings)
+        outputs = _outputs(fitted, 0, 0, features["test"])
+    else:
+        grid = INVERSE_L2_KFOLD
+        both = [*folds, (everything, everything)]
+        best_fits = logistic.fit(features["train"], train, _masks(both, len(train), len(grid)), np.tile(grid, len(both)))
+        accuracy = _accuracies(best_fits, features["train"], train, folds, len(grid)).reshape(len(folds), len(grid))
+        dev = (100 * accuracy.mean(axis=0)).round(2)
+        chosen = grid[dev.argmax()]
+        place = len(folds) * len(grid) + int(dev.argmax())
+        outputs = logistic.probabilities(best_fits.weight[place], best_fits.bias[place], features["test"])
+    return _tested(task, outputs, test, float(dev.max()), {_strength(protocol): chosen})
+
+
+def _split(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> Result:
+    """The development set chooses L2, and for probing tasks width and dropout too, and stops the training."""
+    labels = {part: split.labels for part, split in task.splits.items()}
+    if not protocol.settings:
+        grid, rows = INVERSE_L2, np.arange(len(labels["train"]))
+        fitted = logistic.fit(features["train"], labels["train"], _masks([(rows, rows)], len(rows), len(grid)), np.array(grid))
+        outputs = [logistic.probabilities(weight, bias, features["dev"]) for weight, bias in zip(*fitted, strict=True)]
+        dev = np.array([round(100 * float((output.argmax(axis=1) == labels["dev"]).mean()), 2) for output in outputs])
+        best = int(dev.argmax())
+        output = logistic.probabilities(fitted.weight[best], fitted.bias[best], features["test"])
+        return _tested(task, output, labels["test"], float(dev[best]), {_strength(protocol): grid[best]})
+    # SentEval trains once more with the best L2, on the same rows from the same seed: that is the fit at hand.
+    rows = np.arange(len(labels["train"]))
+    job = Job(rows, len(rows) + np.arange(len(labels["dev"])))
+    both = np.concatenate([features["train"], features["dev"]])
+    targets = np.concatenate([labels["train"], labels["dev"]])
+    found = []
+    for hidden in HIDDEN if _sweeps(task) else (0,):
+        rates = DROPOUT if _sweeps(task) else (0.0,)
+        settings = protocol.settings._replace(hidden=hidden)
+        l2, dropout = np.tile(L2, len(rates)), np.repeat(rates, len(L2))
+        fitted = classifier.fit(both, targets, [job], l2[None], settings, dropout)
+        scores = (100 * fitted.valid[0]).round(2)
+        best = int(scores.argmax())
+        chosen = {"l2": float(l2[best])} | ({"hidden": hidden, "dropout": float(dropout[best])} if hidden else {})
+        found.append((float(scores[best]), chosen, fitted, best))
+    dev, chosen, fitted, best = max(found, key=lambda entry: entry[0])  # the first of equals, as in SentEval
+    return _tested(task, _outputs(fitted, 0, best, features["test"]), labels["test"], dev, chosen)
+
+
+def _relatedness(task: Task, features: dict[str, np.ndarray]) -> Result:
+    """The expectation of a softmax over the grades 1 to 5, trained on the two neighbours of a gold score."""
+    labels = {part: split.labels for part, split in task.splits.items()}
+    job = Job(np.arange(len(labels["train"])), len(labels["train"]) + np.arange(len(labels["dev"])))
+    both = np.concatenate([features["train"], features["dev"]])
+    targets = two_hot(np.concatenate([labels["train"], labels["dev"]]))
+    fitted = classifier.fit(both, targets, [job], np.zeros((1, 1)), RELATEDNESS)
+    outputs = _outputs(fitted, 0, 0, features["test"]) @ np.arange(1, targets.shape[1] + 1)
+    dev = 100 * float(fitted.valid[0, 0])
+    scores = _regression_scores(outputs, labels["test"])
+    return Result(scores | {"dev": dev}, {}, Predictions(outputs, np.full(len(outputs), dev)))
+
+
+def two_hot(gold: np.ndarray, grades: int = 5) -> np.ndarray:
+    """Gold scores as weights of the two whole grades around them, float32 [n, grades] (Tai et al. 2015).
+
+    3.6 is (0, 0, .4, .6, 0). Below 1 the weights add up to less than 1, as in SentEval: 0.4 is (.4, 0, 0, 0, 0).
+    """
+    return np.maximum(0, 1 - np.abs(np.asarray(gold)[:, None] - np.arange(1, grades + 1))).astype(np.float32)
+
+
+def _sweeps(task: Task) -> bool:
+    """Probing tasks use a hidden layer; WordContent, with its 1,000 classes, a linear one (SentEval)."""
+    return task.spec.group == "probing" and task.name != "WordContent"
+
+
+def _strength(protocol: Protocol) -> str:
+    return "l2" if protocol.settings else "C"
+
+
+def _repeat(grid: Sequence[float], jobs: int) -> np.ndarray:
+    return np.tile(np.array(grid), (jobs, 1))
+
+
+def _outputs(fitted: classifier.Fitted, job: int, fit: int, features: np.ndarray) -> np.ndarray:
+    params = {name: {leaf: values[job, fit] for leaf, values in layer.items()} for name, layer in fitted.params.items()}
+    return np.asarray(classifier.probabilities(params, features))
+
+
+def _masks(folds: Sequence[tuple[np.ndarray, np.ndarray]], rows: int, grid: int) -> np.ndarray:
+    """Rows to train on, bool [folds * grid, rows]."""
+    masks = np.zeros((len(folds), rows), bool)
+    for mask, (train, _) in zip(masks, folds, strict=True):
+        mask[train] = True
+    return masks.repeat(grid, axis=0)
+
+
+def _accuracies(
+    fitted: logistic.Fitted, features: np.ndarray, labels: np.ndarray, folds: Sequence[tuple[np.ndarray, np.ndarray]], grid: int
+) -> np.ndarray:
+    """Accuracy of every fit on the other rows of its fold [folds * grid]."""
+    accuracies = []
+    for fold, (_, test) in enumerate(folds):
+        for fit in range(fold * grid, (fold + 1) * grid):
+            outputs = logistic.probabilities(fitted.weight[fit], fitted.bias[fit], features[test])
+            accuracies.append((outputs.argmax(axis=1) == labels[test]).mean())
+    return np.array(accuracies)
+
+
+def _tested(task: Task, outputs: np.ndarray, labels: np.ndarray, dev: float, chosen: dict[str, object]) -> Result:
+    scores = _classification_scores(outputs.argmax(axis=1), labels, task)
+    return Result(scores | {"dev": dev}, chosen, Predictions(outputs, np.full(len(outputs), dev)))
+
+
+def _classification_scores(found: np.ndarray, labels: np.ndarray, task: Task) -> dict[str, float]:
+    scores = {"accuracy": round(100 * float((found == labels).mean()), 2)}
+    if task.name == "MRPC":
+        hits = int(((found == 1) & (labels == 1)).sum())
+        scores["f1"] = round(200 * hits / max(int((found == 1).sum() + (labels == 1).sum()), 1), 2)
+    return scores
+
+
+def _regression_scores(found: np.ndarray, gold: np.ndarray) -> dict[str, float]:
+    if np.ptp(found) == 0:
+        raise NumericsError("the regression predicts one value for every pair: no correlation exists")
+    return {
+        "pearson": 100 * float(pearsonr(found, gold).statistic),
+        "spearman": 100 * float(spearmanr(found, gold).statistic),
+        "mse": float(np.square(found - gold).mean()),
+    }
+
+
+def check_protocol(name: str) -> Protocol:
+    """The protocol of that name; ConfigError with the known ones."""
+    if name not in PROTOCOLS:
+        raise ConfigError(f"--protocol {name}: unknown; there are {', '.join(PROTOCOLS)}")
+    return PROTOCOLS[name]

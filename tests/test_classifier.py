@@ -1,0 +1,138 @@
+"""The batched classifier against the same training written as a plain PyTorch loop, fit by fit, from the same seeds."""
+
+import numpy as np
+import pytest
+
+from jax_sentemb.errors import NumericsError
+from jax_sentemb.evaluation.classifier import Job, Settings, fit, held_out, probabilities
+
+torch = pytest.importorskip("torch")
+
+QUICK = Settings(tenacity=1, epoch_size=2, max_epoch=8, batch_size=16)
+
+
+def data(rows=150, width=6, classes=3, seed=0):
+    random = np.random.default_rng(seed)
+    features = random.normal(size=(rows, width)).astype(np.float32)
+    labels = (features @ random.normal(size=(width, classes)) + random.normal(size=(rows, classes))).argmax(1)
+    return features, labels
+
+
+def torch_fit(features, targets, job, l2, settings, classes):
+    """(weights of the best check, its score): one classifier, as SentEval's loop trains it."""
+    random = np.random.RandomState(settings.seed)
+    torch.manual_seed(settings.seed)
+    if job.held_out:
+        random.permutation(job.held_out)
+    layers = [torch.nn.Linear(features.shape[1], settings.hidden or classes)]
+    if settings.hidden:
+        layers += [torch.nn.Sigmoid(), torch.nn.Linear(settings.hidden, classes)]
+    model = torch.nn.Sequential(*layers)
+    kind = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}[settings.optimizer]
+    optimizer = kind(model.parameters(), weight_decay=l2)
+    x, y = torch.from_numpy(features[job.train]), torch.from_numpy(targets[job.train])
+    best, kept, failures, passes = -1.0, None, 0, 0
+    while passes <= settings.max_epoch:
+        for _ in range(settings.epoch_size):
+            order = random.permutation(len(x))
+            for first in range(0, len(x), settings.batch_size):
+                chosen = torch.from_numpy(order[first : first + settings.batch_size])
+                output = model(x[chosen])
+                if settings.loss == "squared":
+                    loss = torch.nn.functional.mse_loss(output.softmax(-1), y[chosen])
+                else:
+                    reduction = "sum" if settings.summed else "mean"
+                    loss = torch.nn.functional.cross_entropy(output, y[chosen], reduction=reduction)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        passes += settings.epoch_size
+        with torch.no_grad():
+            output = model(torch.from_numpy(features[job.valid]))
+        if settings.loss == "squared":
+            grades = np.arange(1, classes + 1)
+            score = np.corrcoef(output.softmax(-1).numpy() @ grades, targets[job.valid] @ grades)[0, 1]
+        else:
+            score = (output.argmax(1).numpy() == targets[job.valid]).mean()
+        if score > best:
+            best, kept = score, [parameter.detach().numpy().copy() for parameter in model.parameters()]
+        elif failures >= settings.tenacity:
+            break
+        else:
+            failures += 1
+    return kept, best
+
+
+def agree(features, targets, jobs, l2, settings, classes):
+    found = fit(features, targets, jobs, l2, settings)
+    for number, job in enumerate(jobs):
+        for column, value in enumerate(l2[number]):
+            weights, score = torch_fit(features, targets, job, value, settings, classes)
+            layers = (["hidden"] if settings.hidden else []) + ["output"]
+            ours = [found.params[layer][leaf][number, column] for layer in layers for leaf in ("weight", "bias")]
+            assert found.valid[number, column] == pytest.approx(score, abs=1e-6)
+            for one, other in zip(ours, weights, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-5)
+    return found
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        QUICK,
+        QUICK._replace(optimizer="rmsprop", tenacity=0),
+        QUICK._replace(hidden=5),
+        QUICK._replace(summed=True, seed=7),
+    ],
+    ids=["adam", "rmsprop", "hidden", "summed"],
+)
+def test_every_fit_is_the_one_that_pytorch_trains(settings):
+    """Twenty jobs of unequal size in sixteen slots, so that a slot is used again and the last batch is often short."""
+    features, labels = data()
+    random = np.random.default_rng(1)
+    jobs = []
+    for number in range(20):
+        rows = random.permutation(len(labels))
+        jobs.append(Job(rows[: 96 + number % 3], rows[110 : 140 - number]))
+    jobs[3] = held_out(np.arange(100), settings.seed, 0.2)
+    l2 = np.tile([1e-5, 1e-1], (len(jobs), 1))
+    agree(features, labels, jobs, l2, settings, 3)
+
+
+def test_relatedness():
+    random = np.random.default_rng(0)
+    features = random.normal(size=(120, 4)).astype(np.float32)
+    grade = np.clip(3 + features[:, 0] + random.normal(size=120) / 3, 1, 4.99)
+    low = np.floor(grade).astype(int)
+    targets = np.zeros((120, 5), np.float32)
+    targets[np.arange(120), low - 1] = low + 1 - grade
+    targets[np.arange(120), low] = grade - low
+    job = Job(np.arange(80), np.arange(80, 120))
+    agree(features, targets, [job], np.zeros((1, 1)), QUICK._replace(loss="squared"), 5)
+
+
+def test_dropout_changes_the_fit_and_no_dropout_does_not():
+    features, labels = data()
+    jobs = [Job(np.arange(100), np.arange(100, 150))]
+    settings = QUICK._replace(hidden=8)
+    both = fit(features, labels, jobs, np.full((1, 2), 1e-4), settings, dropout=np.array([0.0, 0.5]))
+    plain = fit(features, labels, jobs, np.full((1, 1), 1e-4), settings)
+    weight = both.params["hidden"]["weight"][0]
+    np.testing.assert_allclose(weight[0], plain.params["hidden"]["weight"][0, 0], atol=1e-6)
+    assert np.abs(weight[1] - weight[0]).max() > 1e-3
+
+
+def test_probabilities_are_those_of_the_softmax():
+    features, labels = data()
+    found = fit(features, labels, [Job(np.arange(100), np.arange(100, 150))], np.full((1, 1), 1e-4), QUICK)
+    layer = {name: leaf[0, 0] for name, leaf in found.params["output"].items()}
+    scores = np.exp(features @ layer["weight"].T + layer["bias"])
+    ours = probabilities({"output": layer}, features)
+    np.testing.assert_allclose(ours, scores / scores.sum(1, keepdims=True), atol=1e-6)
+
+
+def test_features_that_are_not_finite():
+    features, labels = data()
+    features[3, 2] = np.nan
+    with pytest.raises(NumericsError, match="not finite"):
+        fit(features, labels, [Job(np.arange(100), np.arange(100, 150))], np.full((1, 1), 1e-4), QUICK)
