@@ -1,17 +1,26 @@
 """From a command line to a Config, and from an error to one line and an exit code."""
 
+import argparse
 import dataclasses
 import difflib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
 
 PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
+
+
+class Parser(argparse.ArgumentParser):
+    """Options of a command; a mistake is a ConfigError."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (--help lists the options)")
 
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
@@ -36,6 +45,16 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
         traceback.print_exc()
     print(f"error: {problem}", file=sys.stderr)
     return code
+
+
+def use_compilation_cache() -> None:
+    """Compiled steps are kept between runs: the second start takes a second where the first took ten."""
+    import jax
+
+    if not jax.config.jax_compilation_cache_dir:
+        home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
+        jax.config.update("jax_compilation_cache_dir", str(Path(home).expanduser() / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
 
 
 def parse(argv: list[str], usage: str) -> tuple[Any, Path]:

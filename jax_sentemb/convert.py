@@ -3,21 +3,15 @@
 Exports a checkpoint of a run as a Hugging Face and sentence-transformers directory, verified by re-encoding.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jax_sentemb.command_line import program
-from jax_sentemb.errors import ConfigError, ModelFileError
-
-
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} (--help lists the options)")
+from jax_sentemb.command_line import Parser, program
+from jax_sentemb.errors import ModelFileError
 
 
 def main(argv: list[str]) -> int:
@@ -76,22 +70,29 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
     return read_params(workdir / kind / str(step)), step
 
 
-def export_encoder(output: Path, facts: dict[str, Any], params: Any, workdir: Path, step: int) -> None:
-    """Write and verify the export of encoder parameters with the facts of a run."""
-    from jax_sentemb.card import Card
+def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "") -> Any:
+    """The Embedder of a run, (encoder parameters, sentences) -> float32 [N, D], with its pooling unless another is given."""
     from jax_sentemb.evaluation.embed import Embedder
-    from jax_sentemb.export import export
     from jax_sentemb.models.bert import Bert, BertConfig
     from jax_sentemb.models.pooling import pool
     from jax_sentemb.text.tokenizer import Tokenizer
 
-    config = BertConfig(**facts["encoder"])
-    tokenizer = Tokenizer.load(workdir / "tokenizer")
-    encoder = Bert(config)
+    encoder = Bert(BertConfig(**facts["encoder"]))
+    mode = pooling or facts["pooling"]
 
     def embed(params: Any, rows: Any) -> Any:
-        return pool(encoder.apply({"params": params}, rows).hidden, rows.mask, facts["pooling"])
+        return pool(encoder.apply({"params": params}, rows).hidden, rows.mask, mode)
 
+    return Embedder(embed, Tokenizer.load(workdir / "tokenizer"), facts["max_seq_length"])
+
+
+def export_encoder(output: Path, facts: dict[str, Any], params: Any, workdir: Path, step: int) -> None:
+    """Write and verify the export of encoder parameters with the facts of a run."""
+    from jax_sentemb.card import Card
+    from jax_sentemb.export import export
+    from jax_sentemb.models.bert import BertConfig
+
+    embedder = run_embedder(workdir, facts)
     scores = facts.get("scores", {}) if facts.get("scores_of_step") == step else {}
     card = Card(
         name=facts["name"],
@@ -103,10 +104,10 @@ def export_encoder(output: Path, facts: dict[str, Any], params: Any, workdir: Pa
     )
     export(
         output,
-        config,
+        BertConfig(**facts["encoder"]),
         params,
-        tokenizer,
-        functools.partial(Embedder(embed, tokenizer, facts["max_seq_length"]), params),
+        embedder.tokenizer,
+        functools.partial(embedder, params),
         pooling=facts["pooling"],
         max_seq_length=facts["max_seq_length"],
         card=card,

@@ -149,10 +149,13 @@ def verify_export(directory: str | Path, embed: Callable[[Sequence[str]], np.nda
     return difference
 
 
-def read_embedder(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[str]], np.ndarray]:
-    """Sentences -> float32 [N, D] by the encoder, tokenizer, pooling (mean if unsaid) and limit of a directory."""
+def read_embedder(path: str | Path, batch_size: int = 64, pooling: str = "") -> Callable[[Sequence[str]], np.ndarray]:
+    """Sentences -> float32 [N, D] by the encoder, tokenizer, pooling (mean if unsaid) and limit of a directory.
+
+    `pooling` (cls, mean or first_last) takes the place of what the directory says.
+    """
     config, params = read_encoder(path)
-    pooling, normalize = read_pooling(path) or "mean", read_normalize(path)
+    pooling, normalize = pooling or read_pooling(path) or "mean", read_normalize(path)
     bert = Bert(config)
 
     def embed(params: Params, rows: Rows) -> Array:

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from jax_sentemb import __version__
 from jax_sentemb.checkpoint import Checkpoints
-from jax_sentemb.command_line import PREEMPTED
+from jax_sentemb.command_line import PREEMPTED, use_compilation_cache
 from jax_sentemb.config import Config, flatten
 from jax_sentemb.convert import export_encoder, read_facts, write_facts
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError
@@ -65,7 +65,7 @@ class Material(NamedTuple):
 def run(config: Config, workdir: Path) -> int:
     """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    _use_compilation_cache()
+    use_compilation_cache()
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -301,14 +301,6 @@ def _versions() -> dict[str, Any]:
         "optax": optax.__version__,
     }
     return {"versions": packages, "python": platform.python_version(), "argv": sys.argv}
-
-
-def _use_compilation_cache() -> None:
-    """Compiled steps are kept between runs: the second start takes a second where the first took ten."""
-    if not jax.config.jax_compilation_cache_dir:
-        home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
-        jax.config.update("jax_compilation_cache_dir", str(Path(home).expanduser() / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
 
 
 def _write_json(path: Path, content: Any) -> None:

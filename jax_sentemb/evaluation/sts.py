@@ -1,7 +1,7 @@
-"""Semantic textual similarity: sentence pairs with gold scores from disk, and the correlation of cosines with them.
+"""Semantic textual similarity: sentence pairs with gold scores from disk, and the correlation of similarities with them.
 
-The protocol is SentEval's with the SimCSE fork's "all": cosine similarity, no regressor, pairs without a gold score
-dropped, one correlation over all pairs of a year ("all") next to mean and weighted mean over the year's subsets.
+No regressor, pairs without a gold score dropped, one correlation over all pairs of a year ("all") next to mean and
+weighted mean over the year's subsets. Papers differ in which of these they print: see PROTOCOLS.
 """
 
 import csv
@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import pearsonr, rankdata, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
+from jax_sentemb.evaluation.words import remove_first_component
 
 # The subsets of each year as SentEval names its files. STS13 has no SMT: its licence does not let SentEval pass it on.
 SUBSETS = {
@@ -25,6 +26,21 @@ SUBSETS = {
 BENCHMARK = {"STSBenchmark-dev": "sts-dev.csv", "STSBenchmark-test": "sts-test.csv"}
 SICK = {"SICKRelatedness-trial": "SICK_trial.txt", "SICKRelatedness-test": "SICK_test_annotated.txt"}
 
+# Published numbers of pairs with a gold score.
+COUNTS = {
+    "STS12": 3108,
+    "STS13": 1500,
+    "STS14": 3750,
+    "STS15": 3000,
+    "STS16": 1186,
+    "STSBenchmark-dev": 1500,
+    "STSBenchmark-test": 1379,
+    "SICKRelatedness-trial": 500,
+    "SICKRelatedness-test": 4927,
+}
+DEVELOPMENT = ("STSBenchmark-dev", "SICKRelatedness-trial")  # to select by, not to report
+
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 SAME_COSINE = 1e-9  # cosines that differ by less come from float32 rounding of equal vectors: their order means nothing
 
 
@@ -43,33 +59,72 @@ class StsTask(NamedTuple):
     subsets: dict[str, Pairs]
 
 
+class Protocol(NamedTuple):
+    """Which of a set's correlations is its score."""
+
+    name: str
+    correlation: str  # "spearman" or "pearson"
+    aggregate: str  # "all", "mean" or "wmean"
+    remove_first_component: bool = False  # of each side of the pairs of a subset, then unit length
+
+
+PROTOCOLS = {
+    # Gao et al. 2021, and Reimers and Gurevych 2019, IS-BERT, miCSE.
+    "simcse": Protocol("simcse", "spearman", "all"),
+    # Conneau and Kiela 2018.
+    "senteval": Protocol("senteval", "pearson", "mean"),
+    # Tang and de Sa 2019.
+    "multiview": Protocol("multiview", "pearson", "mean", remove_first_component=True),
+}
+
+
+def sts_files(name: str, folder: Path) -> list[Path]:
+    """The files of the set `name` below a SentEval folder, there or not."""
+    if name in SUBSETS:
+        directory = folder / "downstream" / "STS" / f"{name}-en-test"
+        return [directory / f"STS.{kind}.{subset}.txt" for subset in SUBSETS[name] for kind in ("input", "gs")]
+    if name in BENCHMARK:
+        return [folder / "downstream" / "STS" / "STSBenchmark" / BENCHMARK[name]]
+    return [folder / "downstream" / "SICK" / SICK[name]]
+
+
 def load_sts(folder: str | Path) -> tuple[dict[str, StsTask], list[str]]:
     """The sets found in a SentEval folder by name, and the names of those that are absent.
 
     `folder` is the one that holds `downstream`, or `downstream` itself. DataError: no set found, or a bad file.
     """
-    folder = Path(folder).expanduser()
-    downstream = folder / "downstream" if (folder / "downstream").is_dir() else folder
-    if not downstream.is_dir():
-        raise DataError(f"eval.data={str(folder)!r} is not a directory: give the SentEval folder that holds downstream/STS")
-    tasks = {}
-    for year, subsets in SUBSETS.items():
-        directory = downstream / "STS" / f"{year}-en-test"
-        if directory.is_dir():
-            tasks[year] = StsTask(year, {subset: _load_subset(directory, subset) for subset in subsets})
-    for name, file in BENCHMARK.items():
-        path = downstream / "STS" / "STSBenchmark" / file
-        if path.is_file():
-            tasks[name] = StsTask(name, {name.split("-")[1]: _load_benchmark(path)})
-    for name, file in SICK.items():
-        path = downstream / "SICK" / file
-        if path.is_file():
-            names = ("sentence_A", "sentence_B", "relatedness_score")
-            tasks[name] = StsTask(name, {name.split("-")[1]: _load_columns(path, names)})
-    absent = [name for name in (*SUBSETS, *BENCHMARK, *SICK) if name not in tasks]
+    root = senteval_root(folder)
+    names = (*SUBSETS, *BENCHMARK, *SICK)
+    tasks = {name: load_sts_task(name, root) for name in names if _is_there(name, root)}
     if not tasks:
         raise DataError(f"no evaluation set in eval.data={str(folder)!r}: expected downstream/STS/STS12-en-test and the like")
-    return tasks, absent
+    return tasks, [name for name in names if name not in tasks]
+
+
+def _is_there(name: str, root: Path) -> bool:
+    """A year with a folder of its own is there, even if a file of it is missing; other sets are one file."""
+    first = sts_files(name, root)[0]
+    return first.parent.is_dir() if name in SUBSETS else first.is_file()
+
+
+def senteval_root(folder: str | Path) -> Path:
+    """The folder that holds `downstream`, given itself or `downstream`; DataError where there is neither."""
+    folder = Path(folder).expanduser()
+    for root in (folder, folder.parent):
+        if root / "downstream" in (folder, folder / "downstream") and (root / "downstream").is_dir():
+            return root
+    raise DataError(f"{str(folder)!r} is not a SentEval directory: give the folder that holds downstream/STS")
+
+
+def load_sts_task(name: str, root: Path) -> StsTask:
+    """The set `name` below the SentEval folder `root`; DataError where a file is missing or malformed."""
+    files = sts_files(name, root)
+    if name in SUBSETS:
+        return StsTask(name, {subset: _load_subset(files[0].parent, subset) for subset in SUBSETS[name]})
+    split = name.split("-")[1]
+    if name in BENCHMARK:
+        return StsTask(name, {split: _load_benchmark(files[0])})
+    return StsTask(name, {split: _load_columns(files[0], ("sentence_A", "sentence_B", "relatedness_score"))})
 
 
 def load_pairs(path: str | Path) -> Pairs:
@@ -99,13 +154,88 @@ def score_tasks(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, S
 
     def cosines(pairs: Pairs) -> np.ndarray:
         first, second = ([place[sentence] for sentence in side] for side in (pairs.first, pairs.second))
-        # Rounded, so that a sentence with itself is exactly as similar as any other with itself: a tie, not noise.
-        return np.einsum("ne,ne->n", vectors[first], vectors[second]).round(12)
+        return similarity(vectors[first], vectors[second], "dot")
 
     return {
         name: _correlations(name, {subset: (cosines(pairs), pairs.gold) for subset, pairs in task.subsets.items()})
         for name, task in tasks.items()
     }
+
+
+Similarities = dict[str, dict[str, np.ndarray]]  # kind -> subset -> float64 [pairs]
+
+
+def pair_similarities(vectors: np.ndarray, place: dict[str, int], task: StsTask, protocol: Protocol) -> Similarities:
+    """Every kind of similarity of the pairs of one set; `place` maps a sentence to its row of `vectors` [n, E].
+
+    NumericsError where embeddings are not finite.
+    """
+    vectors = np.asarray(vectors, np.float64)
+    _unit_length(vectors, task.name)  # refuses what is not finite
+    found: Similarities = {kind: {} for kind in SIMILARITIES}
+    for subset, pairs in task.subsets.items():
+        both = [vectors[[place[sentence] for sentence in side]] for side in (pairs.first, pairs.second)]
+        if protocol.remove_first_component:
+            both = [_unit_length(remove_first_component(side), task.name) for side in both]
+        for kind in SIMILARITIES:
+            found[kind][subset] = similarity(*both, kind)
+    return found
+
+
+def score_protocol(task: StsTask, similarities: Similarities, protocol: Protocol, resamples: int = 1000) -> dict[str, Any]:
+    """The score of one set under a protocol, its 95 % bootstrap interval, and what every other choice would have given.
+
+    {"score", "interval" [low, high] (percentiles over `resamples` draws of pairs, within each subset for the means; none
+    with 0 draws), "sizes" {subset: pairs}, and for each kind of similarity {"spearman", "pearson"} as in `score_tasks`}.
+    The score is that of the cosine. All x 100. NumericsError where all pairs are equally similar.
+    """
+    sizes = {subset: len(pairs.gold) for subset, pairs in task.subsets.items()}
+    values = {
+        kind: {subset: (found, task.subsets[subset].gold) for subset, found in subsets.items()}
+        for kind, subsets in similarities.items()
+    }
+    result = {kind: _correlations(task.name, subsets) for kind, subsets in values.items()}
+    score = result["cosine"][protocol.correlation][protocol.aggregate]
+    interval = {"interval": _bootstrap(list(values["cosine"].values()), protocol, resamples)} if resamples else {}
+    return {"score": score, **interval, "sizes": sizes, **result}
+
+
+def similarity(first: np.ndarray, second: np.ndarray, kind: str = "cosine") -> np.ndarray:
+    """Similarity of each pair of rows, float64 [N]; distances are negated, so that more is more alike."""
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if kind == "cosine":
+        first, second = _unit_length(first, "cosine"), _unit_length(second, "cosine")
+    if kind in ("cosine", "dot"):
+        # Rounded, so that a sentence with itself is exactly as similar as any other with itself: a tie, not noise.
+        return np.einsum("ne,ne->n", first, second).round(12)
+    if kind == "euclidean":
+        return -np.linalg.norm(first - second, axis=1).round(12)
+    if kind == "manhattan":
+        return -np.abs(first - second).sum(axis=1).round(12)
+    raise ValueError(f"similarity {kind!r} is not one of {', '.join(SIMILARITIES)}")
+
+
+def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: Protocol, resamples: int) -> list[float]:
+    """The 2.5th and 97.5th percentile of the protocol's score over draws of pairs with replacement."""
+    random = np.random.default_rng(0)
+    if protocol.aggregate == "all":
+        subsets = [tuple(np.concatenate(side) for side in zip(*subsets, strict=True))]  # type: ignore[list-item]
+    weights = [len(gold) if protocol.aggregate == "wmean" else 1 for _, gold in subsets]
+    scores = []
+    for values, gold in subsets:
+        draws = []
+        for first in range(0, resamples, 100):  # in portions: a draw needs a row of memory
+            rows = random.integers(len(gold), size=(min(100, resamples - first), len(gold)))
+            found, wanted = values[rows], gold[rows]
+            if protocol.correlation == "spearman":
+                found, wanted = rankdata(found, axis=1), rankdata(wanted, axis=1)
+            found = found - found.mean(axis=1, keepdims=True)
+            wanted = wanted - wanted.mean(axis=1, keepdims=True)
+            norm = np.sqrt(np.square(found).sum(axis=1) * np.square(wanted).sum(axis=1))
+            draws.append((found * wanted).sum(axis=1) / np.where(norm > 0, norm, 1.0))
+        scores.append(np.concatenate(draws))
+    low, high = np.percentile(np.average(scores, axis=0, weights=weights), [2.5, 97.5])
+    return [100 * float(low), 100 * float(high)]
 
 
 def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict:
@@ -125,7 +255,7 @@ def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) 
 
 def _correlate(correlation: Callable, where: str, cosine: np.ndarray, gold: np.ndarray) -> float:
     if np.ptp(cosine) < SAME_COSINE:
-        raise NumericsError(f"{where}: all {len(cosine)} pairs have the same cosine similarity, {cosine[0]:.6f}: they collapsed")
+        raise NumericsError(f"{where}: all {len(cosine)} pairs are equally similar, {cosine[0]:.6f}: the embeddings collapsed")
     return 100 * float(correlation(cosine, gold).statistic)
 
 
@@ -199,8 +329,8 @@ def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Pairs:
             value = np.nan
         if not np.isfinite(value):
             raise DataError(f"{path}:{number}: score {score.strip()[:40]!r} is not a number")
-        first.append(one.strip())
-        second.append(other.strip())
+        first.append(" ".join(one.split()))  # as SentEval hands them on
+        second.append(" ".join(other.split()))
         gold.append(value)
     if len(set(gold)) < 2:
         raise DataError(f"{path}: {len(gold)} pairs with {len(set(gold))} distinct scores: a correlation needs at least two")

@@ -1,0 +1,98 @@
+"""Results as people read them: the rows that papers print, as text and as Markdown."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jax_sentemb.evaluation import suite
+from jax_sentemb.evaluation.sts import DEVELOPMENT
+
+# Columns that no average counts: development sets, and second metrics of tasks whose first one is counted.
+NOT_AVERAGED = (*DEVELOPMENT, "MRPC F1", "SST5", "SICKRelatedness rho", "STSBenchmark rho")
+SHORT = {
+    "STSBenchmark-dev": "STS-B dev",
+    "STSBenchmark-test": "STS-B",
+    "SICKRelatedness-trial": "SICK-R trial",
+    "SICKRelatedness-test": "SICK-R",
+    "SICKEntailment": "SICK-E",
+    "SICKRelatedness r": "SICK-R r",
+    "SICKRelatedness rho": "SICK-R rho",
+    "STSBenchmark r": "STS-B r",
+    "STSBenchmark rho": "STS-B rho",
+    "TopConstituents": "TopConst",
+    "CoordinationInversion": "CoordInv",
+}
+
+
+class Table(NamedTuple):
+    """Scores of some models on the tasks of a group."""
+
+    title: str
+    columns: list[str]
+    rows: list[tuple[str, list[str]]]  # name of the model, a cell for each column
+    notes: list[str]
+
+
+def tables(
+    outcomes: dict[str, dict[str, suite.Outcome]], protocols: suite.Protocols, absent: Sequence[str], failed: Sequence[str]
+) -> list[Table]:
+    """A table for each group that has a score; `outcomes` is model -> task -> outcome."""
+    found = []
+    for group, names in suite.GROUPS.items():
+        scored = {model: [row[name] for name in names if name in row] for model, row in outcomes.items()}
+        if group == "arguments":  # any corpus may come here by its path
+            scored = {model: [o for o in row.values() if o.item.group == group] for model, row in outcomes.items()}
+        columns = list(dict.fromkeys(column for row in scored.values() for one in row for column in one.headline))
+        if not columns:
+            continue
+        counted = [column for column in columns if column not in NOT_AVERAGED]
+        average = f"mean of {len(counted)}"
+        rows = []
+        for model, row in scored.items():
+            values = {column: value for outcome in row for column, value in outcome.headline.items()}
+            cells = [f"{values[column]:.2f}" if column in values else "failed" for column in columns]
+            complete = all(column in values for column in counted)
+            if len(counted) > 1:
+                cells.append(f"{sum(values[column] for column in counted) / len(counted):.2f}" if complete else "-")
+            rows.append((model, cells))
+        head = [SHORT.get(column, column) for column in columns] + [average] * (len(counted) > 1)
+        missing = [name for name in absent if name in names]
+        notes = [f"absent, not scored: {', '.join(missing)}"] * bool(missing)
+        notes += [f"failed: {line}" for line in failed if line.split(": ")[1] in names]
+        found.append(Table(_title(group, protocols), head, rows, notes))
+    return found
+
+
+def _title(group: str, protocols: suite.Protocols) -> str:
+    kind = protocols.sts
+    return {
+        "sts": f"Similarity, {kind.correlation.title()} x 100 of the cosine, {_AGGREGATE[kind.aggregate]} (protocol {kind.name})",
+        "transfer": f"Transfer, accuracy in % (protocol {protocols.classifier.name}); r, rho: supervised relatedness x 100",
+        "probing": f"Probing, accuracy in % (protocol {protocols.classifier.name})",
+        "arguments": "Argument similarity without labels, correlation x 100 with the cosine, mean over topics",
+    }[group]
+
+
+_AGGREGATE = {"all": "all pairs of a year", "mean": "mean over subsets", "wmean": "weighted mean over subsets"}
+
+
+def as_text(table: Table) -> str:
+    """A table for the terminal; long ones are cut into several, one below the other."""
+    name_width = max(len("model"), *(len(name) for name, _ in table.rows))
+    widths = [max(len(column), *(len(cells[i]) for _, cells in table.rows)) for i, column in enumerate(table.columns)]
+    lines, start = [table.title], 0
+    while start < len(widths):
+        end, used = start, name_width
+        while end < len(widths) and (end == start or used + widths[end] + 2 <= 118):
+            used += widths[end] + 2
+            end += 1
+        for name, cells in [("model", table.columns), *table.rows]:
+            lines.append(f"{name:<{name_width}}" + "".join(f"  {cells[i]:>{widths[i]}}" for i in range(start, end)))
+        start = end
+    return "\n".join(lines + table.notes)
+
+
+def as_markdown(table: Table) -> str:
+    """A table for a README."""
+    lines = [f"### {table.title}", "", f"| model | {' | '.join(table.columns)} |", "|---|" + "---:|" * len(table.columns)]
+    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in table.rows]
+    return "\n".join([*lines, "", *table.notes, *[""] * bool(table.notes)])

@@ -1,0 +1,136 @@
+"""Whatever can be scored, opened by one line of text: directories of encoders, word-vector files, tf-idf.
+
+PATH[@OPTION+OPTION...], or NAME=PATH... for another name in tables. Options: a pooling of a BERT (cls, mean, first_last);
+sif or stop-words for word vectors; then what is done to the embeddings of a task (whiten, remove-first, unit), in order.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.words import TfIdf, WordAverage, remove_first_component, whiten
+from jax_sentemb.model_folder import sha256
+from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.text.vectors import is_word_vectors, read_word_vectors
+
+Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
+AFTERWARDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "whiten": whiten,
+    "remove-first": remove_first_component,
+    "unit": _unit,
+}
+WORD_OPTIONS = ("sif", "stop-words")
+SIF = 1e-3  # Arora, Liang and Ma 2017
+TF_IDF = "tf-idf"
+
+
+class Scored(NamedTuple):
+    """A model to score."""
+
+    name: str  # in tables and file names
+    fit: Callable[[Sequence[str]], Encode]  # from all sentences of a task to the encoder of that task
+    per_task: bool  # False: `fit` does not look at its argument, so tasks can share embeddings
+    afterwards: tuple[str, ...]  # of AFTERWARDS, applied to the embeddings of a task's distinct sentences
+    facts: dict[str, Any]  # what results say of it
+
+    def finish(self, vectors: np.ndarray) -> np.ndarray:
+        """Embeddings [n, E] of a task's distinct sentences after what is done to them as a set."""
+        for step in self.afterwards:
+            vectors = AFTERWARDS[step](vectors).astype(np.float32)
+        return vectors
+
+
+def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64) -> Scored:
+    """The model that `text` describes; of word vectors only the words of `vocabulary()` are read.
+
+    ConfigError for an unknown path or option, ModelFileError for a damaged model.
+    """
+    name, equals, rest = text.partition("=")
+    if not equals or "/" in name:
+        name, rest = "", text
+    source, options = _options(rest)
+    afterwards = tuple(option for option in options if option in AFTERWARDS)
+    pooling = [option for option in options if option in POOLINGS]
+    words = [option for option in options if option in WORD_OPTIONS]
+    path = Path(source).expanduser()
+    facts: dict[str, Any] = {"source": path.name, "options": list(options)}
+    per_task = False
+    if source == TF_IDF:
+        if pooling or words:
+            raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(AFTERWARDS)}")
+        fit, per_task = _fitted(TfIdf()), True
+        facts["kind"] = "tf-idf"
+    elif is_word_vectors(path):
+        if pooling:
+            raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders; word vectors are averaged")
+        vectors = read_word_vectors(path, vocabulary())
+        average = WordAverage(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
+        fit, per_task = _fitted(average), "sif" in words
+        facts |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
+    else:
+        if words:
+            raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files")
+        if len(pooling) > 1:
+            raise ConfigError(f"--model {text}: {' and '.join(pooling)}: give one pooling")
+        encode, more = _encoder(text, path, source, (pooling or [""])[0], batch_size)
+        fit = _constant(encode)
+        facts |= more
+    label = name or "+".join([path.name, *options]).replace("/", "_")
+    return Scored(label, fit, per_task, afterwards, facts)
+
+
+def _options(text: str) -> tuple[str, tuple[str, ...]]:
+    known = (*POOLINGS, *WORD_OPTIONS, *AFTERWARDS)
+    source, at, options = text.rpartition("@")
+    if not at or Path(text).expanduser().exists():
+        return text, ()
+    chosen = tuple(options.split("+"))
+    for option in chosen:
+        if option not in known:
+            raise ConfigError(f"--model {text}: option {option!r} is unknown; there are {', '.join(known)}")
+    return source, chosen
+
+
+def _encoder(text: str, path: Path, source: str, pooling: str, batch_size: int) -> tuple[Encode, dict[str, Any]]:
+    """The encoder of a work directory, of an export or another sentence-transformers or Hugging Face directory."""
+    from jax_sentemb.convert import read_checkpoint, read_facts, run_embedder
+    from jax_sentemb.export import read_embedder
+    from jax_sentemb.weights import resolve
+
+    if (path / "model.json").is_file():
+        facts = read_facts(path)
+        params, step = read_checkpoint(path, "best")
+        embedder = run_embedder(path, facts, pooling)
+        kind = {"kind": "work directory", "step": step, "pooling": pooling or facts["pooling"]}
+
+        def encode(sentences: Sequence[str]) -> np.ndarray:
+            return embedder(params["encoder"], sentences)
+
+        return encode, kind | {"max_seq_length": facts["max_seq_length"]}
+    try:
+        folder = resolve(source)
+    except ConfigError as error:
+        raise ConfigError(f"--model {text}: {str(error).partition(': ')[2]}") from None
+    weights = sorted(folder.rglob("*.safetensors"))
+    return read_embedder(folder, batch_size, pooling), {
+        "kind": "encoder directory",
+        "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights},
+    }
+
+
+def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:
+    return lambda sentences: encode
+
+
+def _fitted(model: Any) -> Callable[[Sequence[str]], Encode]:
+    return lambda sentences: model.fit(sentences).encode

@@ -1,0 +1,290 @@
+"""All tasks by name, and one model scored on any of them, each distinct sentence encoded once."""
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jax_sentemb import __version__
+from jax_sentemb.errors import ConfigError, DataError, NumericsError, UserError
+from jax_sentemb.evaluation import arguments, sts, tasks, transfer
+from jax_sentemb.evaluation.scored import Encode, Scored
+from jax_sentemb.model_folder import sha256
+
+STS = (*sts.SUBSETS, *sts.BENCHMARK, *sts.SICK)
+ARGUMENTS = {
+    "AFS": tuple(f"downstream/AFS/ArgPairs_{topic}.csv" for topic in ("DP", "GC", "GM")),
+    "UKP_ASPECT": ("downstream/AFS/UKP_ASPECT.tsv",),
+}
+GROUPS: dict[str, tuple[str, ...]] = {
+    "sts": STS,
+    "transfer": tuple(name for name, spec in tasks.SPECS.items() if spec.group == "transfer"),
+    "probing": tuple(name for name, spec in tasks.SPECS.items() if spec.group == "probing"),
+    "arguments": tuple(ARGUMENTS),
+}
+ENCODED_AT_ONCE = 4096  # sentences between two movements of the progress bar
+
+
+class Item(NamedTuple):
+    """A task that was found, with its data."""
+
+    name: str
+    group: str
+    data: sts.StsTask | tasks.Task | arguments.ArgumentTask
+    files: tuple[Path, ...]
+    sizes: dict[str, int]
+    warnings: tuple[str, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """Every sentence, repetitions included."""
+        if isinstance(self.data, tasks.Task):
+            return self.data.sentences
+        parts = self.data.subsets if isinstance(self.data, sts.StsTask) else self.data.topics
+        return [sentence for pairs in parts.values() for side in (pairs.first, pairs.second) for sentence in side]
+
+
+class Outcome(NamedTuple):
+    """One model on one task: what is written, and what plots and ensembles go on with."""
+
+    item: Item
+    scores: dict[str, Any]
+    headline: dict[str, float]  # the numbers that go into tables, by column
+    protocol: str
+    chosen: dict[str, Any]
+    seconds: dict[str, float]
+    similarities: sts.Similarities | None = None
+    predictions: transfer.Predictions | None = None
+
+
+class Protocols(NamedTuple):
+    """How each group is scored."""
+
+    sts: sts.Protocol
+    classifier: transfer.Protocol
+    resamples: int = 1000
+
+
+def select(text: str) -> list[tuple[str, bool]]:
+    """Task names of a comma-separated list of tasks and groups, with True for those asked for by their own name."""
+    chosen: dict[str, bool] = {}
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        if word == "all":
+            chosen = {name: False for names in GROUPS.values() for name in names} | chosen
+        elif word in GROUPS:
+            chosen = {name: False for name in GROUPS[word]} | chosen
+        elif any(word in names for names in GROUPS.values()):
+            chosen[word] = True
+        else:
+            raise ConfigError(f"--tasks {word}: unknown; groups are {', '.join(GROUPS)}, all; --tasks help lists the tasks")
+    if not chosen:
+        raise ConfigError("--tasks is empty: name tasks or groups, for instance --tasks sts,transfer")
+    order = [name for names in GROUPS.values() for name in names]
+    return sorted(chosen.items(), key=lambda entry: order.index(entry[0]))
+
+
+def group_of(name: str) -> str:
+    """The group of a task."""
+    return next(group for group, names in GROUPS.items() if name in names)
+
+
+def files_of(name: str, root: Path) -> list[Path]:
+    """Where the files of a task belong below a SentEval folder."""
+    group = group_of(name)
+    if group == "sts":
+        return sts.sts_files(name, root)
+    if group == "arguments":
+        return [root / file for file in ARGUMENTS[name]]
+    return sorted({root / file for file in tasks.SPECS[name].files.values()})
+
+
+def load(name: str, root: Path) -> Item:
+    """The task `name` below the SentEval folder `root`; DataError for missing or malformed files."""
+    group, files = group_of(name), tuple(files_of(name, root))
+    if group == "sts":
+        data = sts.load_sts_task(name, root)
+        sizes = {subset: len(pairs.gold) for subset, pairs in data.subsets.items()}
+        found, expected = sum(sizes.values()), sts.COUNTS[name]
+        wrong = f"{name}: {found:,} pairs with a gold score, published are {expected:,}: scores are not comparable"
+        return Item(name, group, data, files, sizes, (wrong,) * (found != expected))
+    if group == "arguments":
+        return load_arguments(files[0].parent if name == "AFS" else files[0])
+    data = tasks.load_task(name, root)
+    return Item(name, group, data, files, {part: len(split.first) for part, split in data.splits.items()}, data.warnings)
+
+
+def load_arguments(path: Path) -> Item:
+    """An argument similarity corpus, wherever it lies: a file, or the folder of the three of AFS."""
+    data = arguments.load_arguments(path)
+    sizes = {topic: len(pairs.gold) for topic, pairs in data.topics.items()}
+    return Item(data.name, "arguments", data, data.files, sizes, data.warnings)
+
+
+def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Item] = ()) -> tuple[list[Item], list[str]]:
+    """The tasks that are there and `extra`, and the names of those that are not; DataError for one asked for by name."""
+    items, absent = list(extra), []
+    for name, by_name in chosen:
+        if not by_name and not any(file.exists() for file in files_of(name, root)):
+            absent.append(name)
+        else:
+            items.append(load(name, root))
+    if not items:
+        raise DataError(
+            f"none of the tasks is in {root}: python -m jax_sentemb.evaluate --check --data {root} lists what goes where"
+        )
+    return items, absent
+
+
+class Store:
+    """Embeddings of the tasks' sentences: each distinct one is encoded once, and forgotten after the last task that has it."""
+
+    def __init__(self, items: Sequence[Item], encode: Encode | None, progress: Callable[[int], object]) -> None:
+        self.last = {sentence: number for number, item in enumerate(items) for sentence in item.sentences}
+        self.encode, self.progress = encode, progress
+        self._kept: dict[str, np.ndarray] = {}
+
+    def vectors(self, number: int, item: Item, encode: Encode | None = None) -> tuple[dict[str, int], np.ndarray]:
+        """Place of every distinct sentence of task `number`, and the embeddings [n, E].
+
+        With `encode`, an encoder for this task alone, nothing is shared with other tasks.
+        """
+        place = {sentence: index for index, sentence in enumerate(dict.fromkeys(item.sentences))}
+        new = list(place) if encode else [sentence for sentence in place if sentence not in self._kept]
+        blocks = []
+        for first in range(0, len(new), ENCODED_AT_ONCE):
+            block = new[first : first + ENCODED_AT_ONCE]
+            blocks.append(np.asarray((encode or self.encode)(block), np.float32))  # type: ignore[misc]
+            self.progress(len(block))
+        if len(new) == len(place):
+            matrix = np.concatenate(blocks)
+        else:
+            width = (blocks[0] if blocks else next(iter(self._kept.values()))[None]).shape[1]
+            matrix = np.empty((len(place), width), np.float32)
+            if blocks:
+                matrix[[place[sentence] for sentence in new]] = np.concatenate(blocks)
+            for sentence in place.keys() - set(new):
+                matrix[place[sentence]] = self._kept[sentence]
+        if not encode:
+            for sentence, index in place.items():
+                if self.last[sentence] > number:
+                    self._kept.setdefault(sentence, matrix[index].copy())
+                else:
+                    self._kept.pop(sentence, None)
+        return place, matrix
+
+
+def score(
+    model: Scored, items: Sequence[Item], protocols: Protocols, progress: Callable[[int], object]
+) -> Iterator[tuple[Item, Outcome | UserError]]:
+    """The outcome of every task in turn, or the error that kept it from being scored; other tasks go on."""
+    store = Store(items, None if model.per_task else model.fit([]), progress)
+    for number, item in enumerate(items):
+        try:
+            started = time.perf_counter()
+            encode = model.fit(list(dict.fromkeys(item.sentences))) if model.per_task else None
+            place, vectors = store.vectors(number, item, encode)
+            encoded = time.perf_counter()
+            if not np.isfinite(vectors).all():
+                bad = int((~np.isfinite(vectors).all(axis=1)).sum())
+                raise NumericsError(f"{item.name}: {bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+            outcome = score_one(item, place, model.finish(vectors), protocols)
+            seconds = {"encoding": encoded - started, "scoring": time.perf_counter() - encoded}
+            yield item, outcome._replace(seconds={name: round(value, 3) for name, value in seconds.items()})
+        except UserError as error:
+            yield item, error
+
+
+def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols: Protocols) -> Outcome:
+    """Scores of one task from the embeddings [n, E] of its distinct sentences."""
+    if isinstance(item.data, sts.StsTask):
+        found = sts.pair_similarities(vectors, place, item.data, protocols.sts)
+        return sts_outcome(item, found, protocols)
+    if isinstance(item.data, arguments.ArgumentTask):
+
+        def embed(sentences: Sequence[str]) -> np.ndarray:
+            return vectors[[place[sentence] for sentence in sentences]]
+
+        scores = {"unsupervised": arguments.score_unsupervised(embed, item.data)}
+        for scheme in ("10-fold", "cross-topic") if vectors.shape[1] <= arguments.WIDEST else ():
+            scores[scheme] = arguments.score_supervised(embed, item.data, scheme)
+        headline = {f"{item.name} {kind}": scores["unsupervised"][kind]["mean"] for kind in ("pearson", "spearman")}
+        return Outcome(item, scores, headline, "cosine, mean over topics", {}, {})
+    features = {}
+    for part, split in item.data.splits.items():
+        sides = [vectors[[place[sentence] for sentence in side]] for side in (split.first, split.second) if side]
+        features[part] = transfer.pair_features(*sides) if item.data.spec.pairs else sides[0]
+    result = transfer.run(item.data, features, protocols.classifier)
+    return transfer_outcome(item, result.scores, protocols)._replace(chosen=result.chosen, predictions=result.predictions)
+
+
+def sts_outcome(item: Item, similarities: sts.Similarities, protocols: Protocols) -> Outcome:
+    """Scores of a similarity task from the similarities of its pairs."""
+    assert isinstance(item.data, sts.StsTask)
+    scores = sts.score_protocol(item.data, similarities, protocols.sts, protocols.resamples)
+    scores.pop("sizes")
+    return Outcome(item, scores, {item.name: scores["score"]}, protocols.sts.name, {}, {}, similarities=similarities)
+
+
+def transfer_outcome(item: Item, scores: dict[str, float], protocols: Protocols) -> Outcome:
+    """An outcome with the numbers of a classification or regression that tables show."""
+    if "accuracy" in scores:
+        headline = {item.name: scores["accuracy"]} | ({f"{item.name} F1": scores["f1"]} if "f1" in scores else {})
+        return Outcome(item, dict(scores), headline, protocols.classifier.name, {}, {})
+    headline = {f"{item.name} r": scores["pearson"], f"{item.name} rho": scores["spearman"]}
+    return Outcome(item, dict(scores), headline, "senteval relatedness", {}, {})
+
+
+def combine(outcomes: Sequence[Outcome], protocols: Protocols) -> Outcome | None:
+    """The ensemble of several models on one task; None where there is none.
+
+    Classifiers and regressions: predictions averaged with normalised validation scores as weights (ConsSent, section 5).
+    Similarities have no validation score: their cosines are averaged with equal weights.
+    """
+    item = outcomes[0].item
+    if all(outcome.predictions for outcome in outcomes):
+        assert isinstance(item.data, tasks.Task)
+        members = [outcome.predictions for outcome in outcomes if outcome.predictions]
+        return transfer_outcome(item, transfer.ensemble(item.data, members), protocols)
+    if all(outcome.similarities for outcome in outcomes):
+        found = [outcome.similarities["cosine"] for outcome in outcomes if outcome.similarities]
+        mean = {subset: np.mean([member[subset] for member in found], axis=0) for subset in found[0]}
+        return sts_outcome(item, {"cosine": mean}, protocols)
+    return None
+
+
+def record(model: str, facts: dict[str, Any], outcome: Outcome, root: Path) -> dict[str, Any]:
+    """What is written of one model on one task."""
+    item = outcome.item
+    return {
+        "task": item.name,
+        "group": item.group,
+        "model": model,
+        "model_facts": facts,
+        "protocol": outcome.protocol,
+        "scores": outcome.scores,
+        "chosen": outcome.chosen,
+        "sizes": item.sizes,
+        "warnings": [warning.replace(f"{root}/", "") for warning in item.warnings],
+        "data_sha256": {_below(file, root): sha256(file) for file in item.files},
+        "seconds": outcome.seconds,
+        "versions": versions(),
+    }
+
+
+def _below(file: Path, root: Path) -> str:
+    return file.relative_to(root).as_posix() if file.is_relative_to(root) else file.name
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computes the scores."""
+    found = {"jax_sentemb": __version__, "python": platform.python_version()}
+    for package in ("jax", "numpy", "scipy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "unknown"
+    return found
