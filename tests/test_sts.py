@@ -2,9 +2,23 @@
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
+from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
-from jax_sentemb.evaluation.sts import SUBSETS, Pairs, StsTask, load_pairs, load_sts, score_sts, score_tasks
+from jax_sentemb.evaluation.sts import (
+    PROTOCOLS,
+    SUBSETS,
+    Pairs,
+    Protocol,
+    StsTask,
+    load_pairs,
+    load_sts,
+    pair_similarities,
+    score_protocol,
+    score_sts,
+    score_tasks,
+)
 
 
 def write(path, *lines, encoding="utf-8"):
@@ -45,10 +59,12 @@ def test_sets_are_read_absent_ones_named_and_blank_scores_dropped(folder):
 
 
 def test_a_folder_without_any_set_is_an_error(tmp_path):
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(DataError, match="not a SentEval directory"):
+            load_sts(folder)
+    (tmp_path / "downstream").mkdir()
     with pytest.raises(DataError, match="no evaluation set"):
         load_sts(tmp_path)
-    with pytest.raises(DataError, match="not a SentEval directory"):
-        load_sts(tmp_path / "missing")
 
 
 def test_a_year_that_is_there_in_part_is_an_error(folder):
@@ -188,3 +204,87 @@ def test_real_sets_have_the_published_numbers_of_pairs(shared):
     }  # fmt: skip
     assert absent == ["STS13", "STS16"]
     assert len(load_pairs(shared / "data" / "sts_raw" / "STS14.tsv").gold) == 3750
+
+
+@pytest.fixture
+def scored():
+    """A set of two subsets of unequal size, the place of its sentences and random embeddings with a common direction."""
+    random = np.random.default_rng(3)
+    names = [f"s{number}" for number in range(60)]
+    pairs = {
+        subset: Pairs(names[start : start + size], names[start + 30 : start + size + 30], random.uniform(0, 5, size))
+        for subset, start, size in (("one", 0, 12), ("two", 12, 18))
+    }
+    return StsTask("STS99", pairs), {name: row for row, name in enumerate(names)}, random.normal(size=(60, 5)) + 1
+
+
+def test_protocols_choose_correlation_and_aggregate(scored):
+    task, place, vectors = scored
+    everything = score_tasks(lambda sentences: vectors[[place[sentence] for sentence in sentences]], {"STS99": task})["STS99"]
+    for name, correlation, aggregate in (("simcse", "spearman", "all"), ("senteval", "pearson", "mean")):
+        result = score_protocol(task, pair_similarities(vectors, place, task, PROTOCOLS[name]), PROTOCOLS[name], 0)
+        assert result["score"] == pytest.approx(everything[correlation][aggregate], abs=1e-9)
+        assert result["sizes"] == {"one": 12, "two": 18}
+        assert "interval" not in result
+
+
+def test_every_similarity_against_scipy(scored):
+    task, place, vectors = scored
+    found = pair_similarities(vectors, place, task, PROTOCOLS["simcse"])
+    result = score_protocol(task, found, PROTOCOLS["simcse"], 0)
+    for kind, metric in (("cosine", "cosine"), ("euclidean", "euclidean"), ("manhattan", "cityblock")):
+        for subset, pairs in task.subsets.items():
+            both = [[vectors[place[sentence]] for sentence in side] for side in (pairs.first, pairs.second)]
+            distance = np.array([cdist([one], [other], metric)[0, 0] for one, other in zip(*both, strict=True)])
+            assert result[kind]["pearson"]["subsets"][subset] == pytest.approx(100 * pearsonr(-distance, pairs.gold)[0], abs=1e-7)
+            assert result[kind]["spearman"]["subsets"][subset] == pytest.approx(100 * spearmanr(-distance, pairs.gold)[0])
+    pairs = task.subsets["one"]
+    dots = [vectors[place[one]] @ vectors[place[other]] for one, other in zip(pairs.first, pairs.second, strict=True)]
+    np.testing.assert_allclose(found["dot"]["one"], dots)
+
+
+def test_the_multiview_protocol_removes_the_first_component_of_each_side(scored):
+    task, place, vectors = scored
+    result = score_protocol(task, pair_similarities(vectors, place, task, PROTOCOLS["multiview"]), PROTOCOLS["multiview"], 0)
+    expected = []
+    for pairs in task.subsets.values():
+        both = []
+        for side in (pairs.first, pairs.second):
+            matrix = vectors[[place[sentence] for sentence in side]]
+            component = np.linalg.svd(matrix, full_matrices=False)[2][0]
+            matrix = matrix - matrix @ component[:, None] * component
+            both.append(matrix / np.linalg.norm(matrix, axis=1, keepdims=True))
+        expected.append(100 * pearsonr((both[0] * both[1]).sum(1), pairs.gold)[0])
+    assert result["score"] == pytest.approx(np.mean(expected), abs=1e-7)
+
+
+def test_the_interval_is_that_of_draws_of_pairs(scored):
+    """Against a plain loop over scipy's correlation, and narrower for more pairs."""
+    task, place, vectors = scored
+    widths = []
+    for repeats in (1, 8):
+        larger = StsTask(
+            "STS99",
+            {
+                subset: Pairs(pairs.first * repeats, pairs.second * repeats, np.tile(pairs.gold, repeats))
+                for subset, pairs in task.subsets.items()
+            },
+        )
+        for protocol in (PROTOCOLS["simcse"], PROTOCOLS["senteval"], Protocol("w", "spearman", "wmean")):
+            found = pair_similarities(vectors, place, larger, protocol)
+            low, high = score_protocol(larger, found, protocol, 2000)["interval"]
+            random = np.random.default_rng(1)
+            draws = []
+            parts = [(found["cosine"][subset], pairs.gold) for subset, pairs in larger.subsets.items()]
+            if protocol.aggregate == "all":
+                parts = [tuple(np.concatenate(side) for side in zip(*parts, strict=True))]
+            correlation = {"spearman": spearmanr, "pearson": pearsonr}[protocol.correlation]
+            for _ in range(300):
+                rows = [random.integers(len(gold), size=len(gold)) for _, gold in parts]
+                each = [correlation(one[row], gold[row])[0] for (one, gold), row in zip(parts, rows, strict=True)]
+                weights = [len(gold) for _, gold in parts] if protocol.aggregate == "wmean" else None
+                draws.append(100 * np.average(each, weights=weights))
+            expected = np.percentile(draws, [2.5, 97.5])
+            np.testing.assert_allclose([low, high], expected, atol=0.25 * (expected[1] - expected[0]))
+            widths.append(high - low)
+    assert max(widths[3:]) < min(widths[:3])

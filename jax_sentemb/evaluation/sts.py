@@ -119,12 +119,20 @@ def senteval_root(folder: str | Path) -> Path:
 def load_sts_task(name: str, root: Path) -> StsTask:
     """The set `name` below the SentEval folder `root`; DataError where a file is missing or malformed."""
     files = sts_files(name, root)
+    split = name.partition("-")[2]
     if name in SUBSETS:
-        return StsTask(name, {subset: _load_subset(files[0].parent, subset) for subset in SUBSETS[name]})
-    split = name.split("-")[1]
-    if name in BENCHMARK:
-        return StsTask(name, {split: _load_benchmark(files[0])})
-    return StsTask(name, {split: _load_columns(files[0], ("sentence_A", "sentence_B", "relatedness_score"))})
+        subsets = {subset: _load_subset(files[0].parent, subset) for subset in SUBSETS[name]}
+    elif name in BENCHMARK:
+        subsets = {split: _load_benchmark(files[0])}
+    else:
+        subsets = {split: _load_columns(files[0], ("sentence_A", "sentence_B", "relatedness_score"))}
+    return StsTask(name, {subset: _single_spaces(pairs) for subset, pairs in subsets.items()})
+
+
+def _single_spaces(pairs: Pairs) -> Pairs:
+    """Tokens joined by one space, as SentEval hands them on."""
+    first, second = ([" ".join(sentence.split()) for sentence in side] for side in (pairs.first, pairs.second))
+    return Pairs(first, second, pairs.gold)
 
 
 def load_pairs(path: str | Path) -> Pairs:
@@ -329,8 +337,8 @@ def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Pairs:
             value = np.nan
         if not np.isfinite(value):
             raise DataError(f"{path}:{number}: score {score.strip()[:40]!r} is not a number")
-        first.append(" ".join(one.split()))  # as SentEval hands them on
-        second.append(" ".join(other.split()))
+        first.append(one.strip())
+        second.append(other.strip())
         gold.append(value)
     if len(set(gold)) < 2:
         raise DataError(f"{path}: {len(gold)} pairs with {len(set(gold))} distinct scores: a correlation needs at least two")

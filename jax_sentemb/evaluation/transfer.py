@@ -295,5 +295,5 @@ def _regression_scores(found: np.ndarray, gold: np.ndarray) -> dict[str, float]:
 def check_protocol(name: str) -> Protocol:
     """The protocol of that name; ConfigError with the known ones."""
     if name not in PROTOCOLS:
-        raise ConfigError(f"--protocol {name}: unknown; there are {', '.join(PROTOCOLS)}")
+        raise ConfigError(f"--classifier {name}: unknown; there are {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]

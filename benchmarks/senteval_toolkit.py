@@ -1,0 +1,108 @@
+"""The real SentEval toolkit, from a checkout of it, on a machine without a GPU and with today's Python.
+
+Nothing of the checkout is changed; what it asks of an old environment is answered at run time. The arithmetic and the
+random draws stay its own.
+"""
+
+import importlib
+import inspect
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+SETTINGS = {
+    "senteval": (10, {"nhid": 0, "optim": "adam", "batch_size": 64, "tenacity": 5, "epoch_size": 4}),
+    "senteval_prototyping": (5, {"nhid": 0, "optim": "rmsprop", "batch_size": 128, "tenacity": 3, "epoch_size": 2}),
+}
+
+
+class _Cuda:
+    """Stands for torch.cuda: the toolkit moves everything to a GPU, which is where it already is here."""
+
+    FloatTensor = torch.FloatTensor
+
+    def is_available(self) -> bool:
+        return True
+
+    def manual_seed(self, seed: int) -> None:
+        pass
+
+
+class _Torch:
+    """torch, but for the names of devices."""
+
+    cuda = _Cuda()
+
+    def device(self, name: str) -> torch.device:
+        return torch.device("cpu")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+class _Numpy:
+    """numpy, but for arrays of lists of unequal length, which it refuses since 1.24."""
+
+    def array(self, values: Any, *rest: Any, **options: Any) -> np.ndarray:
+        try:
+            return np.array(values, *rest, **options)
+        except ValueError:
+            ragged = np.empty(len(values), object)
+            ragged[:] = values
+            return ragged
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+def load(checkout: Path) -> Any:
+    """The `senteval` module of a checkout (github.com/facebookresearch/SentEval)."""
+    if not hasattr(inspect, "getargspec"):  # gone since Python 3.11
+
+        def getargspec(function: Callable) -> tuple:
+            # torch keeps the signature behind the wrappers that its optimisers put around it
+            found = inspect.signature(function).parameters
+            return list(found), None, None, None
+
+        inspect.getargspec = getargspec  # type: ignore[attr-defined]
+    for kind in (torch.Tensor, torch.nn.Module):
+        kind.cuda = lambda self, *rest, **options: self  # type: ignore[method-assign]
+    sys.path.insert(0, str(checkout))
+    senteval = importlib.import_module("senteval")
+    for name in ("classifier", "relatedness"):
+        importlib.import_module(f"senteval.tools.{name}").torch = _Torch()  # type: ignore[attr-defined]
+    importlib.import_module("senteval.sts").np = _Numpy()  # type: ignore[attr-defined]
+    return senteval
+
+
+def score(
+    senteval: Any,
+    data: Path,
+    task: str,
+    encode: Callable[[Sequence[str]], np.ndarray],
+    protocol: str = "senteval",
+    pytorch: bool = True,
+) -> tuple[dict[str, Any], float]:
+    """The toolkit's result on one task and the seconds it took, those of `encode` taken off."""
+    folds, classifier = SETTINGS[protocol]
+    encoding = 0.0
+
+    def batcher(_: Any, batch: list[list[str]]) -> np.ndarray:
+        nonlocal encoding
+        started = time.perf_counter()
+        vectors = encode([" ".join(tokens) for tokens in batch])
+        encoding += time.perf_counter() - started
+        return vectors
+
+    parameters = {"task_path": str(data), "usepytorch": pytorch, "kfold": folds, "classifier": dict(classifier), "seed": 1111}
+    engine = senteval.engine.SE(parameters, batcher, None)
+    logging.getLogger().setLevel(logging.WARNING)
+    started = time.perf_counter()
+    result = engine.eval(task)
+    return result, time.perf_counter() - started - encoding
