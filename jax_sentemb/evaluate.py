@@ -49,9 +49,9 @@ def main(argv: list[str]) -> int:
     protocols = suite.Protocols(sts.PROTOCOLS[options.sts_protocol], transfer.check_protocol(options.classifier), options.resamples)
     chosen = suite.select(options.tasks)
     extra = [suite.load_arguments(path) for path in options.arguments]
-    items, absent = suite.load_all(chosen, root, extra)
+    loaded = suite.load_all(chosen, root, extra)
     use_compilation_cache()
-    return _score(options, items, absent, root, protocols)
+    return _score(options, loaded, root, protocols)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,12 +80,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _score(options: argparse.Namespace, items: list, absent: list[str], root: Path, protocols: Any) -> int:
+def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:
     from tqdm import tqdm
 
     from jax_sentemb.evaluation import report, suite
     from jax_sentemb.evaluation.scored import open_model
 
+    items = loaded.items
+    for error in loaded.errors:
+        print(f"error: {error}", file=sys.stderr)
     for warning in dict.fromkeys(warning for item in items for warning in item.warnings):
         print(f"warning: {warning}", file=sys.stderr)
 
@@ -99,7 +102,7 @@ def _score(options: argparse.Namespace, items: list, absent: list[str], root: Pa
         raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")
     outcomes: dict[str, dict[str, suite.Outcome]] = {}
     failed: list[str] = []
-    code = 0
+    code = loaded.errors[0].exit_code if loaded.errors else 0
     for model in models:
         outcomes[model.name] = {}
         distinct = [len(set(item.sentences)) for item in items]
@@ -107,7 +110,8 @@ def _score(options: argparse.Namespace, items: list, absent: list[str], root: Pa
         with tqdm(total=total, desc=model.name, unit=" sentences", disable=None) as bar:
             for item, outcome in suite.score(model, items, protocols, bar.update):
                 if isinstance(outcome, UserError):
-                    failed.append(f"{model.name}: {item.name}: {str(outcome).removeprefix(f'{item.name}: ')}")
+                    problem = str(outcome).removeprefix(item.name).removeprefix(":").strip()
+                    failed.append(f"{model.name}: {item.name}: {problem}")
                     bar.write(f"error: {failed[-1]}", file=sys.stderr)
                     code = outcome.exit_code
                     continue
@@ -122,7 +126,7 @@ def _score(options: argparse.Namespace, items: list, absent: list[str], root: Pa
         outcomes["ensemble"] = {name: outcome for name, outcome in mixed.items() if outcome}
         for outcome in outcomes["ensemble"].values():
             _write(options, "ensemble", suite.record("ensemble", {"members": names}, outcome, root))
-    tables = report.tables(outcomes, protocols, absent, failed)
+    tables = report.tables(outcomes, protocols, loaded.absent, failed)
     print()
     print("\n\n".join(report.as_text(table) for table in tables))
     if options.output:
@@ -200,8 +204,10 @@ def _check(root: Path) -> int:
             except DataError as error:
                 print(f"  {name:<24}{'bad':<9}{error}")
                 code = DataError.exit_code
-            for file in missing:
-                print(f"  {'':<24}missing: {file.relative_to(root)}")
+            for folder in dict.fromkeys(file.parent for file in missing):
+                there = [file.name for file in missing if file.parent == folder]
+                names_of = ", ".join(there[:3]) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
+                print(f"  {'':<24}missing: {folder.relative_to(root)}/ {names_of}")
     return code
 
 

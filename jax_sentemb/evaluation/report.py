@@ -49,13 +49,18 @@ def tables(
         rows = []
         for model, row in scored.items():
             values = {column: value for outcome in row for column, value in outcome.headline.items()}
-            cells = [f"{values[column]:.2f}" if column in values else "failed" for column in columns]
+            lost = {one.split(": ")[1] for one in failed if one.startswith(f"{model}: ")}
+            cells = [
+                f"{values[column]:.2f}" if column in values else "failed" if column.split(" ")[0] in lost else "-"
+                for column in columns
+            ]
             complete = all(column in values for column in counted)
             if len(counted) > 1:
                 cells.append(f"{sum(values[column] for column in counted) / len(counted):.2f}" if complete else "-")
             rows.append((model, cells))
         head = [SHORT.get(column, column) for column in columns] + [average] * (len(counted) > 1)
-        missing = [name for name in absent if name in names]
+        given = {outcome.item.name for row in scored.values() for outcome in row}
+        missing = [name for name in absent if name in names and name not in given]
         notes = [f"absent, not scored: {', '.join(missing)}"] * bool(missing)
         notes += [f"failed: {line}" for line in failed if line.split(": ")[1] in names]
         found.append(Table(_title(group, protocols), head, rows, notes))

@@ -124,19 +124,32 @@ def load_arguments(path: Path) -> Item:
     return Item(data.name, "arguments", data, data.files, sizes, data.warnings)
 
 
-def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Item] = ()) -> tuple[list[Item], list[str]]:
-    """The tasks that are there and `extra`, and the names of those that are not; DataError for one asked for by name."""
-    items, absent = list(extra), []
+class Loaded(NamedTuple):
+    """The tasks of a run: those that can be scored, the names of those that are not there, and why others cannot be."""
+
+    items: list[Item]
+    absent: list[str]
+    errors: list[DataError]
+
+
+def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Item] = ()) -> Loaded:
+    """The tasks below `root`, and `extra`. DataError where none is there, or one that was asked for by its name is not."""
+    loaded = Loaded(list(extra), [], [])
     for name, by_name in chosen:
-        if not by_name and not any(file.exists() for file in files_of(name, root)):
-            absent.append(name)
-        else:
-            items.append(load(name, root))
-    if not items:
+        try:
+            if not by_name and not any(file.exists() for file in files_of(name, root)):
+                loaded.absent.append(name)
+            else:
+                loaded.items.append(load(name, root))
+        except DataError as error:
+            if by_name:
+                raise
+            loaded.errors.append(error)
+    if not loaded.items and not loaded.errors:
         raise DataError(
             f"none of the tasks is in {root}: python -m jax_sentemb.evaluate --check --data {root} lists what goes where"
         )
-    return items, absent
+    return loaded
 
 
 class Store:

@@ -1,0 +1,180 @@
+"""The evaluate command on a hand-made SentEval folder with word vectors, and the store behind it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from jax_sentemb.command_line import program
+from jax_sentemb.evaluate import main
+from jax_sentemb.evaluation import suite
+from jax_sentemb.evaluation.sts import SUBSETS
+
+WORDS = [f"{one}{other}" for one in "klmnrs" for other in "aeiou"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """CR and Tense, whose labels hang on a word, STS13 and SICK, whose scores hang on shared words."""
+    random = np.random.default_rng(0)
+
+    def sentence(*extra):
+        return " ".join([*random.choice(WORDS, random.integers(3, 7)), *extra])
+
+    def write(path, lines):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+    root = tmp_path / "data"
+    write(root / "downstream/CR/custrev.pos", [sentence("good") for _ in range(30)])
+    write(root / "downstream/CR/custrev.neg", [sentence("bad") for _ in range(25)])
+    rows = [(part, "PAST" if number % 2 else "PRES") for part in ("tr", "va", "te") for number in range(20)]
+    write(root / "probing/past_present.txt", [f"{part}\t{label}\t{sentence(label.lower())}" for part, label in rows])
+
+    def pairs(count):
+        for number in range(count):
+            first = sentence()
+            yield first, first if number % 2 else sentence(), 5 - 4 * (number % 2 == 0) + random.uniform(-1, 0)
+
+    for subset in SUBSETS["STS13"]:
+        made = list(pairs(12))
+        write(root / f"downstream/STS/STS13-en-test/STS.input.{subset}.txt", [f"{a}\t{b}" for a, b, _ in made])
+        write(root / f"downstream/STS/STS13-en-test/STS.gs.{subset}.txt", [f"{gold:.3f}" for _, _, gold in made])
+    for part in ("train", "trial", "test_annotated"):
+        lines = [f"{n}\t{a}\t{b}\t{gold:.2f}\t{('NEUTRAL', 'ENTAILMENT')[n % 2]}" for n, (a, b, gold) in enumerate(pairs(12))]
+        lines = ["id\tsentence_A\tsentence_B\trelatedness_score\tlabel", *lines]
+        write(root / f"downstream/SICK/SICK_{part}.txt", lines)
+    vectors = [
+        f"{word} " + " ".join(f"{x:.4f}" for x in random.normal(size=30)) for word in [*WORDS, "good", "bad", "past", "pres"]
+    ]
+    write(tmp_path / "small.txt", vectors)
+    return tmp_path
+
+
+def run(*arguments):
+    return program(main, ["evaluate", *map(str, arguments)])
+
+
+QUICK = ("--classifier", "logreg", "--resamples", 50)
+
+
+def test_scores_of_several_models_with_their_ensemble(folder, capsys):
+    tasks = ("--tasks", "sts,CR,Tense", "--data", folder / "data", "--output", folder / "out", *QUICK)
+    assert (
+        run("--model", folder / "small.txt", "--model", "again=" + str(folder / "small.txt@sif+whiten"), "--ensemble", *tasks) == 0
+    )
+    shown = capsys.readouterr()
+    assert "absent, not scored: STS12, STS14, STS15, STS16, STSBenchmark-dev, STSBenchmark-test" in shown.out
+    assert "published are 1,500: scores are not comparable" in shown.err
+    table = (folder / "out" / "tables.md").read_text(encoding="utf-8")
+    assert "| model | STS13 | SICK-R trial | SICK-R | mean of 2 |" in table
+    assert "| ensemble |" in table
+    record = json.loads((folder / "out" / "small.txt" / "STS13.json").read_text(encoding="utf-8"))
+    assert record["protocol"] == "simcse"
+    assert record["sizes"] == dict.fromkeys(SUBSETS["STS13"], 12)
+    assert record["scores"]["score"] == record["scores"]["cosine"]["spearman"]["all"] > 50
+    low, high = record["scores"]["interval"]
+    assert low < record["scores"]["score"] < high
+    assert len(record["data_sha256"]) == 6
+    assert set(record["versions"]) >= {"jax_sentemb", "jax", "numpy"}
+    again = json.loads((folder / "out" / "again" / "CR.json").read_text(encoding="utf-8"))
+    assert again["protocol"] == "logreg"
+    assert again["scores"]["accuracy"] > 65
+    assert len(again["chosen"]["C"]) == 10
+    assert again["model_facts"]["options"] == ["sif", "whiten"]
+    assert str(folder) not in json.dumps(again)
+    mixed = json.loads((folder / "out" / "ensemble" / "CR.json").read_text(encoding="utf-8"))
+    assert mixed["scores"]["accuracy"] > 65
+
+
+def test_tf_idf_and_the_senteval_protocol(folder, capsys):
+    assert (
+        run("--model", "tf-idf", "--tasks", "CR,STS13", "--data", folder / "data", "--sts-protocol", "senteval", "--resamples", 0)
+        == 0
+    )
+    assert "Pearson x 100 of the cosine, mean over subsets (protocol senteval)" in capsys.readouterr().out
+
+
+def test_a_collapsed_model_fails_task_by_task_and_never_prints_nan(folder, capsys):
+    vectors = (folder / "small.txt").read_text(encoding="utf-8").splitlines()
+    (folder / "flat.txt").write_text("".join(line.split(" ")[0] + " 1 1 1\n" for line in vectors), encoding="utf-8")
+    models = ("--model", folder / "flat.txt", "--model", folder / "small.txt")
+    assert run(*models, "--tasks", "CR,STS13", "--data", folder / "data", "--output", folder / "out", *QUICK) == 5
+    shown = capsys.readouterr()
+    assert "error: flat.txt: CR: all 55 embeddings of all are equal: they collapsed" in shown.err
+    assert "error: flat.txt: STS13: FNWN: all 12 pairs are equally similar" in shown.err
+    assert "failed" in shown.out
+    assert "nan" not in shown.out.lower()
+    assert not (folder / "out" / "flat.txt").exists()
+    assert (folder / "out" / "small.txt" / "CR.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--model", "x", "--data", "DATA", "--tasks", "STS99"], 2, "--tasks STS99: unknown; groups are sts"),
+        (["--model", "x", "--data", "DATA", "--tasks", "SUBJ"], 3, "SUBJ: DATA/downstream/SUBJ/subj.objective is missing"),
+        (["--model", "x", "--data", "absent"], 3, "'absent' is not a SentEval directory"),
+        (["--data", "DATA"], 2, "no --model"),
+        (["--model", "x"], 2, "no --data"),
+        (["--model", "./absent", "--data", "DATA"], 2, "--model ./absent: no such directory"),
+        (["--model", "WORDS@maximum", "--data", "DATA"], 2, "option 'maximum' is unknown; there are cls, mean"),
+        (["--model", "WORDS@cls", "--data", "DATA"], 2, "cls is a pooling of encoders"),
+        (["--model", "tf-idf@sif", "--data", "DATA"], 2, "tf-idf takes only whiten"),
+        (["--model", "tf-idf", "--model", "tf-idf", "--data", "DATA"], 2, "two models are called tf-idf: write NAME=PATH"),
+        (["--model", "x", "--data", "DATA", "--sts-protocol", "y"], 2, "--sts-protocol y: unknown; there are simcse"),
+        (["--model", "x", "--data", "DATA", "--classifier", "y"], 2, "--classifier y: unknown; there are senteval"),
+        (["--models", "x"], 2, "--help lists the options"),
+        (["--model", "tf-idf", "--data", "DATA", "--tasks", "Length"], 3, "Length: DATA/probing/sentence_length.txt is missing"),
+    ],
+)
+def test_mistakes(folder, capsys, arguments, code, message):
+    place = {"DATA": str(folder / "data"), "WORDS": str(folder / "small.txt")}
+
+    def fill(text):
+        for name, value in place.items():
+            text = text.replace(name, value)
+        return text
+
+    assert run(*map(fill, arguments)) == code
+    error = capsys.readouterr().err
+    assert fill(message) in error
+    assert error.splitlines()[-1].startswith("error: ")
+
+
+def test_lists(folder, capsys):
+    assert run("--tasks", "help") == 0
+    assert "transfer   MR, CR, SUBJ" in capsys.readouterr().out
+    (folder / "data/downstream/CR/custrev.neg").write_text("", encoding="utf-8")
+    assert run("--check", "--data", folder / "data") == 3
+    shown = capsys.readouterr().out
+    assert "missing: downstream/TREC/ TREC_10.label, train_5500.label" in shown
+    assert "SICKEntailment          there    train 12, dev 12, test 12" in shown
+    assert "warning: " in shown
+    assert "CR                      bad      CR (downstream/CR/custrev.neg, downstream/CR/custrev.pos): 30 examples of one" in shown
+
+
+def test_a_damaged_task_of_a_group_does_not_keep_the_others_from_being_scored(folder, capsys):
+    (folder / "data/downstream/CR/custrev.neg").write_text("", encoding="utf-8")
+    assert run("--model", folder / "small.txt", "--tasks", "sts,transfer", "--data", folder / "data", *QUICK) == 3
+    shown = capsys.readouterr()
+    assert "error: CR (downstream/CR/custrev.neg, " in shown.err
+    assert "STS13" in shown.out
+
+
+def test_each_distinct_sentence_is_encoded_once_and_forgotten_after_its_last_task(folder):
+    items = [suite.load(name, folder / "data") for name in ("STS13", "SICKRelatedness-test", "SICKRelatedness", "CR")]
+    calls = []
+
+    def encode(sentences):
+        calls.extend(sentences)
+        return np.array([[hash(sentence) % 1000, len(sentence)] for sentence in sentences])
+
+    store = suite.Store(items, encode, lambda count: None)
+    for number, item in enumerate(items):
+        place, vectors = store.vectors(number, item)
+        assert set(place) == set(item.sentences)
+        for sentence, row in place.items():
+            assert vectors[row].tolist() == [hash(sentence) % 1000, len(sentence)]
+        assert all(store.last[sentence] > number for sentence in store._kept)
+    assert sorted(calls) == sorted({sentence for item in items for sentence in item.sentences})
