@@ -47,8 +47,7 @@ def load_arguments(path: str | Path) -> ArgumentTask:
     path = Path(path).expanduser()
     if path.is_dir():
         files = tuple(path / f"ArgPairs_{topic}.csv" for topic in AFS_TOPICS)
-        topics = {name: _afs(file) for name, file in zip(AFS_TOPICS.values(), files, strict=True)}
-        return ArgumentTask("AFS", topics, files)
+        return ArgumentTask("AFS", {name: _afs(file) for name, file in zip(AFS_TOPICS.values(), files, strict=True)}, files)
     rows = _rows(path, "\t")
     header = rows[0][1]
     needed = ("sentence1", "sentence2", "label", "topic")

@@ -182,11 +182,11 @@ def pair_similarities(vectors: np.ndarray, place: dict[str, int], task: StsTask,
     _unit_length(vectors, task.name)  # refuses what is not finite
     found: Similarities = {kind: {} for kind in SIMILARITIES}
     for subset, pairs in task.subsets.items():
-        both = [vectors[[place[sentence] for sentence in side]] for side in (pairs.first, pairs.second)]
+        first, second = (vectors[[place[sentence] for sentence in side]] for side in (pairs.first, pairs.second))
         if protocol.remove_first_component:
-            both = [_unit_length(remove_first_component(side), task.name) for side in both]
+            first, second = (_unit_length(remove_first_component(side), task.name) for side in (first, second))
         for kind in SIMILARITIES:
-            found[kind][subset] = similarity(*both, kind)
+            found[kind][subset] = similarity(first, second, kind)
     return found
 
 
