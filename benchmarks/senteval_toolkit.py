@@ -4,6 +4,7 @@ Nothing of the checkout is changed; what it asks of an old environment is answer
 random draws stay its own.
 """
 
+import functools
 import importlib
 import inspect
 import logging
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
 
 SETTINGS = {
     "senteval": (10, {"nhid": 0, "optim": "adam", "batch_size": 64, "tenacity": 5, "epoch_size": 4}),
@@ -62,7 +64,7 @@ class _Numpy:
 
 
 def load(checkout: Path) -> Any:
-    """The `senteval` module of a checkout (github.com/facebookresearch/SentEval)."""
+    """The `senteval` module of a checkout (github.com/facebookresearch/SentEval), its logistic regressions run to the optimum."""
     if not hasattr(inspect, "getargspec"):  # gone since Python 3.11
 
         def getargspec(function: Callable) -> tuple:
@@ -78,6 +80,10 @@ def load(checkout: Path) -> Any:
     for name in ("classifier", "relatedness"):
         importlib.import_module(f"senteval.tools.{name}").torch = _Torch()  # type: ignore[attr-defined]
     importlib.import_module("senteval.sts").np = _Numpy()  # type: ignore[attr-defined]
+    # The toolkit leaves scikit-learn's limit of 100 iterations, which ends far from the optimum (with a warning a fit).
+    importlib.import_module("senteval.tools.validation").LogisticRegression = functools.partial(  # type: ignore[attr-defined]
+        LogisticRegression, solver="newton-cholesky", tol=1e-8, max_iter=1000
+    )
     return senteval
 
 
