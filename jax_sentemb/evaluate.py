@@ -39,6 +39,13 @@ def main(argv: list[str]) -> int:
         raise ConfigError("no --data: give the SentEval folder, the one that holds downstream/ and probing/")
     from jax_sentemb.evaluation import sts, suite, transfer
 
+    if options.fetch:
+        from jax_sentemb.evaluation.hub import fetch
+
+        written = fetch(options.tasks, options.data.expanduser())
+        print(f"fetched: {', '.join(written) or 'nothing, all of it is there'}")
+        if not options.model and not options.check:
+            return 0
     root = _root(options.data)
     if options.check:
         return _check(root)
@@ -76,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--resamples", type=int, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
     parser.add_argument("--batch_size", type=int, default=64, help="sentences an encoder takes at once")
     parser.add_argument("--plots", action="store_true", help="cosine against gold for every similarity task (needs [plots])")
+    parser.add_argument("--fetch", action="store_true", help="first write what the Hugging Face hub has into --data (needs [hub])")
     parser.add_argument("--check", action="store_true", help="list which files are there, which are missing and where they go")
     return parser
 

@@ -82,10 +82,16 @@ def sts_files(name: str, folder: Path) -> list[Path]:
     """The files of the set `name` below a SentEval folder, there or not."""
     if name in SUBSETS:
         directory = folder / "downstream" / "STS" / f"{name}-en-test"
-        return [directory / f"STS.{kind}.{subset}.txt" for subset in SUBSETS[name] for kind in ("input", "gs")]
+        return [directory / f"STS.{kind}.{subset}.txt" for subset in subsets_of(name, folder) for kind in ("input", "gs")]
     if name in BENCHMARK:
         return [folder / "downstream" / "STS" / "STSBenchmark" / BENCHMARK[name]]
     return [folder / "downstream" / "SICK" / SICK[name]]
+
+
+def subsets_of(name: str, folder: Path) -> tuple[str, ...]:
+    """The subsets of a year, or "all" where the year lies there in one piece, as from the hub."""
+    whole = folder / "downstream" / "STS" / f"{name}-en-test" / "STS.input.all.txt"
+    return ("all",) if whole.is_file() else SUBSETS[name]
 
 
 def load_sts(folder: str | Path) -> tuple[dict[str, StsTask], list[str]]:
@@ -121,7 +127,7 @@ def load_sts_task(name: str, root: Path) -> StsTask:
     files = sts_files(name, root)
     split = name.partition("-")[2]
     if name in SUBSETS:
-        subsets = {subset: _load_subset(files[0].parent, subset) for subset in SUBSETS[name]}
+        subsets = {subset: _load_subset(files[0].parent, subset) for subset in subsets_of(name, root)}
     elif name in BENCHMARK:
         subsets = {split: _load_benchmark(files[0])}
     else:
