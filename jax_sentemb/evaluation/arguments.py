@@ -1,30 +1,37 @@
-"""Argument facet similarity: how alike two arguments on one topic are, scored topic by topic (IS-BERT, section 4.2).
+"""Argument facet similarity: how alike two arguments on one topic are, scored topic by topic (IS-BERT, section 4.1.2, Table 2).
 
 The corpus of the paper is AFS (Misra et al. 2016): three topics, gold scores 0 to 5. UKP ASPECT (Reimers et al. 2019) is a
 relative: 28 topics and four labels. Without labels the cosine is correlated with the gold scores. With labels a ridge
-regression on [|u - v|, u * v] is tested on folds or on topics that it has not seen; the papers fine-tune the encoder
-there, so their supervised rows are not comparable.
+regression on [|u - v|, u * v] is tested on folds or on a topic that it has not seen. The encoder stays frozen there; the
+papers fine-tune it, so their supervised rows are not comparable.
 """
 
+import codecs
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
-from jax_sentemb.errors import DataError, NumericsError
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.sts import SAME_COSINE, Pairs, similarity
+from jax_sentemb.evaluation.transfer import pair_features
 
 AFS_TOPICS = {"DP": "death penalty", "GC": "gun control", "GM": "gay marriage"}
-# Different topic or cannot decide, no, some, high similarity. The first two are both "not alike".
-UKP_LABELS = {"DTORCD": 0.0, "NS": 0.0, "SS": 1.0, "HS": 2.0}
+# Different topic or cannot decide, no, some and high similarity. The first two say "not alike", for different reasons;
+# Reimers et al. (2019) count both as dissimilar when they make two classes of the four, so they share the lowest grade.
+UKP_GRADES = {"DTORCD": 0.0, "NS": 0.0, "SS": 1.0, "HS": 2.0}
+UKP_COUNTS = (3595, 28)  # published numbers of pairs and topics
+
+SCHEMES = ("10-fold", "cross-topic")
 FOLDS = 10
 SEED = 1111
-PENALTIES = 10.0 ** np.arange(-3, 5)  # of the ridge regression, on standardised features, times the number of rows / 100
-
+FEWEST = 3  # pairs of a correlation: two always lie on a line
+# Of the ridge regression on standardised features, for each training row.
+PENALTIES = np.array([1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0])
 WIDEST = 1024  # embeddings up to that width are scored with labels: a fold costs their width to the third power
 
 Embed = Callable[[Sequence[str]], np.ndarray]  # sentences -> [N, E]
@@ -40,161 +47,231 @@ class ArgumentTask(NamedTuple):
 
 
 def load_arguments(path: str | Path) -> ArgumentTask:
-    """AFS from the folder of its three ArgPairs files, or a tab-separated file with sentence1, sentence2, label and topic.
+    """AFS from the folder of its three ArgPairs files, or a table with the columns sentence1, sentence2, label and topic.
 
-    DataError names the file and line that is missing or malformed.
+    AFS: CSV with a header, gold score 0 to 5 in the first column, arguments in the tenth and eleventh; bytes that are not UTF-8
+    are dropped and rows without a score skipped, as public readers do. Table: tab-separated UTF-8 with CSV quotes, as UKP ASPECT;
+    labels are all numbers, or all of DTORCD = NS = 0, SS = 1, HS = 2. Tokens are joined by one space. DataError names the file
+    and line that is missing or malformed; `warnings` say what makes scores incomparable.
     """
     path = Path(path).expanduser()
     if path.is_dir():
         files = tuple(path / f"ArgPairs_{topic}.csv" for topic in AFS_TOPICS)
-        return ArgumentTask("AFS", {name: _afs(file) for name, file in zip(AFS_TOPICS.values(), files, strict=True)}, files)
-    rows = _rows(path, "\t")
-    header = rows[0][1]
-    needed = ("sentence1", "sentence2", "label", "topic")
-    if missing := [name for name in needed if name not in header]:
-        raise DataError(f"{path}:1: no column {missing[0]!r} in the header: needed are {', '.join(needed)}")
-    columns = [header.index(name) for name in needed]
-    topics: dict[str, list[tuple[str, str, float]]] = {}
-    for number, fields in rows[1:]:
-        if len(fields) <= max(columns):
-            raise DataError(f"{path}:{number}: {len(fields)} fields, expected {len(header)} as in the header")
-        first, second, label, topic = (fields[column].strip() for column in columns)
-        topics.setdefault(topic, []).append((first, second, _gold(path, number, label)))
-    return ArgumentTask(path.stem, {topic: _pairs(path, entries) for topic, entries in topics.items()}, (path,))
+        read = [_afs(file) for file in files]
+        topics = {name: pairs for name, (pairs, _) in zip(AFS_TOPICS.values(), read, strict=True)}
+        return ArgumentTask("AFS", topics, files, tuple(warning for _, warning in read if warning))
+    topics = _table(path)
+    found = (sum(len(pairs.gold) for pairs in topics.values()), len(topics))
+    warnings: tuple[str, ...] = ()
+    if path.stem == "UKP_ASPECT" and found != UKP_COUNTS:
+        published = f"published are {UKP_COUNTS[0]:,} on {UKP_COUNTS[1]}"
+        warnings = (f"{path}: {found[0]:,} pairs on {found[1]} topics, {published}: scores are not comparable",)
+    return ArgumentTask(path.stem, topics, (path,), warnings)
 
 
-def score_unsupervised(embed: Embed, task: ArgumentTask) -> dict:
+def score_unsupervised(embed: Embed, task: ArgumentTask) -> dict[str, Any]:
     """Correlations x 100 of the cosine with the gold scores: {"pearson" | "spearman": {"mean", "topics"}, "n", "left_out"}.
 
-    The mean is the plain one over topics. A topic whose pairs all have one gold score has no correlation and is left out.
-    NumericsError where all pairs of a topic are equally similar or embeddings are not finite.
+    The mean is the plain one over topics, as in IS-BERT's Table 2. A topic with fewer than three pairs, or whose pairs all have
+    one gold score, has no correlation: it is named in "left_out" and no part of "n", the number of pairs. `embed` is called once,
+    with the distinct sentences. NumericsError: embeddings are not finite, or all pairs of a topic equally similar; DataError: no
+    topic has a correlation.
     """
-    result: dict = {"n": sum(len(pairs.gold) for pairs in task.topics.values())}
-    found = {topic: similarity(embed(pairs.first), embed(pairs.second)) for topic, pairs in task.topics.items()}
-    return result | _by_topic(found, {topic: pairs.gold for topic, pairs in task.topics.items()})
+    return _scores(task, similarity(*_sides(embed, task)), np.zeros(len(_topic_of(task)), int))
 
 
-def score_supervised(embed: Embed, task: ArgumentTask, scheme: str) -> dict:
-    """The same for predictions of a ridge regression on frozen embeddings, its penalty chosen by leaving training rows out.
+def score_supervised(embed: Embed, task: ArgumentTask, scheme: str) -> dict[str, Any]:
+    """Correlations as in `score_unsupervised`, of predictions of a ridge regression on frozen embeddings.
 
-    "10-fold": every topic is cut into ten parts, one of each is tested at a time. "cross-topic": one topic is tested, the
-    others are trained on.
+    "10-fold": every topic is shuffled and cut into ten, and one part of each topic is tested at a time. A topic's correlation is
+    the mean of its folds'; "left_out_folds" {topic: folds} counts those without one. Sentences recur in several pairs, so most of
+    the tested ones were seen in other pairs, as in the papers. "cross-topic": one topic is tested, all others are trained on.
+    "penalties": the penalty for each training row that every fold or topic has chosen from PENALTIES, see `_ridge`. ConfigError:
+    unknown scheme; DataError: cross-topic with one topic.
     """
-    sides = [np.concatenate([embed(getattr(pairs, side)) for pairs in task.topics.values()]) for side in ("first", "second")]
-    first, second = (side.astype(np.float64) for side in sides)
-    if not (np.isfinite(first).all() and np.isfinite(second).all()):
-        raise NumericsError(f"{task.name}: embeddings are not finite (NaN or Inf)")
-    features = np.concatenate([np.abs(first - second), first * second], axis=1)
-    gold = np.concatenate([pairs.gold for pairs in task.topics.values()])
-    topic_of = np.repeat(np.arange(len(task.topics)), [len(pairs.gold) for pairs in task.topics.values()])
-    if scheme == "cross-topic":
-        if len(task.topics) < 3:
-            raise DataError(f"{task.name}: {len(task.topics)} topics: cross-topic evaluation needs three")
-        part = topic_of
-    elif scheme == "10-fold":
-        part = _folds(topic_of)
-    else:
-        raise ValueError(f"scheme {scheme!r} is neither '10-fold' nor 'cross-topic'")
-    predicted = np.empty(len(gold))
-    for value in np.unique(part):
-        train, test = part != value, part == value
-        predicted[test] = _ridge(features[train], gold[train], features[test])
-    names = list(task.topics)
-    values = {name: predicted[topic_of == number] for number, name in enumerate(names)}
-    result = {"n": len(gold), "scheme": scheme}
-    return result | _by_topic(values, {topic: pairs.gold for topic, pairs in task.topics.items()})
+    if scheme not in SCHEMES:
+        raise ConfigError(f"scheme {scheme!r}: unknown; there are {', '.join(SCHEMES)}")
+    topic_of = _topic_of(task)
+    if scheme == "cross-topic" and len(task.topics) < 2:
+        raise DataError(f"{task.name}: one topic only: cross-topic evaluation trains on one and tests on another")
+    part = topic_of if scheme == "cross-topic" else _folds(topic_of)
+    features = pair_features(*_sides(embed, task))
+    predicted, penalties = _predict(features, _gold(task), part)
+    return {"scheme": scheme, "penalties": penalties} | _scores(task, predicted, part)
 
 
-def _by_topic(values: dict[str, np.ndarray], gold: dict[str, np.ndarray]) -> dict:
-    left_out = [topic for topic in values if np.ptp(gold[topic]) == 0]
-    result: dict = {"left_out": left_out}
-    scored = [topic for topic in values if topic not in left_out]
-    if not scored:
-        raise DataError("every topic has one gold score only: no correlation exists")
-    for topic in scored:
-        if np.ptp(values[topic]) < SAME_COSINE:
-            raise NumericsError(f"{topic}: all {len(values[topic])} pairs are equally similar: the embeddings collapsed")
-    for kind, correlation in (("pearson", pearsonr), ("spearman", spearmanr)):
-        topics = {topic: 100 * float(correlation(values[topic], gold[topic]).statistic) for topic in scored}
-        result[kind] = {"mean": float(np.mean(list(topics.values()))), "topics": topics}
-    return result
+def _sides(embed: Embed, task: ArgumentTask) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings of the first and the second sentence of every pair, topic after topic: float64 [pairs, E] each."""
+    first, second = ([sentence for pairs in task.topics.values() for sentence in pairs[side]] for side in (0, 1))
+    place = {sentence: index for index, sentence in enumerate(dict.fromkeys(first + second))}
+    vectors = np.asarray(embed(list(place)), np.float64)
+    if bad := int((~np.isfinite(vectors).all(axis=1)).sum()):
+        raise NumericsError(f"{task.name}: {bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+    if np.ptp(vectors, axis=0).max() <= 1e-6 * np.abs(vectors).max():
+        raise NumericsError(f"{task.name}: all {len(vectors)} sentence embeddings are equal: they collapsed")
+    return vectors[[place[sentence] for sentence in first]], vectors[[place[sentence] for sentence in second]]
+
+
+def _gold(task: ArgumentTask) -> np.ndarray:
+    return np.concatenate([pairs.gold for pairs in task.topics.values()])
+
+
+def _topic_of(task: ArgumentTask) -> np.ndarray:
+    """The number of every pair's topic."""
+    return np.repeat(np.arange(len(task.topics)), [len(pairs.gold) for pairs in task.topics.values()])
+
+
+def _scores(task: ArgumentTask, values: np.ndarray, part: np.ndarray) -> dict[str, Any]:
+    """Correlations of `values` with the gold scores within every part of a topic, averaged over its parts, then over topics.
+
+    Parts are not pooled: a regression's intercept is the mean of its training rows, which is lower where the tested scores are
+    higher, so that over several regressions even predictions that know nothing correlate, negatively.
+    """
+    gold, topic_of = _gold(task), _topic_of(task)
+    correlations = {"pearson": pearsonr, "spearman": spearmanr}
+    found: dict[str, dict[str, float]] = {kind: {} for kind in correlations}
+    left_out: list[str] = []
+    undefined: dict[str, int] = {}
+    pairs = 0
+    for number, topic in enumerate(task.topics):
+        cells = [np.flatnonzero((topic_of == number) & (part == value)) for value in np.unique(part[topic_of == number])]
+        defined = [rows for rows in cells if len(rows) >= FEWEST and np.ptp(gold[rows]) > 0]
+        if not defined:
+            left_out.append(topic)
+            continue
+        for rows in defined:
+            if np.ptp(values[rows]) < SAME_COSINE:
+                raise NumericsError(f"{task.name}, {topic}: {len(rows)} pairs are all equally similar: no correlation exists")
+        for kind, correlation in correlations.items():
+            found[kind][topic] = 100 * float(np.mean([correlation(values[rows], gold[rows]).statistic for rows in defined]))
+        pairs += sum(len(rows) for rows in defined)
+        if len(defined) < len(cells):
+            undefined[topic] = len(cells) - len(defined)
+    if len(left_out) == len(task.topics):
+        raise DataError(f"{task.name}: no topic (or fold of it) has {FEWEST} pairs and two gold scores: no correlation exists")
+    result: dict[str, Any] = {kind: {"mean": float(np.mean(list(by.values()))), "topics": by} for kind, by in found.items()}
+    return result | {"n": pairs, "left_out": left_out} | ({"left_out_folds": undefined} if undefined else {})
 
 
 def _folds(topic_of: np.ndarray) -> np.ndarray:
-    """The fold of every pair: each topic is shuffled and dealt out evenly."""
-    random = np.random.default_rng(SEED)
+    """The fold of every pair: each topic is shuffled, by itself, and dealt out evenly."""
+    # RandomState: unlike Generator, its stream is the same in all versions of NumPy.
     fold = np.empty(len(topic_of), int)
     for topic in np.unique(topic_of):
         rows = np.flatnonzero(topic_of == topic)
-        fold[random.permutation(rows)] = np.arange(len(rows)) % FOLDS
+        fold[np.random.RandomState(SEED).permutation(rows)] = np.arange(len(rows)) % FOLDS
     return fold
 
 
-def _ridge(features: np.ndarray, gold: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Predictions for `test`, with the penalty of least squared error when every training row is left out once.
+def _predict(features: np.ndarray, gold: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, list[float]]:
+    """Every pair's score [pairs] as predicted from the pairs of all other parts, and the penalty chosen for each part."""
+    predicted, penalties = np.empty(len(gold)), []
+    for value in np.unique(part):
+        train, test = part != value, part == value
+        predicted[test], penalty = _ridge(features[train], gold[train], features[test])
+        penalties.append(penalty)
+    return predicted, penalties
+
+
+def _ridge(features: np.ndarray, gold: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, float]:
+    """Predictions for `test`, and the penalty that had the least squared error when every training row was left out once.
 
     Features are standardised by the training rows. One decomposition serves all penalties, and the errors of the left-out
     rows follow from the diagonal of the hat matrix (Golub, Heath and Wahba 1979).
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
-    scale = np.where(scale > 1e-12 * np.abs(mean).max(initial=1e-300), scale, np.inf)  # constant columns are switched off
+    scale = np.where(scale > 1e-9 * np.abs(mean), scale, np.inf)  # constant columns are switched off
     centred = (features - mean) / scale
     values, axes = np.linalg.eigh(centred.T @ centred)
     turned = centred @ axes
     wanted = gold - gold.mean()
-    shrunk = 1 / (np.maximum(values, 0)[:, None] + PENALTIES * len(gold) / 100)  # [features, penalties]
+    shrunk = 1 / (np.maximum(values, 0)[:, None] + PENALTIES * len(gold))  # [features, penalties]
     weights = (turned.T @ wanted)[:, None] * shrunk
     leverage = np.square(turned) @ shrunk + 1 / len(gold)  # the mean is estimated too
     errors = np.square((wanted[:, None] - turned @ weights) / np.maximum(1 - leverage, 1e-12)).sum(axis=0)
-    return (test - mean) / scale @ (axes @ weights[:, errors.argmin()]) + gold.mean()
+    best = int(errors.argmin())
+    return (test - mean) / scale @ (axes @ weights[:, best]) + gold.mean(), float(PENALTIES[best])
 
 
-def _afs(path: Path) -> Pairs:
+def _afs(path: Path) -> tuple[Pairs, str]:
+    """The pairs of one topic of AFS, and a warning or ""."""
+    content = _bytes(path)
+    text = content.decode("utf-8", errors="ignore")
+    rows = _rows(path, text, ",")
+    if _value(rows[0][1][0]) is not None:
+        raise DataError(f"{path}:1: the first column starts with {rows[0][1][0][:20]!r}: expected a header, regression_label first")
     entries = []
-    for number, fields in _rows(path, ",")[1:]:
+    for number, fields in rows[1:]:
         if len(fields) < 11:
             raise DataError(f"{path}:{number}: {len(fields)} columns, expected at least 11 (gold score first, arguments in 10, 11)")
-        entries.append((fields[9].strip(), fields[10].strip(), _number(path, number, fields[0])))
-    return _pairs(path, entries)
+        if not fields[0].strip():
+            continue
+        gold = _value(fields[0])
+        if gold is None or not 0 <= gold <= 5:
+            raise DataError(f"{path}:{number}: gold score {fields[0][:20]!r} is not a number from 0 to 5")
+        entries.append((fields[9], fields[10], gold))
+    if not entries:
+        raise DataError(f"{path}: no row has a gold score in its first column")
+    dropped = len(content) - len(text.encode())
+    return _pairs(entries), f"{path}: bytes that are not UTF-8 and were dropped: {dropped}" if dropped else ""
 
 
-def _rows(path: Path, delimiter: str) -> list[tuple[int, list[str]]]:
-    """Numbered records of a quoted table with its header; bytes that are not UTF-8 are dropped, as published readers do."""
+def _table(path: Path) -> dict[str, Pairs]:
+    """The pairs of each topic of a tab-separated file with quotes."""
     try:
-        text = path.read_bytes().decode("utf-8-sig", errors="ignore")
+        text = _bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start} is not UTF-8: convert the file to UTF-8") from None
+    (_, header), *rows = _rows(path, text, "\t", strict=True)
+    needed = ("sentence1", "sentence2", "label", "topic")
+    if missing := [name for name in needed if name not in header]:
+        columns = ", ".join(needed)
+        raise DataError(f"{path}:1: no column {missing[0]!r} in the header: needed are {columns} (for AFS give its folder)")
+    columns = [header.index(name) for name in needed]
+    topics: dict[str, list[tuple[str, str, float]]] = {}
+    graded = None  # by the first label; a file of both kinds would mix two scales
+    for number, fields in rows:
+        if len(fields) <= max(columns):
+            raise DataError(f"{path}:{number}: {len(fields)} fields, expected {len(header)} as in the header")
+        first, second, label, topic = (fields[column].strip() for column in columns)
+        graded = label in UKP_GRADES if graded is None else graded
+        gold = UKP_GRADES.get(label) if graded else _value(label)
+        if gold is None:
+            expected = f"one of {', '.join(UKP_GRADES)}, as the first" if graded else "a number"
+            raise DataError(f"{path}:{number}: label {label[:20]!r} is not {expected}")
+        topics.setdefault(topic, []).append((first, second, gold))
+    return {topic: _pairs(entries) for topic, entries in topics.items()}
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+
+
+def _rows(path: Path, text: str, delimiter: str, strict: bool = False) -> list[tuple[int, list[str]]]:
+    """Header and records of a quoted table, each with the number of its last line. `strict`: quotes must be closed."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
     try:
         rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: {error}") from None
-    if len(rows) < 3:
-        raise DataError(f"{path}: {max(0, len(rows) - 1)} pairs: expected a header and at least two pairs")
+        raise DataError(f"{path}:{reader.line_num}: the table cannot be read: {error}") from None
+    if len(rows) < 2:
+        raise DataError(f"{path}: no pairs: expected a header and a pair a row")
     return rows
 
 
-def _gold(path: Path, number: int, label: str) -> float:
-    if label in UKP_LABELS:
-        return UKP_LABELS[label]
-    try:
-        return _number(path, number, label)
-    except DataError:
-        raise DataError(f"{path}:{number}: label {label[:20]!r} is neither {', '.join(UKP_LABELS)} nor a number") from None
-
-
-def _number(path: Path, number: int, text: str) -> float:
+def _value(text: str) -> float | None:
+    """The finite number that `text` is, or None."""
     try:
         value = float(text)
     except ValueError:
-        value = float("nan")
-    if not np.isfinite(value):
-        raise DataError(f"{path}:{number}: gold score {text[:20]!r} is not a number")
-    return value
+        return None
+    return value if np.isfinite(value) else None
 
 
-def _pairs(path: Path, entries: list[tuple[str, str, float]]) -> Pairs:
-    if len(entries) < 2:
-        raise DataError(f"{path}: a topic has {len(entries)} pairs: a correlation needs at least two")
+def _pairs(entries: Iterable[tuple[str, str, float]]) -> Pairs:
     first, second, gold = zip(*entries, strict=True)
-    return Pairs(list(first), list(second), np.array(gold))
+    one, other = ([" ".join(sentence.split()) for sentence in side] for side in (first, second))
+    return Pairs(one, other, np.array(gold))

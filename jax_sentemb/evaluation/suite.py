@@ -221,9 +221,12 @@ def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols:
         def embed(sentences: Sequence[str]) -> np.ndarray:
             return vectors[[place[sentence] for sentence in sentences]]
 
-        scores = {"unsupervised": arguments.score_unsupervised(embed, item.data)}
-        for scheme in ("10-fold", "cross-topic") if vectors.shape[1] <= arguments.WIDEST else ():
-            scores[scheme] = arguments.score_supervised(embed, item.data, scheme)
+        scores: dict[str, Any] = {"unsupervised": arguments.score_unsupervised(embed, item.data)}
+        for scheme in arguments.SCHEMES if vectors.shape[1] <= arguments.WIDEST else ():
+            try:
+                scores[scheme] = arguments.score_supervised(embed, item.data, scheme)
+            except DataError as error:  # too few pairs or topics to train on: what needs no labels stands
+                scores[scheme] = {"left_out": str(error)}
         headline = {f"{item.name} {kind}": scores["unsupervised"][kind]["mean"] for kind in ("pearson", "spearman")}
         return Outcome(item, scores, headline, "cosine, mean over topics", {}, {})
     features = {}
