@@ -98,7 +98,7 @@ def _rows(name: str, split: str, *columns: str) -> Iterator[tuple[Any, ...]]:
     source = SOURCES[name]
     for part in source.splits[split]:
         try:
-            table = load_dataset(source.name, source.config, split=part)
+            table: Any = load_dataset(source.name, source.config, split=part)
         except Exception as error:  # the hub client has a dozen kinds, all mean the same to the user
             problem = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise DataError(f"{name}: {source.name} cannot be loaded from the hub: {problem}") from error

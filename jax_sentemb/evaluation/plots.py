@@ -1,0 +1,568 @@
+"""Pictures for people, each a PNG with its numbers in a CSV file of the same name; needs the extra [plots] (matplotlib).
+
+    python -m jax_sentemb.evaluation.plots run --workdir runs/micse
+    python -m jax_sentemb.evaluation.plots attention --model runs/micse/export --data SentEval/data --output plots
+    python -m jax_sentemb.evaluation.plots low-shot --results results.csv --output low_shot.png
+
+No display is needed and no global state of matplotlib is touched. Functions return the path of the PNG, whose text chunk
+"Title" repeats title and numbers of the heading.
+"""
+
+import argparse
+import csv
+import itertools
+import json
+import math
+import statistics
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import pearsonr, spearmanr
+
+from jax_sentemb.command_line import Parser, program, use_compilation_cache
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
+
+# Okabe and Ito's colours: told apart with any kind of colour blindness. Markers differ too, for print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vPX"
+DOTS_PER_INCH = 150
+WIDEST_GRID = 6  # panels in a row
+
+FIGURE_8 = "the best thing you can do is to know your stuff."  # the sentence of miCSE's figure
+ALIKE, UNLIKE = 4.0, 1.0  # gold scores of STS-B, 0 to 5, from which and up to which pairs count as positive and negative
+
+Values = Any  # numbers: a sequence, NumPy or JAX
+Pairs = tuple[Values, Values]
+
+
+def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, title: str) -> Path:
+    """Cosine [N] against gold scores [N]: every pair as a dot, a box for each range of gold scores, correlations x 100.
+
+    Boxes hold the middle half of the pairs, the line is the median, whiskers go to the 5th and 95th percentile.
+    DataError for no pairs, NumericsError for NaN or Inf. Source: miCSE Fig. 7.
+    """
+    values = _numbers(path, {"cosine": cosine, "gold": gold})
+    x, y = values["gold"], values["cosine"]
+    figure = _figure(7.0, 4.6)
+    axes = _axes(figure)
+    size, opacity = float(np.clip(6e3 / len(x), 5, 18)), float(np.clip(300 / len(x), 0.3, 0.8))
+    axes.scatter(x, y, s=size, color=COLOURS[0], alpha=opacity, linewidths=0, label="pair")
+    ticks, centres, place = _ranges(x)
+    width = 0.4 * min(np.diff(centres), default=1.0)
+    present = np.unique(place)
+    at = centres[present]
+    # Not axes.boxplot: it asks every setting of matplotlib, and so chooses a window system.
+    low, start, middle, end, high = np.array([np.percentile(y[place == number], [5, 25, 50, 75, 95]) for number in present]).T
+    box = {"facecolor": (1, 1, 1, 0.6), "edgecolor": "black", "linewidth": 1.4, "zorder": 3}
+    axes.bar(at, end - start, width, start, **box, label="middle half of a range, 5th and 95th percentile")
+    for inner, outer in ((start, low), (end, high)):
+        axes.vlines(at, inner, outer, color="black", lw=1.2, zorder=3)
+        axes.hlines(outer, at - width / 4, at + width / 4, color="black", lw=1.2, zorder=3)
+    axes.hlines(middle, at - width / 2, at + width / 2, color=COLOURS[1], lw=2.5, zorder=4, label="median")
+    count = {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 7, "color": "0.35"}
+    for number, place_of in zip(present, at, strict=True):
+        axes.annotate(f"n={(place == number).sum():,}", (place_of, 0.01), **count)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom - 0.06 * (top - bottom), top)  # room for the counts
+    axes.set_xticks(ticks)
+    axes.set_xlabel("gold similarity (score given by people)")
+    axes.set_ylabel("cosine similarity of the embeddings")
+    _legend(figure, axes)
+    return _save(figure, path, title, f"{correlations(x, y)}, {len(x):,} pairs", values)
+
+
+def correlations(first: Values, second: Values) -> str:
+    """ "Spearman 81.25, Pearson 80.10" of two [N], both x 100; says so where one of them is constant."""
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
+        return "no correlation (all values equal)"
+    return f"Spearman {100 * spearmanr(first, second).statistic:.2f}, Pearson {100 * pearsonr(first, second).statistic:.2f}"
+
+
+def attention_histograms(
+    path: str | Path, first: Values, second: Values, title: str, names: Sequence[str] = (), quantity: str = "log attention (nats)"
+) -> Path:
+    """Joint histogram of the attention [S, M] of two views for each of S slices, with their Pearson correlation rho.
+
+    All panels share ranges and colours. `names` of the slices; `quantity` is written at the axes.
+    DataError for no slice or no entry, NumericsError for NaN or Inf. Source: miCSE Fig. 8.
+    """
+    one, other = (np.asarray(values, np.float64) for values in (first, second))
+    count, samples = one.shape
+    names = list(names) or [f"slice {number}" for number in range(1, count + 1)]
+    values = _numbers(path, {"first": one.ravel(), "second": other.ravel()})
+    columns = min(WIDEST_GRID, math.ceil(math.sqrt(count)))
+    columns = min(range(columns, WIDEST_GRID + 1), key=lambda number: -count % number)  # few empty places
+    rows = -(-count // columns)
+    figure = _figure(max(1.75 * columns + 1.3, 4.5), 2.1 * rows + 1.1)
+    figure.set_layout_engine("compressed")  # for square panels
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    low, high = min(one.min(), other.min()), max(one.max(), other.max())
+    margin = 0.03 * (high - low) or 0.5
+    edges = np.linspace(low - margin, high + margin, int(np.clip(math.sqrt(samples) * 1.5, 10, 48)) + 1)
+    counts = [np.histogram2d(x, y, bins=[edges, edges])[0].T for x, y in zip(one, other, strict=True)]
+    correlation = [_pearson(x, y) for x, y in zip(one, other, strict=True)]
+    from matplotlib.colors import LogNorm
+
+    norm = LogNorm(1, max(max(found.max() for found in counts), 2))
+    for number, axes in enumerate(panels.flat):
+        if number >= count:
+            axes.set_visible(False)
+            if number - columns >= 0:
+                panels.flat[number - columns].xaxis.set_tick_params(labelbottom=True)
+            continue
+        image = axes.pcolormesh(edges, edges, np.ma.masked_equal(counts[number], 0), norm=norm, cmap="viridis", rasterized=True)
+        axes.plot(edges[[0, -1]], edges[[0, -1]], color="0.6", lw=0.7, zorder=0)
+        axes.set_aspect("equal")
+        rho = "constant" if correlation[number] is None else f"ρ = {correlation[number]:.3f}"
+        axes.set_title(f"{names[number]}\n{rho}", fontsize=8, parse_math=False)
+        axes.tick_params(labelsize=7)
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=30, pad=0.02)
+    bar.set_label("entries in a cell", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    figure.supxlabel(f"{quantity}, first view", fontsize=9)
+    figure.supylabel(f"{quantity}, second view", fontsize=9)
+    known = [rho for rho in correlation if rho is not None]
+    mean = f"mean ρ {np.mean(known):.3f}, " if known else ""
+    heading = f"{mean}{count} slice{'s' * (count > 1)} of {samples:,} entries"
+    table = {"slice": np.repeat(np.asarray(names, object), samples), **values}
+    return _save(figure, path, title, heading, table)
+
+
+def semantic_against_attention(
+    path: str | Path, positive: Pairs, negative: Pairs, title: str, quantity: str = "mutual information of attention (nats)"
+) -> Path:
+    """Semantic (cosine) against attention similarity of positive and negative pairs, each (semantic [P], attention [P]).
+
+    Large marks are the means of the groups, the line their distance. `quantity` is written at the vertical axis.
+    DataError where a group is empty, NumericsError for NaN or Inf. Source: miCSE Figs. 5 and 6.
+    """
+    groups = {
+        name: _numbers(path, {"semantic": pairs[0], "attention": pairs[1]}, f"{name} pairs: ")
+        for name, pairs in (("positive", positive), ("negative", negative))
+    }
+    figure = _figure(6.4, 4.8)
+    axes = _axes(figure)
+    means = []
+    for (name, values), colour, marker in zip(groups.items(), COLOURS, MARKERS, strict=False):
+        x, y = values["semantic"], values["attention"]
+        shown = {"s": float(np.clip(8e3 / len(x), 6, 22)), "alpha": float(np.clip(150 / len(x), 0.3, 0.8)), "linewidths": 0}
+        axes.scatter(x, y, color=colour, marker=marker, label=f"{name} ({len(x):,} pairs)", **shown)
+        means.append((x.mean(), y.mean()))
+    axes.plot(*zip(*means, strict=True), color="black", lw=1.2, zorder=3)
+    for mean, colour, marker, name in zip(means, COLOURS, MARKERS, groups, strict=False):
+        axes.scatter(*mean, color=colour, marker=marker, s=130, edgecolors="black", linewidths=1.4, zorder=4, label=f"mean, {name}")
+    axes.set_xlabel("semantic similarity (cosine of the embeddings)")
+    axes.set_ylabel(quantity)
+    _legend(figure, axes)
+    apart = [positive_mean - negative_mean for positive_mean, negative_mean in zip(*means, strict=True)]
+    heading = f"positive minus negative mean: cosine {apart[0]:+.3f}, attention {apart[1]:+.3f}"
+    table = {"pair": np.repeat(np.array(list(groups), object), [len(values["semantic"]) for values in groups.values()])}
+    table |= {column: np.concatenate([values[column] for values in groups.values()]) for column in ("semantic", "attention")}
+    return _save(figure, path, title, heading, table)
+
+
+# Column of the CSV file -> its name in metrics.jsonl, and what is written at its axis.
+COURSES = {
+    "alignment": ("diagnostics/alignment", "alignment\n(0 is best)"),
+    "training_alignment": ("train/alignment", "alignment of\ntraining batches\n(0 is best)"),
+    "uniformity": ("diagnostics/uniformity", "uniformity\n(lower is better)"),
+    "spread": ("diagnostics/spread", "spread\n(1 isotropic,\n0 collapsed)"),
+}
+
+
+def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
+    """The events of a run, {"step": ..., name: value}, as `workdir`/metrics.jsonl has them; DataError where it is damaged."""
+    file = Path(workdir).expanduser() / "metrics.jsonl"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}: give the work directory of a run") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: byte {error.start} is not UTF-8: this is no file of a run") from None
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            records.append(record)
+        elif number < len(lines):  # a crash may cut the last line
+            raise DataError(f"{file}:{number}: not an event of a run, a JSON object with a step")
+    return records
+
+
+def alignment_uniformity(path: str | Path, records: Sequence[Mapping[str, Any]], title: str) -> Path:
+    """Alignment, uniformity and spread over the steps of a run; `records` as `read_metrics` gives them.
+
+    A run that did not measure the alignment of its diagnostic sentences shows that of the training batches instead (after the
+    training head, with dropout), if it logged that. Values that are not finite are left out and counted in the heading.
+    DataError where no record has diagnostics. Source of the quantities: Wang and Isola 2020.
+    """
+    found: dict[str, dict[int, float]] = {}
+    left_out = 0
+    for name, (key, _) in COURSES.items():
+        course = {record["step"]: float(record[key]) for record in records if isinstance(record.get(key), int | float)}
+        finite = {step: value for step, value in sorted(course.items()) if math.isfinite(value)}
+        left_out += len(course) - len(finite)
+        if finite:
+            found[name] = finite
+    if "uniformity" not in found and "alignment" not in found:
+        raise DataError(f"{path}: nothing to draw: no record of the run has diagnostics/uniformity or diagnostics/alignment")
+    if "alignment" in found:
+        found.pop("training_alignment", None)
+    figure = _figure(6.4, 1.0 + 1.6 * len(found))
+    panels = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, course), colour in zip(panels, found.items(), COLOURS, strict=False):
+        _plain(axes)
+        marker = "o" if len(course) <= 50 else ""
+        axes.plot(list(course), list(course.values()), color=colour, marker=marker, markersize=4, label=name.replace("_", " "))
+        axes.set_ylabel(COURSES[name][1], fontsize=9)
+        axes.margins(y=0.15)
+    panels[-1].set_xlabel("training step (optimiser updates)")
+    panels[-1].xaxis.get_major_locator().set_params(integer=True)
+    figure.align_ylabels(panels)
+    _legend(figure, *panels)
+    last = ", ".join(f"{name.replace('_', ' ')} {list(course.values())[-1]:.3f}" for name, course in found.items())
+    heading = f"at the end: {last}" + (f"; {left_out} values not finite, left out" if left_out else "")
+    steps = sorted({step for course in found.values() for step in course})
+    table = {"step": steps, **{name: [course.get(step, "") for step in steps] for name, course in found.items()}}
+    return _save(figure, path, title, heading, table)
+
+
+def low_shot_curves(
+    path: str | Path,
+    curves: Mapping[str, Sequence[tuple[int, float, float]]],
+    title: str,
+    score: str = "Spearman x 100, average of the sets",
+) -> Path:
+    """Score against the number of training sentences (logarithmic), {method: [(sentences, mean, standard deviation)]}.
+
+    Bars are one standard deviation. A point with 0 sentences (no training) is a dotted line across. Methods are set apart
+    sideways by some percent, so that bars do not cover each other; the CSV file has the exact numbers.
+    DataError where there is no point, NumericsError for NaN or Inf.
+    """
+    flat = [(method, *point) for method, points in curves.items() for point in sorted(points)]
+    columns = {
+        "sentences": [row[1] for row in flat],
+        "mean": [row[2] for row in flat],
+        "standard_deviation": [row[3] for row in flat],
+    }
+    numbers = _numbers(path, columns)
+    if min(numbers["sentences"]) < 0 or min(numbers["standard_deviation"]) < 0:
+        raise DataError(f"{path}: numbers of sentences and standard deviations cannot be negative")
+    figure = _figure(6.8, 4.4)
+    axes = _axes(figure)
+    trained = {method: [point for point in sorted(points) if point[0] > 0] for method, points in curves.items()}
+    trained = {method: points for method, points in trained.items() if points}
+    sizes = sorted({point[0] for points in trained.values() for point in points})
+    closest = min((math.log(b / a) for a, b in itertools.pairwise(sizes)), default=1.0)
+    step = min(0.05, closest / (2 * len(trained) + 1))
+    for number, (method, points) in enumerate(trained.items()):
+        x, y, error = zip(*points, strict=True)
+        aside = math.exp((number - (len(trained) - 1) / 2) * step)
+        axes.errorbar(
+            [aside * place for place in x], y, yerr=error, label=method, color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)], markersize=5.5, capsize=3, lw=1.4, elinewidth=1.1,
+        )  # fmt: skip
+    for method, points in curves.items():
+        for mean in (point[1] for point in points if point[0] == 0):
+            axes.axhline(mean, color="0.4", ls=":", lw=1.6, label=f"{method}, 0 sentences", zorder=1)
+    if sizes:
+        axes.set_xscale("log")
+        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+        axes.minorticks_off()
+        axes.margins(x=0.12)
+    else:
+        axes.set_xticks([])
+    axes.set_xlabel("training sentences (logarithmic)")
+    axes.set_ylabel(score)
+    _legend(figure, axes)
+    heading = "mean and standard deviation over seeds"
+    return _save(figure, path, title, heading, {"method": [row[0] for row in flat], **numbers})
+
+
+def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[tuple[int, float, float]]]:
+    """Curves for `low_shot_curves` from a CSV file with a row for every run: method, sentences and the score `column`.
+
+    Runs of a method with equally many sentences (the seeds) become mean and sample standard deviation, 0 for a single run.
+    DataError names the line or column that is wrong.
+    """
+    file = Path(file).expanduser()
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            rows = list(csv.DictReader(opened, strict=True))
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file}: not a CSV file in UTF-8: {error}") from None
+    if not rows:
+        raise DataError(f"{file}: no run below the header")
+    for needed in ("method", "sentences", column):
+        if needed not in rows[0]:
+            raise DataError(f"{file}:1: no column {needed!r}, only {', '.join(map(str, rows[0]))}")
+    groups: dict[str, dict[int, list[float]]] = {}
+    for number, row in enumerate(rows, 2):
+        try:
+            sentences, score = int(row["sentences"]), float(row[column])
+        except (ValueError, TypeError):
+            sentences, score = -1, math.nan
+        if sentences < 0 or not math.isfinite(score):
+            raise DataError(f"{file}: run {number - 1}: sentences={row['sentences']!r} or {column}={row[column]!r} is not a number")
+        groups.setdefault(row["method"], {}).setdefault(sentences, []).append(score)
+    return {
+        method: [
+            (sentences, statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0)
+            for sentences, scores in sorted(points.items())
+        ]
+        for method, points in groups.items()
+    }
+
+
+def plot_attention(options: argparse.Namespace) -> list[Path]:
+    """The pictures of `attention` on the command line: Figs. 5 and 8 of miCSE for any encoder directory."""
+    from jax_sentemb.evaluation.attention import attention_values, compare_attention, slice_names, view_seeds
+    from jax_sentemb.model_folder import read_pooling, transformer_folder
+    from jax_sentemb.text.tokenizer import Tokenizer
+    from jax_sentemb.weights import read_encoder, read_max_seq_length
+
+    if not 0 < options.dropout < 1:
+        raise ConfigError(f"--dropout {options.dropout}: must lie between 0 and 1")
+    if options.pairs < 2:
+        raise ConfigError(f"--pairs {options.pairs}: at least 2 are needed")
+    model = options.model.expanduser()
+    if (model / "model.json").is_file():  # a work directory
+        model = model / "export"
+    config, params = read_encoder(model)
+    tokenizer = Tokenizer.load(transformer_folder(model))
+    length, pooling = read_max_seq_length(model), read_pooling(model) or "mean"
+
+    def encode(sentences: Sequence[str]) -> list[np.ndarray]:
+        rows, cut = tokenizer.encode(sentences, length)
+        if cut:
+            print(f"{cut} of {len(sentences)} sentences were cut at {length} tokens", file=sys.stderr)
+        return rows
+
+    def compare(first: Sequence[np.ndarray], second: Sequence[np.ndarray], seeds: np.ndarray | None = None) -> Pairs:
+        found = compare_attention(config, params, first, second, pooling=pooling, seeds=seeds, dropout=options.dropout)
+        return found.semantic, found.attention
+
+    use_compilation_cache()
+    if options.views == "gold":
+        positive, negative = (compare(encode(one), encode(other)) for one, other in gold_pairs(options.data, options.pairs))
+        kind = f"STS-B dev, positive: gold >= {ALIKE:g}, negative: gold <= {UNLIKE:g}\n(pairs of equal sentences left out)"
+    else:
+        views = encode(sample_sentences(options.data, options.pairs))
+        seeds = view_seeds(len(views))
+        positive = compare(views, views, seeds)
+        negative = compare(views, views[1:] + views[:1], seeds)
+        kind = f"views by dropout {options.dropout:g} of one sentence (positive) and of two (negative)"
+    rows = encode([options.sentence])
+    first, second = attention_values(config, params, rows[0], rows[0], seeds=view_seeds(1)[0], dropout=options.dropout)
+    name = options.model.expanduser().resolve().name
+    heading = f"{name}: attention of two views by dropout {options.dropout:g}\n“{options.sentence}”"
+    return [
+        semantic_against_attention(options.output / "semantic_against_attention.png", positive, negative, f"{name}: {kind}"),
+        attention_histograms(options.output / "attention_histograms.png", first, second, heading, slice_names(config)),
+    ]
+
+
+def gold_pairs(folder: str | Path, count: int) -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
+    """(first, second) sentences of up to `count` STS-B dev pairs that people call alike, and of as many that they call unlike.
+
+    Sentences that differ in upper and lower case only are left out: without dropout their attention is the same.
+    """
+    from jax_sentemb.evaluation.sts import load_sts_task, senteval_root
+
+    pairs = load_sts_task("STSBenchmark-dev", senteval_root(folder)).subsets["dev"]
+    differ = np.array([one.lower() != other.lower() for one, other in zip(pairs.first, pairs.second, strict=True)])
+
+    def chosen(wanted: np.ndarray) -> tuple[list[str], list[str]]:
+        rows = np.flatnonzero(wanted & differ)[:count]
+        return [pairs.first[row] for row in rows], [pairs.second[row] for row in rows]
+
+    return chosen(pairs.gold >= ALIKE), chosen(pairs.gold <= UNLIKE)
+
+
+def sample_sentences(source: str | Path, count: int, seed: int = 0) -> list[str]:
+    """Up to `count` distinct sentences, drawn by `seed`, of STS-B dev in a SentEval folder or of a text file.
+
+    DataError where there are fewer than two.
+    """
+    from jax_sentemb.evaluation.sts import load_sts_task, senteval_root
+    from jax_sentemb.text.files import open_corpus
+
+    random = np.random.default_rng(seed)
+    if Path(source).expanduser().is_dir():
+        pairs = load_sts_task("STSBenchmark-dev", senteval_root(source)).subsets["dev"]
+        everything: Sequence[str] | Any = [*pairs.first, *pairs.second]
+    else:
+        everything = open_corpus(str(source))
+    drawn = random.permutation(len(everything))[: 2 * count]  # twice as many, for the duplicates
+    sentences = list(dict.fromkeys(everything[int(row)] for row in drawn))[:count]
+    if len(sentences) < 2:
+        raise DataError(f"{source}: {len(sentences)} distinct sentences: negative pairs need two")
+    return sentences
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first); prints the files written."""
+    options = _parser().parse_args(argv[1:])
+    _matplotlib()  # before anything that takes time
+    for picture in options.draw(options):
+        print(f"written: {picture} and {picture.with_suffix('.csv').name}")
+    return 0
+
+
+def _plot_run(options: argparse.Namespace) -> list[Path]:
+    workdir = options.workdir.expanduser()
+    output = options.output or workdir / "plots" / "alignment_uniformity.png"
+    return [alignment_uniformity(output, read_metrics(workdir), f"{workdir.resolve().name}: alignment and uniformity")]
+
+
+def _plot_low_shot(options: argparse.Namespace) -> list[Path]:
+    if _table_of(_picture(options.output)).resolve() == options.results.expanduser().resolve():
+        raise ConfigError(f"--output {options.output}: its CSV file would replace --results: give another name")
+    curves = read_low_shot(options.results, options.column)
+    what = "average of the sets" if options.column == "average" else options.column
+    return [low_shot_curves(options.output, curves, options.title, f"Spearman x 100, {what}")]
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="python -m jax_sentemb.evaluation.plots", description="Draw what a run, an encoder or a study shows.")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+
+    def kind(name: str, draw: Callable[[argparse.Namespace], list[Path]], says: str) -> argparse.ArgumentParser:
+        added = kinds.add_parser(name, help=says, description=says)
+        added.set_defaults(draw=draw)
+        return added
+
+    run = kind("run", _plot_run, "alignment, uniformity and spread over the steps of a run")
+    run.add_argument("--workdir", type=Path, required=True, help="work directory of the run")
+    run.add_argument("--output", type=Path, help="PNG file; otherwise WORKDIR/plots/alignment_uniformity.png")
+    attention = kind("attention", plot_attention, "attention of two views, and attention against semantic similarity of pairs")
+    attention.add_argument("--model", type=Path, required=True, help="work directory, export, or another BERT directory")
+    attention.add_argument("--data", type=Path, required=True, help="SentEval folder, or (for --views dropout) a text file")
+    attention.add_argument("--output", type=Path, required=True, help="folder for the pictures")
+    attention.add_argument(
+        "--views", choices=("dropout", "gold"), default="dropout",
+        help="dropout (default), as in the paper: positives are two dropout views of a sentence, negatives views of two sentences; "
+        "gold: STS-B dev pairs that people call alike or unlike, without dropout",
+    )  # fmt: skip
+    attention.add_argument("--pairs", type=int, default=500, help="most pairs of a kind (500)")
+    attention.add_argument("--dropout", type=float, default=0.1, help="rate of the views (0.1)")
+    attention.add_argument("--sentence", default=FIGURE_8, help="whose attention is drawn (that of the paper's figure)")
+    low_shot = kind("low-shot", _plot_low_shot, "score against the number of training sentences")
+    low_shot.add_argument("--results", type=Path, required=True, help="CSV file, a row a run: method, sentences, scores")
+    low_shot.add_argument("--column", default="average", help="the score to draw (average)")
+    low_shot.add_argument("--title", default="Training on few sentences", help="what is written above")
+    low_shot.add_argument("--output", type=Path, required=True, help="PNG file")
+    return parser
+
+
+def _matplotlib() -> Any:
+    try:
+        import matplotlib.figure
+    except ImportError:
+        raise ConfigError("plots need matplotlib: pip install 'jax_sentemb[plots]'") from None
+    return matplotlib
+
+
+def _figure(width: float, height: float) -> Any:
+    """A figure of that many inches that belongs to no window and no global list."""
+    return _matplotlib().figure.Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
+
+
+def _axes(figure: Any) -> Any:
+    return _plain(figure.subplots())
+
+
+def _plain(axes: Any) -> Any:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="0.9", lw=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    return axes
+
+
+def _legend(figure: Any, *panels: Any) -> None:
+    """One legend below the panels, where it covers nothing."""
+    handles, labels = (
+        list(itertools.chain(*side)) for side in zip(*(axes.get_legend_handles_labels() for axes in panels), strict=True)
+    )
+    room = 17 * figure.get_figwidth()  # characters; a handle takes eight
+    in_one_row = sum(len(label) + 8 for label in labels) <= room
+    columns = len(labels) if in_one_row else max(1, int(room // (max(map(len, labels)) + 8)))
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, columnspacing=1.2)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar sign in a name is a dollar sign
+
+
+def _ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ticks, centres of the ranges, and the range of every score.
+
+    Few distinct scores are ranges of their own; else whole numbers divide, where two to twelve do, or five equal widths.
+    """
+    distinct = np.unique(gold)
+    if len(distinct) <= 7:
+        return distinct, distinct, np.searchsorted(distinct, gold)
+    low, high = math.floor(distinct[0]), math.ceil(distinct[-1])
+    edges = np.arange(low, high + 1.0) if 2 <= high - low <= 12 else np.linspace(distinct[0], distinct[-1], 6)
+    place = np.searchsorted(edges, gold, side="right") - 1
+    return edges, (edges[:-1] + edges[1:]) / 2, np.minimum(place, len(edges) - 2)  # the highest score is in the last range
+
+
+def _pearson(first: np.ndarray, second: np.ndarray) -> float | None:
+    """None where one is constant."""
+    return float(pearsonr(first, second).statistic) if len(first) > 1 and np.ptp(first) and np.ptp(second) else None
+
+
+def _numbers(path: str | Path, columns: Mapping[str, Values], what: str = "") -> dict[str, np.ndarray]:
+    """float64 columns of one length; DataError where they are empty, NumericsError where one has NaN or Inf."""
+    arrays = {name: np.asarray(values, np.float64) for name, values in columns.items()}
+    if len({array.shape for array in arrays.values()}) > 1:
+        raise ValueError(f"{what}columns of unlike length: { ({name: array.shape for name, array in arrays.items()}) }")
+    for name, array in arrays.items():
+        if not array.size:
+            raise DataError(f"{path}: {what}nothing to draw, {name} is empty")
+        if bad := int((~np.isfinite(array)).sum()):
+            raise NumericsError(f"{path}: {what}{bad} of {array.size} values of {name} are not finite (NaN or Inf)")
+    return arrays
+
+
+def _picture(path: str | Path) -> Path:
+    path = Path(path).expanduser()
+    return path if path.suffix == ".png" else path.with_name(f"{path.name}.png")
+
+
+def _table_of(picture: Path) -> Path:
+    return picture.with_suffix(".csv")
+
+
+def _save(figure: Any, path: str | Path, title: str, numbers: str, table: Mapping[str, Iterable[Any]]) -> Path:
+    """Write `figure` under a title and a line of numbers, and `table` beside it; the path of the PNG."""
+    picture = _picture(path)
+    width = int(14 * figure.get_figwidth())  # characters
+    lines = [line for part in f"{title}\n{numbers}".split("\n") for line in textwrap.wrap(part, width)]
+    figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    with _table_of(picture).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table)
+        writer.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
+    figure.savefig(picture, metadata={"Title": f"{title}\n{numbers}"})
+    return picture
+
+
+def _cells(column: Iterable[Any]) -> list[Any]:
+    """Python values, so that numbers are written with all their digits."""
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))
