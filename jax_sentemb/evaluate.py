@@ -54,6 +54,8 @@ def main(argv: list[str]) -> int:
     if options.sts_protocol not in sts.PROTOCOLS:
         raise ConfigError(f"--sts-protocol {options.sts_protocol}: unknown; there are {', '.join(sts.PROTOCOLS)}")
     protocols = suite.Protocols(sts.PROTOCOLS[options.sts_protocol], transfer.check_protocol(options.classifier), options.resamples)
+    if options.plots:
+        _check_plots(options)
     chosen = suite.select(options.tasks)
     extra = [suite.load_arguments(path) for path in options.arguments]
     loaded = suite.load_all(chosen, root, extra)
@@ -168,11 +170,19 @@ def _plot(options: argparse.Namespace, model: str, outcome: Any) -> None:
 
     from jax_sentemb.evaluation.plots import similarity_against_gold
 
-    if not options.output:
-        raise ConfigError("--plots needs --output, the folder to write to")
     cosine = np.concatenate(list(outcome.similarities["cosine"].values()))
     gold = np.concatenate([pairs.gold for pairs in outcome.item.data.subsets.values()])
     similarity_against_gold(options.output / model / f"{outcome.item.name}.png", cosine, gold, f"{outcome.item.name}, {model}")
+
+
+def _check_plots(options: argparse.Namespace) -> None:
+    """ConfigError before anything is scored, not after the first task."""
+    from importlib.util import find_spec
+
+    if not options.output:
+        raise ConfigError("--plots needs --output, the folder to write to")
+    if not find_spec("matplotlib"):
+        raise ConfigError("--plots needs matplotlib: pip install 'jax_sentemb[plots]'")
 
 
 def _task_list() -> str:

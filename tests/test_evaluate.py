@@ -87,6 +87,14 @@ def test_scores_of_several_models_with_their_ensemble(folder, capsys):
     assert mixed["scores"]["accuracy"] > 65
 
 
+def test_plots_of_cosine_against_gold(folder):
+    pytest.importorskip("matplotlib")
+    arguments = ("--data", folder / "data", "--tasks", "STS13", "--output", folder / "out", "--plots", *QUICK)
+    assert run("--model", folder / "small.txt", *arguments) == 0
+    assert (folder / "out" / "small.txt" / "STS13.png").read_bytes().startswith(b"\x89PNG")
+    assert len((folder / "out" / "small.txt" / "STS13.csv").read_text(encoding="utf-8").splitlines()) == 37
+
+
 def test_tf_idf_and_the_senteval_protocol(folder, capsys):
     assert (
         run("--model", "tf-idf", "--tasks", "CR,STS13", "--data", folder / "data", "--sts-protocol", "senteval", "--resamples", 0)
@@ -124,6 +132,8 @@ def test_a_collapsed_model_fails_task_by_task_and_never_prints_nan(folder, capsy
         (["--model", "tf-idf", "--model", "tf-idf", "--data", "DATA"], 2, "two models are called tf-idf: write NAME=PATH"),
         (["--model", "x", "--data", "DATA", "--sts-protocol", "y"], 2, "--sts-protocol y: unknown; there are simcse"),
         (["--model", "x", "--data", "DATA", "--classifier", "y"], 2, "--classifier y: unknown; there are senteval"),
+        (["--model", "x", "--data", "DATA", "--plots"], 2, "--plots needs --output"),
+        (["--model", "..=WORDS", "--data", "DATA"], 2, "'..' is no name for a model"),
         (["--models", "x"], 2, "--help lists the options"),
         (["--model", "tf-idf", "--data", "DATA", "--tasks", "Length"], 3, "Length: DATA/probing/sentence_length.txt is missing"),
     ],

@@ -58,6 +58,8 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
     name, equals, rest = text.partition("=")
     if not equals or "/" in name:
         name, rest = "", text
+    if equals and name in (".", ".."):
+        raise ConfigError(f"--model {text}: {name!r} is no name for a model")
     source, options = _options(rest)
     afterwards = tuple(option for option in options if option in AFTERWARDS)
     pooling = [option for option in options if option in POOLINGS]
@@ -85,7 +87,7 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
         encode, more = _encoder(text, path, source, (pooling or [""])[0], batch_size)
         fit = _constant(encode)
         facts |= more
-    label = name or "+".join([path.name, *options]).replace("/", "_")
+    label = name or "+".join([path.resolve().name or source, *options])
     return Scored(label, fit, per_task, afterwards, facts)
 
 
