@@ -99,7 +99,7 @@ def load_sts(folder: str | Path) -> tuple[dict[str, StsTask], list[str]]:
 
     `folder` is the one that holds `downstream`, or `downstream` itself. DataError: no set found, or a bad file.
     """
-    root = senteval_root(folder)
+    root = senteval_root(folder, "eval.data=")
     names = (*SUBSETS, *BENCHMARK, *SICK)
     tasks = {name: load_sts_task(name, root) for name in names if _is_there(name, root)}
     if not tasks:
@@ -113,13 +113,13 @@ def _is_there(name: str, root: Path) -> bool:
     return first.parent.is_dir() if name in SUBSETS else first.is_file()
 
 
-def senteval_root(folder: str | Path) -> Path:
-    """The folder that holds `downstream`, given itself or `downstream`; DataError where there is neither."""
+def senteval_root(folder: str | Path, setting: str = "--data ") -> Path:
+    """The folder that holds `downstream`, given itself or `downstream`; DataError, naming the `setting`, where there is neither."""
     folder = Path(folder).expanduser()
     for root in (folder, folder.parent):
         if root / "downstream" in (folder, folder / "downstream") and (root / "downstream").is_dir():
             return root
-    raise DataError(f"{str(folder)!r} is not a SentEval directory: give the folder that holds downstream/STS")
+    raise DataError(f"{setting}{str(folder)!r} is not a SentEval directory: give the folder that holds downstream/STS")
 
 
 def load_sts_task(name: str, root: Path) -> StsTask:
