@@ -17,7 +17,7 @@ models: a work directory of a run, an export, any Hugging Face BERT or sentence-
 vectors (GloVe or fastText text, .vec, .npz; .gz and .xz too), or tf-idf; several --model give several rows. Options follow an @:
   bert@cls  bert@mean  bert@first_last   the pooling of an encoder
   bert@mean+whiten                       embeddings of a task whitened; remove-first takes out their first component; unit length
-  glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out the most frequent words
+  glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words
   "mine=runs/micse"                      another name in the tables
 
 examples:
@@ -35,19 +35,23 @@ def main(argv: list[str]) -> int:
     if options.tasks == "help":
         print(_task_list())
         return 0
-    if not options.data:
+    if not options.data and not (options.arguments and options.model):
         raise ConfigError("no --data: give the SentEval folder, the one that holds downstream/ and probing/")
     from jax_sentemb.evaluation import sts, suite, transfer
 
     if options.fetch:
         from jax_sentemb.evaluation.hub import fetch
 
+        if not options.data:
+            raise ConfigError("--fetch needs --data, the folder to write to")
         written = fetch(options.tasks, options.data.expanduser())
         print(f"fetched: {', '.join(written) or 'nothing, all of it is there'}")
         if not options.model and not options.check:
             return 0
-    root = _root(options.data)
+    root = _root(options.data) if options.data else Path.cwd()
     if options.check:
+        if not options.data:
+            raise ConfigError("--check needs --data, the SentEval folder")
         return _check(root)
     if not options.model:
         raise ConfigError("no --model: give a model directory, a word-vector file or tf-idf (--help shows examples)")
@@ -56,7 +60,7 @@ def main(argv: list[str]) -> int:
     protocols = suite.Protocols(sts.PROTOCOLS[options.sts_protocol], transfer.check_protocol(options.classifier), options.resamples)
     if options.plots:
         _check_plots(options)
-    chosen = suite.select(options.tasks)
+    chosen = suite.select(options.tasks) if options.data else []
     extra = [suite.load_arguments(path) for path in options.arguments]
     loaded = suite.load_all(chosen, root, extra)
     use_compilation_cache()
@@ -83,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--arguments", type=Path, action="append", default=[], help="an argument similarity corpus: file or folder")
     parser.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
     parser.add_argument("--resamples", type=int, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
-    parser.add_argument("--batch_size", type=int, default=64, help="sentences an encoder takes at once")
+    parser.add_argument("--batch-size", type=int, default=64, help="sentences an encoder takes at once")
     parser.add_argument("--plots", action="store_true", help="cosine against gold for every similarity task (needs [plots])")
     parser.add_argument("--fetch", action="store_true", help="first write what the Hugging Face hub has into --data (needs [hub])")
     parser.add_argument("--check", action="store_true", help="list which files are there, which are missing and where they go")

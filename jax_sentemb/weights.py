@@ -248,4 +248,5 @@ def resolve(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "vocab.txt", "merges.txt"]))
     except Exception as error:  # the hub client has a dozen kinds, all mean the same to the user
-        raise ConfigError(f"encoder.weights={name}: no such directory, and not to be had from the hub ({error})") from error
+        problem = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"encoder.weights={name}: no such directory, and not to be had from the hub ({problem})") from error

@@ -125,6 +125,8 @@ def test_a_collapsed_model_fails_task_by_task_and_never_prints_nan(folder, capsy
         (["--model", "x", "--data", "absent"], 3, "'absent' is not a SentEval directory"),
         (["--data", "DATA"], 2, "no --model"),
         (["--model", "x"], 2, "no --data"),
+        (["--check", "--model", "x", "--arguments", "y"], 2, "--check needs --data"),
+        (["--fetch", "--model", "x", "--arguments", "y"], 2, "--fetch needs --data"),
         (["--model", "./absent", "--data", "DATA"], 2, "--model ./absent: no such directory"),
         (["--model", "WORDS@maximum", "--data", "DATA"], 2, "option 'maximum' is unknown; there are cls, mean"),
         (["--model", "WORDS@cls", "--data", "DATA"], 2, "cls is a pooling of encoders"),
@@ -150,6 +152,17 @@ def test_mistakes(folder, capsys, arguments, code, message):
     error = capsys.readouterr().err
     assert fill(message) in error
     assert error.splitlines()[-1].startswith("error: ")
+
+
+def test_an_argument_corpus_of_ones_own_needs_no_senteval_folder(folder, capsys):
+    rows = [f"{one} {other}\t{one}\t{label}\ttopic" for one, other, label in zip(WORDS, WORDS[3:], "012" * 9, strict=False)]
+    (folder / "pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel\ttopic", *rows]), encoding="utf-8")
+    assert run("--model", folder / "small.txt", "--arguments", folder / "pairs.tsv", "--output", folder / "out") == 0
+    assert "pairs pearson" in capsys.readouterr().out
+    record = json.loads((folder / "out" / "small.txt" / "pairs.json").read_text(encoding="utf-8"))
+    assert record["scores"]["unsupervised"]["n"] == 27
+    assert "one topic only" in record["scores"]["cross-topic"]["left_out"]
+    assert set(record["data_sha256"]) == {"pairs.tsv"}
 
 
 def test_lists(folder, capsys):
