@@ -80,9 +80,9 @@ def jax_stepper(name, shape, precision):
     from jax_sentemb.methods.attention_mi import AttentionMI
     from jax_sentemb.methods.simcse import Momentum, SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.sharding import make_mesh, put_rows
+    from jax_sentemb.sharding import make_mesh, put_batch
     from jax_sentemb.train import create_state, make_optimizer, make_step
-    from jax_sentemb.types import Rows
+    from jax_sentemb.types import Batch
 
     layers, hidden, heads, inner = SHAPES[shape]
     config = BertConfig(
@@ -96,9 +96,9 @@ def jax_stepper(name, shape, precision):
     method = SimCSE(ami=AttentionMI() if name != "simcse" else None, momentum=Momentum() if name == "micse" else None)
     mesh = make_mesh(BATCH, jax.devices()[:1])
     optimizer = make_optimizer(Optimizer(), 10_000)
-    state = create_state(method, encoder, optimizer, None, 0, mesh)
+    state = create_state(method, encoder, optimizer, {}, 0, mesh)
     compiled = make_step(method, encoder, optimizer, mesh)
-    rows = put_rows(Rows(*batch()), mesh)
+    rows = put_batch(Batch(*batch()), mesh)
 
     def step():
         nonlocal state

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax_sentemb.models.cnn import Convolution
+
 POOLING_WORDS = {
     "cls": "the state of the first token ([CLS]) in the last layer, before any training head",
     "mean": "the mean of the last layer over the real tokens",
@@ -25,20 +27,27 @@ class Card:
     absent: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
 
 
-def render(card: Card, *, pooling: str, normalize: bool, max_seq_length: int, width: int) -> str:
+def render(
+    card: Card,
+    *,
+    pooling: str,
+    normalize: bool,
+    max_seq_length: int,
+    width: int,
+    convolution: Convolution | None = None,
+    scores_pairs: bool = False,
+) -> str:
     """README.md as text: YAML front matter, then Markdown. Says nothing that it was not told."""
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
     sections = [
         "---\n" + "\n".join(_front_matter(card)) + "\n---",
         f"# {card.name}",
-        f"Maps sentences to {vectors} for similarity, search and clustering."
+        ("Scores pairs of sentences." if scores_pairs else f"Maps sentences to {vectors} for similarity, search and clustering.")
         + (f" Trained with {card.method} by jax_sentemb." if card.method else " Written by jax_sentemb."),
-        "## Use\n```python\nfrom sentence_transformers import SentenceTransformer\n\n"
-        'model = SentenceTransformer("path/to/this/folder")\n'
-        'vectors = model.encode(["A man is playing a guitar.", "Someone plays an instrument."])\n```',
-        f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
-        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. The folder has no BERT pooler: "
-        "`transformers` reports `pooler.dense` as newly initialised, and `pooler_output` means nothing here.",
+        _use(scores_pairs),
+        f"The score is a linear function of BERT's pooled [CLS] state over both sentences, cut after {max_seq_length} tokens."
+        if scores_pairs
+        else _embedding(pooling, max_seq_length, convolution),
         "## Scores\n" + _score_table(card.scores) if card.scores else "## Scores\nNone were measured.",
     ]
     if card.absent:
@@ -48,6 +57,32 @@ def render(card: Card, *, pooling: str, normalize: bool, max_seq_length: int, wi
         sections.append(f"## Training\n| | |\n|---|---|\n{facts}")
     sections.append("`jax_sentemb.json` holds the SHA-256 of every file and the result of re-encoding after the export.")
     return "\n\n".join(sections) + "\n"
+
+
+def _use(scores_pairs: bool) -> str:
+    sentences = '["A man is playing a guitar.", "Someone plays an instrument."]'
+    kind, call = ("CrossEncoder", f"score = model.predict([{sentences}])") if scores_pairs else (
+        "SentenceTransformer", f"vectors = model.encode({sentences})",
+    )  # fmt: skip
+    return f'## Use\n```python\nfrom sentence_transformers import {kind}\n\nmodel = {kind}("path/to/this/folder")\n{call}\n```'
+
+
+def _embedding(pooling: str, max_seq_length: int, convolution: Convolution | None) -> str:
+    text = (
+        f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
+        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. The folder has no BERT pooler: "
+        "`transformers` reports `pooler.dense` as newly initialised, and `pooler_output` means nothing here."
+    )
+    if convolution is None:
+        return text
+    windows = ", ".join(map(str, convolution.windows))
+    text += f" Between encoder and pooling, token states pass convolutions of {windows} tokens."
+    if convolution.reference:
+        return text + (
+            " They read the states of [PAD] tokens (as the published code of IS-BERT): **an embedding depends on how much its "
+            "batch is padded**; `batch_size=1` gives the same vector every time."
+        )
+    return text + " A module of word weights, all 1, sets [PAD] to zero before them, so that padding does not change an embedding."
 
 
 def _front_matter(card: Card) -> list[str]:

@@ -17,8 +17,8 @@ from jax_sentemb.methods import Method
 class Data:
     """Which sentences, how they are tokenised and batched."""
 
-    files: str = ""  # paths and globs, comma separated; or hf:NAME, tfds:NAME, grammar:COUNT (generated sentences)
-    column: str = "text"  # of .jsonl, .csv, .tsv and data sets
+    files: str = ""  # paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated)
+    column: str = "text"  # of .jsonl, .csv, .tsv and data sets; several, comma separated, are several sentences
     tokenizer: str = ""  # directory; empty: that of encoder.weights, or a new vocabulary if there are no weights
     vocab_size: int = 8000  # of a new vocabulary
     max_seq_length: int = 32  # word pieces, [CLS] and [SEP] included
@@ -41,14 +41,19 @@ class Encoder:
 
 @dataclass
 class Optimizer:
-    """AdamW with a schedule, as optax has them; defaults of the papers' trainer."""
+    """AdamW, or RMSprop, with a schedule, as optax has them; defaults of the papers' trainer."""
 
+    name: str = "adamw"  # or rmsprop
     learning_rate: float = 3e-5
-    lr_scheduler_type: str = "linear"  # linear or cosine to 0, or constant, after the warm-up
+    lr_scheduler_type: str = "linear"  # linear or cosine to 0, constant, or steps, after the warm-up
+    lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
     warmup_steps: int = 0
+    warmup_ratio: float = 0.0  # of all steps, where warmup_steps is 0
     adam_beta1: float = 0.9
     adam_beta2: float = 0.999
     adam_epsilon: float = 1e-8
+    adam_bias_correction: bool = True  # False: as the published code of IS-BERT
+    rmsprop_decay: float = 0.9
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0  # 0: no clipping
 
@@ -58,6 +63,8 @@ class Evaluation:
     """What the model is scored on while it trains and at the end."""
 
     data: str = ""  # SentEval folder; "grammar" for the generated graded pairs; empty: label-free diagnostics only
+    tasks: str = ""  # scored at the end beside STS: names and groups as in jax_sentemb.evaluate; "corpus": that of data.files
+    classifier: str = "senteval"  # protocol of those tasks
     dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
     eval_steps: int = 250  # 0: at the end only
     batch_size: int = 64
@@ -91,16 +98,21 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     eval: Evaluation = field(default_factory=Evaluation)
     train: Train = field(default_factory=Train)
+    before: "Config | None" = None  # a run done first, with this run's weights and seed; this one goes on from it
+    vary: str = ""  # the run is done for each value: "train.seed=1..10", "data.files=a.txt|b.txt train.seed=1,2"
 
 
 def sized(config: Config, size: str) -> Config:
     """The config itself for size "", or shrunk to seconds on generated sentences for "tiny"; the method keeps its settings."""
     if size == "tiny":
+        if config.before is not None:
+            config.before = sized(config.before, size)
+        config.vary = ""
         config.data = Data(files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8)
         config.encoder = dataclasses.replace(
             config.encoder, weights="", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
         )
-        config.optimizer.learning_rate = 1e-3
+        config.optimizer.learning_rate, config.optimizer.lr_steps = 1e-3, config.optimizer.lr_steps and "3:5e-4"
         config.eval = Evaluation(data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64)
         config.train = Train(max_steps=6, logging_steps=1, save_steps=3)
     elif size:
@@ -128,7 +140,7 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name}={values[name]} must be at least {limit}")
     if config.encoder.dropout >= 1:
         raise ConfigError(f"encoder.dropout={config.encoder.dropout} must be below 1")
-    for beta in ("adam_beta1", "adam_beta2"):
+    for beta in ("adam_beta1", "adam_beta2", "rmsprop_decay", "warmup_ratio"):
         if not 0 <= getattr(config.optimizer, beta) < 1:
             raise ConfigError(f"optimizer.{beta}={getattr(config.optimizer, beta)} must be from 0 to below 1")
     if config.encoder.hidden_size % config.encoder.num_attention_heads:
@@ -138,16 +150,39 @@ def check(config: Config) -> None:
         )
     choices = {
         "train.precision": ("float32", "bfloat16"),
-        "optimizer.lr_scheduler_type": ("linear", "cosine", "constant"),
+        "optimizer.name": ("adamw", "rmsprop"),
+        "optimizer.lr_scheduler_type": ("linear", "cosine", "constant", "steps"),
     }
     for name, allowed in choices.items():
         if values[name] not in allowed:
             raise ConfigError(f"{name}={values[name]!r} is not one of {', '.join(allowed)}")
+    rate_steps(config.optimizer)
     chunk = config.train.grad_cache_chunk
     if chunk and config.data.batch_size % chunk:
         raise ConfigError(f"data.batch_size={config.data.batch_size} is not a multiple of train.grad_cache_chunk={chunk}")
-    if not config.data.files:
+    if not config.data.files and "data.files=" not in config.vary:
         raise ConfigError("data.files is empty: name a text file, --config.data.files=corpus.txt")
+    if config.before is not None:
+        if config.before.before is not None or config.before.vary:
+            raise ConfigError("before: the run that is done first has no run before it and varies nothing: put that into this run")
+        check(config.before)
+
+
+def rate_steps(options: Optimizer) -> dict[int, float]:
+    """{step: learning rate from it on} of optimizer.lr_steps; ConfigError for what is not that."""
+    if (options.lr_scheduler_type == "steps") != bool(options.lr_steps):
+        raise ConfigError(
+            f"optimizer.lr_scheduler_type={options.lr_scheduler_type} and lr_steps={options.lr_steps!r} do not fit: "
+            "steps needs lr_steps, for instance 500:8e-6,1000:6e-6, the others have none"
+        )
+    try:
+        pairs = [entry.split(":") for entry in options.lr_steps.split(",") if entry]
+        rates = {int(step): float(rate) for step, rate in pairs}
+    except ValueError:
+        rates = {0: -1.0}
+    if any(step < 1 or not 0 <= rate < math.inf for step, rate in rates.items()) or list(rates) != sorted(rates):
+        raise ConfigError(f"optimizer.lr_steps={options.lr_steps!r}: write rising STEP:RATE pairs, for instance 500:8e-6,1000:6e-6")
+    return rates
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:

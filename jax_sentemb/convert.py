@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv[1:])
     facts = read_facts(options.workdir)
     params, step = read_checkpoint(options.workdir, options.step)
-    export_encoder(options.output or options.workdir / "export", facts, params["encoder"], options.workdir, step)
+    export_run(options.output or options.workdir / "export", facts, params, options.workdir, step)
     return 0
 
 
@@ -71,26 +71,43 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
 
 
 def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "") -> Any:
-    """The Embedder of a run, (encoder parameters, sentences) -> float32 [N, D], with its pooling unless another is given."""
+    """The Embedder of a run, (parameters, sentences) -> float32 [N, E]; of a cross-encoder, (parameters, pairs) -> scores [N, 1].
+
+    `pooling` of the encoder's states takes the place of what the run's method does with them.
+    """
     from jax_sentemb.evaluation.embed import Embedder
     from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.models.pooling import pool
+    from jax_sentemb.models.head import pair_score
+    from jax_sentemb.models.pooling import sentence_embedding
+    from jax_sentemb.text.pairs import JoinedPairs
     from jax_sentemb.text.tokenizer import Tokenizer
 
-    encoder = Bert(BertConfig(**facts["encoder"]))
-    mode = pooling or facts["pooling"]
+    encoder, convolution = Bert(BertConfig(**facts["encoder"])), None if pooling else convolution_of(facts)
+    scores_pairs = facts.get("scores_pairs", False)
 
     def embed(params: Any, rows: Any) -> Any:
-        return pool(encoder.apply({"params": params}, rows).hidden, rows.mask, mode)
+        if scores_pairs:
+            return pair_score(encoder, params, rows)
+        return sentence_embedding(encoder, params, rows, pooling or facts["pooling"], convolution)
 
-    return Embedder(embed, Tokenizer.load(workdir / "tokenizer"), facts["max_seq_length"])
+    tokenizer = Tokenizer.load(workdir / "tokenizer")
+    return Embedder(embed, JoinedPairs(tokenizer) if scores_pairs else tokenizer, facts["max_seq_length"])
 
 
-def export_encoder(output: Path, facts: dict[str, Any], params: Any, workdir: Path, step: int) -> None:
-    """Write and verify the export of encoder parameters with the facts of a run."""
+def convolution_of(facts: dict[str, Any]) -> Any:
+    """The Convolution between encoder and pooling that the facts of a run tell of, or None."""
+    from jax_sentemb.models.cnn import Convolution
+
+    stated = facts.get("convolution")
+    return Convolution(**{**stated, "windows": tuple(stated["windows"])}) if stated else None
+
+
+def export_run(output: Path, facts: dict[str, Any], params: Any, workdir: Path, step: int) -> None:
+    """Write and verify the export of a run's parameters."""
     from jax_sentemb.card import Card
     from jax_sentemb.export import export
     from jax_sentemb.models.bert import BertConfig
+    from jax_sentemb.text.tokenizer import Tokenizer
 
     embedder = run_embedder(workdir, facts)
     scores = facts.get("scores", {}) if facts.get("scores_of_step") == step else {}
@@ -106,10 +123,11 @@ def export_encoder(output: Path, facts: dict[str, Any], params: Any, workdir: Pa
         output,
         BertConfig(**facts["encoder"]),
         params,
-        embedder.tokenizer,
+        Tokenizer.load(workdir / "tokenizer"),
         functools.partial(embedder, params),
         pooling=facts["pooling"],
         max_seq_length=facts["max_seq_length"],
+        convolution=convolution_of(facts),
         card=card,
     )
 

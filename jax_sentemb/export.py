@@ -1,8 +1,9 @@
-"""Export of a trained encoder to a directory that transformers and sentence-transformers load, verified by re-encoding.
+"""Export of a trained model to a directory that transformers and sentence-transformers load, verified by re-encoding.
 
 Old class paths and pooling keys of sentence-transformers are written, because every version from 2.2 to 6 reads them.
 """
 
+import dataclasses
 import errno
 import functools
 import json
@@ -10,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -19,12 +21,22 @@ from jax_sentemb import __version__
 from jax_sentemb.card import Card, render
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.model_folder import MANIFEST, read_normalize, read_pooling, sha256, transformer_folder
+from jax_sentemb.model_folder import MANIFEST, WORD_WEIGHTS, read_json, read_readout, sha256, transformer_folder
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.models.pooling import pool
+from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.models.head import pair_score
+from jax_sentemb.models.pooling import sentence_embedding
+from jax_sentemb.text.pairs import JoinedPairs
 from jax_sentemb.text.tokenizer import Tokenizer
 from jax_sentemb.types import Array, Params, Rows
-from jax_sentemb.weights import read_encoder, read_max_seq_length, to_torch
+from jax_sentemb.weights import (
+    convolution_to_torch,
+    head_to_torch,
+    read_convolution,
+    read_max_seq_length,
+    read_parts,
+    to_torch,
+)
 
 TOLERANCE = 1e-5  # largest difference in an entry of an embedding between the model in memory and its export
 
@@ -44,6 +56,7 @@ ODD = [
     "\u6f22\u5b57\u4eee\u540d", "\u0645\u0631\u062d\u0628\u0627", "\u05e9\u05dc\u05d5\u05dd", "\u202eabc", "\u200b",
     "\ufffd", "\U0001f600\U0001f3fd",
 ]  # fmt: skip
+CNN_FOLDER, WEIGHTS_FOLDER = "2_CNN", "1_WordWeights"
 LONG = "The quick brown fox jumps over the lazy dog while nobody looks. " * 60
 PROBES = (*ODD, *(LONG[:length].strip() for length in range(1, 3200, 80)))
 
@@ -53,15 +66,19 @@ def export(
     config: BertConfig,
     params: Params,
     tokenizer: Tokenizer,
-    embed: Callable[[Sequence[str]], np.ndarray],
+    embed: Callable[[Sequence], np.ndarray],
     *,
     pooling: str,
     max_seq_length: int,
     normalize: bool = False,
+    convolution: Convolution | None = None,
     card: Card | None = None,
     sentences: Sequence[str] = PROBES,
 ) -> float:
     """Write, verify and publish an export; the largest difference from `embed`, the float32 model in memory.
+
+    `params` by part: "encoder"; with a `convolution` "cnn"; a "token_head" is written into the same file, for transformers'
+    BertForMaskedLM; "pooler" and "classifier" make it a cross-encoder, whose `embed` maps pairs of sentences to scores.
 
     Written beside `directory` and renamed when it is complete and verified, so `directory` is never half an export; an
     earlier export there is replaced, anything else is left alone (ConfigError). ModelFileError where the weights do not
@@ -71,8 +88,11 @@ def export(
     card = card or Card()
     with _staged(directory) as stage:
         settings = {"pooling": pooling, "normalize": normalize, "max_seq_length": max_seq_length}
-        write_export(stage, config, params, tokenizer, card=card, **settings)
-        difference = verify_export(stage, embed, sentences)
+        write_export(stage, config, params, tokenizer, card=card, convolution=convolution, **settings)
+        if is_cross_encoder(params):
+            difference = verify_export(stage, embed, list(zip(sentences, reversed(sentences), strict=True)), read_scorer)
+        else:
+            difference = verify_export(stage, embed, sentences)
         facts = {
             "jax_sentemb": __version__,
             "method": card.method,
@@ -89,6 +109,19 @@ def export(
     return difference
 
 
+def is_cross_encoder(params: Params) -> bool:
+    """Whether these parts score pairs of sentences instead of embedding one."""
+    return "pooler" in params and "classifier" in params
+
+
+def check_exportable(pooling: str, convolution: Convolution | None = None) -> None:
+    """Raise ConfigError for an embedding that no stock module of sentence-transformers computes."""
+    if pooling not in EXPORTABLE:
+        raise ConfigError(f"pooling={pooling!r} cannot be exported: sentence-transformers has {' and '.join(EXPORTABLE)}")
+    if convolution is not None and convolution.relu:
+        raise ConfigError("convolution.relu=True cannot be exported: the CNN of sentence-transformers has no activation")
+
+
 def write_export(
     directory: str | Path,
     config: BertConfig,
@@ -98,24 +131,72 @@ def write_export(
     pooling: str,
     max_seq_length: int,
     normalize: bool = False,
+    convolution: Convolution | None = None,
     card: Card | None = None,
 ) -> None:
-    """Write every file of an export but the manifest into `directory`, made if need be; `params` are the encoder's."""
+    """Write every file of an export but the manifest into `directory`, made if need be; `params` as for `export`."""
     positions = config.max_position_embeddings - config.position_offset
-    if pooling not in EXPORTABLE:
-        raise ConfigError(f"pooling={pooling!r} cannot be exported: sentence-transformers has {' and '.join(EXPORTABLE)}")
+    check_exportable(pooling, convolution)
     if not 2 <= max_seq_length <= positions:
         raise ConfigError(f"max_seq_length={max_seq_length} is not between 2 and the encoder's {positions} positions")
     if tokenizer.vocab_size > config.vocab_size:
         raise ModelFileError(f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's vocab_size is {config.vocab_size}")
-    tensors = to_torch(config, params)
+    scores_pairs = is_cross_encoder(params)
+    heads = [part for part in ("token_head", *(("pooler", "classifier") if scores_pairs else ())) if part in params]
     directory = Path(directory)
-    (directory / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    (directory / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "model.safetensors").write_bytes(save(_tensors(config, params, heads), metadata={"format": "pt"}))
     tokenizer.save(directory)
-    files = {
-        "config.json": _huggingface_config(config),
-        "modules.json": _modules(normalize),
+    _write_json(directory / "config.json", _huggingface_config(config, heads))
+    readme = render(
+        card or Card(), pooling=pooling, normalize=normalize, max_seq_length=max_seq_length, scores_pairs=scores_pairs,
+        width=config.hidden_size if convolution is None else convolution.width, convolution=convolution,
+    )  # fmt: skip
+    (directory / "README.md").write_text(readme, "utf-8")
+    if scores_pairs:  # sentence-transformers' CrossEncoder takes its length from the tokenizer
+        settings = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
+        _write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": max_seq_length})
+    else:
+        _write_modules(directory, config, params, pooling, max_seq_length, normalize, convolution)
+
+
+def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> dict[str, np.ndarray]:
+    """Tensors by torch name; with a head, the encoder's carry the prefix that transformers' models with heads give them."""
+    tensors = to_torch(config, params["encoder"])
+    if not heads:
+        return tensors
+    prefixed = {f"{config.model_type}.{name}": tensor for name, tensor in tensors.items()}
+    for part in heads:
+        for name, tensor in head_to_torch(config, part, params[part]).items():
+            prefixed[f"{config.model_type}.{name}" if part == "pooler" else name] = tensor
+    return prefixed
+
+
+def _write_modules(
+    directory: Path,
+    config: BertConfig,
+    params: Params,
+    pooling: str,
+    max_seq_length: int,
+    normalize: bool,
+    convolution: Convolution | None,
+) -> None:
+    """What sentence-transformers reads beside the transformer: the list of modules, and each of them.
+
+    Its CNN convolves whatever stands at [PAD]. Word weights of 1 in front of it set [PAD] to zero, as our convolution does, so that
+    padding changes nothing there either; a `reference` convolution goes without.
+    """
+    masked = convolution is not None and not convolution.reference
+    kinds = [("", "Transformer")]
+    kinds += [(WEIGHTS_FOLDER, "WordWeights")] * masked + [(CNN_FOLDER, "CNN")] * (convolution is not None)
+    kinds += [("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * normalize
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (path, kind) in enumerate(kinds)
+    ]
+    width = config.hidden_size if convolution is None else convolution.width
+    files: dict[str, dict | list] = {
+        "modules.json": modules,
         "sentence_bert_config.json": {"max_seq_length": max_seq_length, "do_lower_case": False},
         "config_sentence_transformers.json": {
             "__version__": {"jax_sentemb": __version__},
@@ -124,48 +205,85 @@ def write_export(
             "similarity_fn_name": "cosine",
         },
         "1_Pooling/config.json": {
-            "word_embedding_dimension": config.hidden_size,
+            "word_embedding_dimension": width,
             **{key: mode == pooling for mode, key in POOLING_KEYS.items()},
         },
     }
+    if convolution is not None:
+        files[f"{CNN_FOLDER}/cnn_config.json"] = {
+            "in_word_embedding_dimension": config.hidden_size,
+            "out_channels": convolution.filters,
+            "kernel_sizes": list(convolution.windows),
+            "stride_sizes": [1] * len(convolution.windows),
+        }
+        (directory / CNN_FOLDER).mkdir(exist_ok=True)
+        tensors = convolution_to_torch(convolution, params["cnn"])
+        (directory / CNN_FOLDER / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+    if masked:
+        weights = {"vocab": [""] * config.vocab_size, "word_weights": {}, "unknown_word_weight": 1}
+        files |= {f"{WEIGHTS_FOLDER}/{name}": weights for name in WORD_WEIGHTS}
     for name, content in files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
         _write_json(directory / name, content)
-    readme = render(card or Card(), pooling=pooling, normalize=normalize, max_seq_length=max_seq_length, width=config.hidden_size)
-    (directory / "README.md").write_text(readme, "utf-8")
 
 
-def verify_export(directory: str | Path, embed: Callable[[Sequence[str]], np.ndarray], sentences: Sequence[str]) -> float:
-    """Largest difference between the vectors of `embed` and of the directory; ModelFileError above TOLERANCE."""
-    ours = np.asarray(embed(sentences), np.float32)
-    exported = read_embedder(directory)(sentences)
+def verify_export(
+    directory: str | Path,
+    embed: Callable[[Sequence], np.ndarray],
+    inputs: Sequence,
+    read: Callable[[str | Path], Callable[[Sequence], np.ndarray]] | None = None,
+) -> float:
+    """Largest difference between the outputs of `embed` and of the directory; ModelFileError above TOLERANCE."""
+    ours = np.asarray(embed(inputs), np.float32)
+    exported = (read or read_embedder)(directory)(inputs)
     if ours.shape != exported.shape:
         raise ModelFileError(f"the export encodes to {list(exported.shape)}, the model in memory to {list(ours.shape)}")
     difference = float(np.abs(ours - exported).max(initial=0.0))
     if not difference <= TOLERANCE:  # also refuses NaN
         raise ModelFileError(
-            f"the export encodes {len(sentences)} sentences with a max abs difference of {difference:.1e} from the "
+            f"the export encodes {len(inputs)} sentences with a max abs difference of {difference:.1e} from the "
             f"model in memory, above {TOLERANCE:.0e}: nothing was exported"
         )
     return difference
 
 
 def read_embedder(path: str | Path, batch_size: int = 64, pooling: str = "") -> Callable[[Sequence[str]], np.ndarray]:
-    """Sentences -> float32 [N, D] by the encoder, tokenizer, pooling (mean if unsaid) and limit of a directory.
+    """Sentences -> float32 [N, E] by the encoder, tokenizer, convolution, pooling (mean if unsaid) and limit of a directory.
 
-    `pooling` (cls, mean or first_last) takes the place of what the directory says.
+    `pooling` (cls, mean or first_last) of the encoder's states takes the place of what the directory says.
     """
-    config, params = read_encoder(path)
-    pooling, normalize = pooling or read_pooling(path) or "mean", read_normalize(path)
-    bert = Bert(config)
+    config, params = read_parts(path)
+    if is_cross_encoder(params) and "ForSequenceClassification" in str(read_json(transformer_folder(path) / "config.json")):
+        raise ModelFileError(f"{path} is a cross-encoder: it scores pairs of sentences and has no embedding of one")
+    readout = read_readout(path)
+    found = None if pooling else read_convolution(path)
+    pooling = pooling or readout.pooling or "mean"
+    bert, convolution = Bert(config), found and found[0]
 
     def embed(params: Params, rows: Rows) -> Array:
-        vectors = pool(bert.apply({"params": params}, rows).hidden, rows.mask, pooling)
-        if normalize:
+        vectors = sentence_embedding(bert, params, rows, pooling, convolution)
+        if readout.normalize:
             vectors = vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         return vectors
 
     tokenizer = Tokenizer.load(transformer_folder(path))
-    return functools.partial(Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), params)
+    used = {part: params[part] for part in ("encoder", *(("cnn",) if convolution else ()))}
+    return functools.partial(Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used)
+
+
+def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tuple[str, str]]], np.ndarray]:
+    """Pairs of sentences -> float32 [N, 1], the scores of a cross-encoder's directory."""
+    config, params = read_parts(path)
+    if not is_cross_encoder(params):
+        raise ModelFileError(f"{path} is no cross-encoder with one score: it has no pooler and classifier of that shape")
+    tokenizer = Tokenizer.load(path)
+    bert = Bert(dataclasses.replace(config, sep_token_id=tokenizer.sep_id))
+
+    def score(params: Params, rows: Rows) -> Array:
+        return pair_score(bert, params, rows)
+
+    used = {part: params[part] for part in ("encoder", "pooler", "classifier")}
+    return functools.partial(Embedder(score, JoinedPairs(tokenizer), read_max_seq_length(path), batch_size), used)
 
 
 @contextmanager
@@ -200,11 +318,16 @@ def _replace(directory: Path, stage: Path, previous: Path) -> None:
     shutil.rmtree(previous, ignore_errors=True)
 
 
-def _huggingface_config(config: BertConfig) -> dict:
-    """config.json of transformers' BertModel or RobertaModel. Dropout 0.1 is what fine-tuning in torch starts from."""
-    special = {"bos_token_id": 0, "eos_token_id": 2} if config.model_type == "roberta" else {}
+def _huggingface_config(config: BertConfig, heads: Sequence[str]) -> dict:
+    """config.json of transformers' BertModel or RobertaModel, or with a head. Dropout 0.1 is for fine-tuning in torch."""
+    special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 2} if config.model_type == "roberta" else {}
+    kind = "ForSequenceClassification" if "classifier" in heads else "ForMaskedLM" if heads else "Model"
+    if "classifier" in heads:
+        # The score itself, not its sigmoid, is what sentence-transformers' CrossEncoder returns.
+        special |= {"id2label": {"0": "score"}, "label2id": {"score": 0}}
+        special |= {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
     return {
-        "architectures": ["RobertaModel" if config.model_type == "roberta" else "BertModel"],
+        "architectures": [("Roberta" if config.model_type == "roberta" else "Bert") + kind],
         "model_type": config.model_type,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -223,14 +346,6 @@ def _huggingface_config(config: BertConfig) -> dict:
         **special,
         "torch_dtype": "float32",
     }
-
-
-def _modules(normalize: bool) -> list[dict]:
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * normalize
-    return [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for number, (path, kind) in enumerate(kinds)
-    ]
 
 
 def _write_json(path: Path, content: dict | list) -> None:

@@ -83,6 +83,83 @@ def alignment(first: Array, second: Array) -> Array:
     return jnp.square(unit(first) - unit(second)).sum(-1).mean()
 
 
+def paired_cosine(first: Array, second: Array) -> Array:
+    """Cosine [N] of row i of `first` with row i of `second`, both [N, E]."""
+    return (unit(first) * unit(second)).sum(-1)
+
+
+def nt_xent(first: Array, second: Array, temperature: float) -> tuple[Array, Array]:
+    """NT-Xent over both views [B, E]: each of the 2B embeddings has its other view as positive, 2B - 2 others as negatives.
+
+    Returns the mean of -log softmax of the cosines / temperature and the fraction of anchors whose positive ranks first.
+    Source: Mirror-BERT (Liu et al. 2021), Eq. 1.
+    """
+    both = jnp.concatenate([first, second])
+    logits = cosine(both, both) / temperature
+    positive = jnp.tile(paired_cosine(first, second) / temperature, 2)
+    logits = jnp.where(jnp.eye(len(both), dtype=bool), -jnp.inf, logits)
+    loss = jax.nn.logsumexp(logits - positive[:, None], axis=1).mean()
+    # Recomputed, the positive can differ from its place in the matrix by rounding.
+    return loss, (positive + 1e-4 >= logits.max(axis=1)).mean()
+
+
+def symmetric_info_nce(first: Array, second: Array, scale: Array) -> tuple[Array, Array]:
+    """Cross entropy of scale * cosines with the own pair as the right answer, mean of both directions; and the accuracy of one.
+
+    Source: the in-batch form of Contrastive Tension in sentence-transformers.
+    """
+    logits = cosine(first, second) * scale
+    positive = jnp.diagonal(logits)
+    loss = (jax.nn.logsumexp(logits, axis=1) + jax.nn.logsumexp(logits, axis=0)) / 2 - positive
+    return loss.mean(), (positive >= logits.max(axis=1)).mean()
+
+
+def contrastive_tension(first: Array, second: Array, group: int) -> tuple[Array, Array]:
+    """Mean binary cross entropy of the dot products of pairs: the same sentence through both encoders, or two different ones.
+
+    first, second: the sentences [B, E] through one encoder and the other. Of each `group` rows the first is a positive pair with
+    itself; the other rows are paired with the next such row of the batch: B pairs, 1 : group - 1. Also returns the fraction of
+    pairs on the right side of 0.
+    Source: Carlsson et al. 2021. Its code draws two fresh sentences for a negative pair; here they are two of the batch, so each
+    sentence is encoded once by each encoder, and every pair has the distribution of the code's.
+    """
+    place = jnp.arange(len(first))
+    same = place % group == 0
+    others = jnp.nonzero(~same, size=len(first) - len(first) // group)[0]
+    partner = place.at[others].set(jnp.roll(others, 1))
+    logits = (first * second[partner]).sum(-1)
+    loss = jax.nn.softplus(jnp.where(same, -logits, logits))
+    return loss.mean(), ((logits > 0) == same).mean()
+
+
+def token_sentence_jsd(local: Array, mask: Array, sentence: Array, over: str = "pairs") -> tuple[Array, Array, Array]:
+    """Jensen-Shannon estimate of the mutual information of sentences and their tokens, negated: a loss; and its two expectations.
+
+    local: [B, T, E], `mask` [B, T] 1 on real tokens; sentence: [B, E]; the score of a token and a sentence is their dot product. A
+    token is a positive example of its own sentence and a negative one of every other sentence of the batch.
+    over="pairs" (code): E_pos = mean over positive pairs of log 2 - sp(-score), E_neg = mean over negative pairs of
+    sp(score) - log 2, loss = E_neg - E_pos; 0 where all scores are 0; long sentences weigh more.
+    over="sentences" (paper): sums over the tokens of a sentence, then means over sentences, without log 2.
+    Source: IS-BERT (Zhang et al. 2020), Eq. 2 and 3; sp(x) = log(1 + exp(x)).
+    """
+    batch = len(sentence)
+    scores = jnp.einsum("bte,se->bts", local, sentence, precision=lax.Precision.HIGHEST)
+    weight = mask.astype(jnp.float32)[..., None]
+    own = jnp.eye(batch)[:, None, :]
+    offset = jnp.log(2.0) if over == "pairs" else 0.0
+    positive = ((offset - jax.nn.softplus(-scores)) * weight * own).sum()
+    negative = ((jax.nn.softplus(scores) - offset) * weight * (1.0 - own)).sum()
+    count = jnp.maximum(weight.sum(), 1.0) if over == "pairs" else batch
+    positive, negative = positive / count, negative / (count * max(batch - 1, 1))
+    return negative - positive, positive, negative
+
+
+def class_loss(logits: Array, labels: Array) -> tuple[Array, Array]:
+    """Mean cross entropy of logits [B, C] for class numbers [B], and the fraction of right answers."""
+    taken = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+    return (jax.nn.logsumexp(logits, axis=-1) - taken).mean(), (logits.argmax(-1) == labels).mean()
+
+
 def masked_token_loss(logits: Array, targets: Array, selected: Array) -> tuple[Array, Array]:
     """Per row: the summed cross entropy of logits [R, M, V] for targets [R, M] where `selected` [R, M], and their number."""
     log_probability = jax.nn.log_softmax(logits.astype(jnp.float32))

@@ -7,11 +7,12 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ModelFileError
 
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
+WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content: since sentence-transformers 5, and before
 OLD_POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -68,18 +69,35 @@ def inside(root: Path, name: Any, source: Path) -> Path:
     return root / name
 
 
-def read_pooling(path: str | Path) -> str | None:
-    """The pooling mode ("cls" or "mean") of a sentence-transformers directory; None for a plain encoder directory.
+class Readout(NamedTuple):
+    """How a sentence-transformers directory makes one vector of token states."""
+
+    pooling: str | None  # "cls" or "mean"; None for a plain encoder directory
+    normalize: bool  # to unit length
+    cnn: Path | None  # folder of a CNN module between encoder and pooling
+    masked: bool  # token states at [PAD] are set to zero before the CNN
+
+
+def read_readout(path: str | Path) -> Readout:
+    """What stands behind the encoder of a directory.
 
     ModelFileError where the directory computes its embedding in a way that we cannot.
     """
     modules = _modules(Path(path).expanduser())
     kinds = [kind for kind, _ in modules]
+    folders = dict(modules)
     if kinds == ["Transformer"]:
-        return None
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise ModelFileError(f"{path}: modules {' + '.join(kinds)}: we know Transformer + Pooling, with or without Normalize")
-    file = modules[1][1] / "config.json"
+        return Readout(None, False, None, False)
+    known = [
+        ["Transformer", *middle, "Pooling", *end] for middle in ([], ["CNN"], ["WordWeights", "CNN"]) for end in ([], ["Normalize"])
+    ]
+    if kinds not in known:
+        raise ModelFileError(
+            f"{path}: modules {' + '.join(kinds)}: we know Transformer + Pooling, a CNN between and Normalize behind or not"
+        )
+    if "WordWeights" in folders:
+        _check_plain_weights(folders["WordWeights"])
+    file = folders["Pooling"] / "config.json"
     stated = read_json(file)
     mode: Any
     if "pooling_mode" in stated:  # sentence-transformers >= 6
@@ -89,12 +107,15 @@ def read_pooling(path: str | Path) -> str | None:
         mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
     if mode not in OLD_POOLING_KEYS.values():
         raise ModelFileError(f"{file}: pooling {mode} is neither cls nor mean")
-    return mode
+    return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds)
 
 
-def read_normalize(path: str | Path) -> bool:
-    """Whether the directory brings its embeddings to unit length."""
-    return any(kind == "Normalize" for kind, _ in _modules(Path(path).expanduser()))
+def _check_plain_weights(folder: Path) -> None:
+    """An export has a module of equal word weights because it sets [PAD] to zero; any other weighting is not ours."""
+    for file in (folder / name for name in WORD_WEIGHTS):
+        stated = read_json(file)
+        if stated.get("word_weights") or stated.get("unknown_word_weight") != 1:
+            raise ModelFileError(f"{file}: words of different weight are not supported")
 
 
 def check_hashes(root: Path, files: Sequence[Path]) -> None:

@@ -18,22 +18,24 @@ from jax_sentemb import __version__
 from jax_sentemb.checkpoint import Checkpoints
 from jax_sentemb.command_line import PREEMPTED, use_compilation_cache
 from jax_sentemb.config import Config, flatten
-from jax_sentemb.convert import export_encoder, read_facts, write_facts
+from jax_sentemb.convert import export_run, read_facts, write_facts
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError
 from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.evaluation.scorer import Scorer, evaluation_tasks, score_table, word_overlap_scores
+from jax_sentemb.evaluation.scorer import FinalTasks, Scorer, evaluation_tasks, score_table, word_overlap_scores
 from jax_sentemb.evaluation.sts import StsTask
+from jax_sentemb.export import check_exportable
+from jax_sentemb.generated import corpus_files, corpus_task
 from jax_sentemb.log import Log
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.sharding import make_mesh, over_batch
-from jax_sentemb.text import grammar
 from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.files import Sentences, open_corpus
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import Tokens, tokenize
+from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.text.pairs import JoinedPairs
+from jax_sentemb.text.tokenizer import Lines, Tokenizer
 from jax_sentemb.train import StopSignal, batches_on_device, create_state, fit, make_optimizer, make_step
 from jax_sentemb.types import Params, TrainState
-from jax_sentemb.weights import read_encoder, resolve
+from jax_sentemb.vary import run_all
+from jax_sentemb.weights import read_parts, resolve
 
 # Settings that may change between an interrupted run and its continuation: they do not touch the weights.
 FREE = (
@@ -51,19 +53,22 @@ FREE = (
 class Material(NamedTuple):
     """What a run works on, before any compilation."""
 
-    sentences: Sentences
+    sentences: Lines
     tokenizer: Tokenizer
-    tokens: Tokens
+    examples: Examples
     batches: Batches
     bert_config: BertConfig
-    encoder_params: Params | None  # None: from scratch
+    loaded: Params  # by part: "encoder", "cnn"...; {} for a start from scratch
     tasks: dict[str, StsTask]
     absent: list[str]
     dev: str  # the task that selects the best checkpoint, "" without one
+    final: FinalTasks | None  # classification and other tasks for the end
 
 
 def run(config: Config, workdir: Path) -> int:
     """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
+    if config.vary:
+        return run_all(config, workdir, run)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     use_compilation_cache()
     try:
@@ -72,9 +77,27 @@ def run(config: Config, workdir: Path) -> int:
         raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
     try:
         with FileLock(workdir / "LOCK", timeout=0):
+            if config.before is not None:
+                if code := run(_before(config), workdir / "before"):
+                    return code
+                config = dataclasses.replace(
+                    config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))
+                )
             return _run(config, workdir)
     except Timeout:
         raise BusyError(f"--workdir {workdir} is in use by another run: wait for it, or give another --workdir") from None
+
+
+def _before(config: Config) -> Config:
+    """The run that is done first, with the weights, seed and evaluation folder of the whole."""
+    assert config.before is not None
+    first = config.before
+    return dataclasses.replace(
+        first,
+        encoder=config.encoder,
+        train=dataclasses.replace(first.train, seed=config.train.seed),
+        eval=dataclasses.replace(first.eval, data=config.eval.data),
+    )
 
 
 def _run(config: Config, workdir: Path) -> int:
@@ -83,7 +106,7 @@ def _run(config: Config, workdir: Path) -> int:
     steps = total_steps(config, material.batches)
     log = Log(workdir, config.train.tensorboard)
     _write_json(workdir / "config.json", flatten(config))
-    _write_json(workdir / "run.json", {**_versions(), "corpus": material.tokens.report, "steps": steps})
+    _write_json(workdir / "run.json", {**_versions(), "corpus": material.examples.report, "steps": steps})
     log.say(_describe(material, steps, mesh.size))
 
     dtype = jnp.dtype(config.train.precision)
@@ -91,15 +114,17 @@ def _run(config: Config, workdir: Path) -> int:
     config.method.check(encoder)
     write_facts(workdir, material.bert_config, model_facts(config, material, workdir))
     optimizer = make_optimizer(config.optimizer, steps)
-    state = create_state(config.method, encoder, optimizer, material.encoder_params, config.train.seed, mesh)
+    state = create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
+    scores_pairs = getattr(config.method, "scores_pairs", False)
     embedder = Embedder(
         lambda params, rows: config.method.embed(Bert(material.bert_config), params, rows),
-        material.tokenizer,
+        JoinedPairs(material.tokenizer) if scores_pairs else material.tokenizer,
         config.eval.max_seq_length,
         config.eval.batch_size,
         sharding=over_batch(mesh),
     )
-    scorer = Scorer(embedder, material.tasks, material.dev, diagnostic_sample(config, material), log, config.train.strict)
+    sample = diagnostic_sample(config, material)
+    scorer = Scorer(embedder, material.tasks, material.dev, sample, log, config.train.strict, scores_pairs)
 
     checkpoints = Checkpoints(workdir, config.train.keep_checkpoints)
     facts = _facts(config, material, steps)
@@ -161,19 +186,24 @@ def _run(config: Config, workdir: Path) -> int:
 def prepare(config: Config, workdir: Path) -> Material:
     """Corpus, tokenizer, batches, weights and evaluation sets, checked against each other; errors before anything compiles."""
     tasks, absent, dev = evaluation_tasks(config.eval)
-    files = config.data.files
-    if files.startswith("grammar:"):
-        files = _generated_corpus(files, config.data.subset_seed, workdir / "corpus.txt")
+    final = final_tasks(config)
     weights = resolve(config.encoder.weights) if config.encoder.weights else None
-    bert_config, encoder_params = read_encoder(weights) if weights else (None, None)
-    sentences = open_corpus(files, config.data.column)
-    if vocabulary := config.data.tokenizer or weights:
-        tokenizer = Tokenizer.load(vocabulary)
-    else:
-        tokenizer = Tokenizer.train(sentences, config.data.vocab_size)
+    bert_config, loaded = read_parts(weights) if weights else (None, {})
+    vocabulary = config.data.tokenizer or weights
+
+    def make_tokenizer(sentences: Lines) -> Tokenizer:
+        return Tokenizer.load(vocabulary) if vocabulary else Tokenizer.train(sentences, config.data.vocab_size)
+
+    data = config.data
+    corpus = Corpus(
+        lambda pairs: corpus_files(data, config.eval.data, workdir, pairs),
+        make_tokenizer, data.max_seq_length, data.subset, data.subset_seed,
+    )  # fmt: skip
+    examples = config.method.examples(corpus, config.train.seed)
+    tokenizer = corpus.tokenizer
     tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs it
     bert_config = bert_config or _new_bert(config, tokenizer)
-    bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id)
+    bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
     if tokenizer.vocab_size > bert_config.vocab_size:
         raise ModelFileError(
             f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's embedding {bert_config.vocab_size} rows: "
@@ -184,16 +214,15 @@ def prepare(config: Config, workdir: Path) -> Material:
         length = getattr(config, name).max_seq_length
         if length > positions:
             raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
-    tokens = tokenize(sentences, tokenizer, config.data.max_seq_length, None, config.data.subset or None, config.data.subset_seed)
-    batches = Batches(tokens, config.data.batch_size, config.train.seed)
-    return Material(sentences, tokenizer, tokens, batches, bert_config, encoder_params, tasks, absent, dev)
+    batches = Batches(examples, config.data.batch_size, config.train.seed)
+    return Material(corpus.sentences, tokenizer, examples, batches, bert_config, loaded, tasks, absent, dev, final)
 
 
 def diagnostic_sample(config: Config, material: Material) -> list[str]:
     """Sentences of the corpus, drawn by the run's seed, that label-free diagnostics look at."""
-    count = min(config.eval.diagnostic_sentences, len(material.tokens))
-    chosen = np.random.default_rng(config.train.seed).choice(len(material.tokens), count, replace=False)
-    return [material.sentences[int(line)] for line in material.tokens.line[np.sort(chosen)]]
+    count = min(config.eval.diagnostic_sentences, len(material.examples))
+    chosen = np.random.default_rng(config.train.seed).choice(len(material.examples), count, replace=False)
+    return [material.sentences[int(line)] for line in material.examples.line[np.sort(chosen)]]
 
 
 def finish(
@@ -212,36 +241,56 @@ def finish(
         log.say(f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={config.eval.max_seq_length}")
     baselines = {"untrained": start}
     if config.eval.data == "grammar":
-        baselines |= word_overlap_scores(material.tasks, list(material.sentences))
-    results = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
-    _write_json(workdir / "scores.json", results)
+        baselines |= word_overlap_scores(material.tasks, [material.sentences[row] for row in range(len(material.sentences))])
+    results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
     log.close()
     print(score_table(scores, material.absent, baselines))
+    if material.final:
+        results["transfer"] = material.final.score(workdir.name, lambda sentences: scorer.embedder(params, sentences))
+        results["absent"] = [*material.absent, *material.final.absent]
+    _write_json(workdir / "scores.json", results)
     facts = model_facts(config, material, workdir)
     write_facts(workdir, material.bert_config, {**facts, "scores": scores, "scores_of_step": step})
-    params = jax.device_get(params["encoder"])
-    export_encoder(workdir / "export", read_facts(workdir), params, workdir, step)
+    try:
+        check_exportable(config.method.pooling, getattr(config.method, "convolution", None))
+    except ConfigError as error:  # known before, but no reason not to train: evaluation reads the work directory
+        print(f"not exported: {error}")
+        return
+    export_run(workdir / "export", read_facts(workdir), jax.device_get(params), workdir, step)
 
 
 def model_facts(config: Config, material: Material, workdir: Path) -> dict[str, Any]:
     """What an export says of the run: published with the model, so names of files, not paths."""
+    convolution = getattr(config.method, "convolution", None)
     recipe = {name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
     return {
         "name": workdir.name,
         "method": type(config.method).__name__,
-        "base_model": Path(config.encoder.weights).name or None,
+        "base_model": None if config.before else Path(config.encoder.weights).name or None,
         "pooling": config.method.pooling,
+        "convolution": dataclasses.asdict(convolution) if convolution else None,
+        "scores_pairs": getattr(config.method, "scores_pairs", False),
         "max_seq_length": config.eval.max_seq_length,
         "absent": material.absent,
         "training": {
             "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
-            "sentences": len(material.tokens),
+            "examples": len(material.examples),
             "batch size": config.data.batch_size,
             "max_seq_length": config.data.max_seq_length,
             "seed": config.train.seed,
             **recipe,
         },
     }
+
+
+def final_tasks(config: Config) -> FinalTasks | None:
+    """The tasks of eval.tasks with their data, or None."""
+    if not config.eval.tasks:
+        return None
+    if getattr(config.method, "scores_pairs", False):
+        raise ConfigError("eval.tasks: a cross-encoder has no embeddings that classifiers could be trained on; leave it empty")
+    names = corpus_task(config.data.files) if config.eval.tasks == "corpus" else config.eval.tasks
+    return FinalTasks(names, config.eval.data, config.eval.classifier)
 
 
 def total_steps(config: Config, batches: Batches) -> int:
@@ -257,7 +306,7 @@ def _facts(config: Config, material: Material, steps: int) -> dict[str, Any]:
     for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
         settings.pop(name)  # their effect is in the facts below, or in the weights
     return {
-        **settings, "corpus": material.tokens.fingerprint, "tokenizer": material.tokenizer.fingerprint, "steps": steps,
+        **settings, "corpus": material.examples.fingerprint, "tokenizer": material.tokenizer.fingerprint, "steps": steps,
     }  # fmt: skip
 
 
@@ -274,17 +323,9 @@ def _new_bert(config: Config, tokenizer: Tokenizer) -> BertConfig:
     )
 
 
-def _generated_corpus(name: str, seed: int, path: Path) -> str:
-    count = name.partition(":")[2]
-    if not count.isdigit() or int(count) < 1:
-        raise ConfigError(f"data.files={name!r}: write grammar:COUNT, for instance grammar:20000")
-    path.write_text("".join(sentence + "\n" for sentence in grammar.sentences(int(count), seed)), encoding="utf-8")
-    return str(path)
-
-
 def _describe(material: Material, steps: int, devices: int) -> str:
     report = ", ".join(
-        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in material.tokens.report.items()
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in material.examples.report.items()
     )
     absent = f"; evaluation sets absent: {', '.join(material.absent)}" if material.absent else ""
     return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){absent}"

@@ -5,7 +5,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.types import Rows
+from jax_sentemb.types import Batch
 
 
 def make_mesh(batch_size: int, devices: list | None = None) -> Mesh:
@@ -26,7 +26,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def put_rows(rows: Rows, mesh: Mesh) -> Rows:
-    """The global batch from the rows of this process."""
+def put_batch(batch: Batch, mesh: Mesh) -> Batch:
+    """The global batch from the sentences of this process."""
     sharding = over_batch(mesh)
-    return Rows(*(jax.make_array_from_process_local_data(sharding, np.asarray(values)) for values in rows))
+    return jax.tree.map(lambda values: jax.make_array_from_process_local_data(sharding, np.asarray(values)), batch)

@@ -16,53 +16,80 @@ from jax_sentemb import config as settings
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.log import Log
 from jax_sentemb.methods import Method
-from jax_sentemb.sharding import over_batch, put_rows, replicated
-from jax_sentemb.types import Array, Params, Rows, TrainState
+from jax_sentemb.sharding import over_batch, put_batch, replicated
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
-Step = Callable[[TrainState, Rows], tuple[TrainState, dict[str, Array]]]
+Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Array]]]
 PREFETCH = 2  # batches made and sent to the device ahead of the step
 
 
 def make_schedule(options: settings.Optimizer, total_steps: int) -> optax.Schedule:
-    """Learning rate as a function of the step: warm-up from 0, then linear or cosine to 0 at `total_steps`, or constant."""
-    rate, warmup = options.learning_rate, options.warmup_steps
+    """Learning rate as a function of the step: warm-up from 0, then linear or cosine to 0 at the end, constant, or in steps."""
+    rate, warmup = options.learning_rate, options.warmup_steps or round(options.warmup_ratio * total_steps)
     rest = max(total_steps - warmup, 1)
     after = {
         "linear": optax.linear_schedule(rate, 0.0, rest),
         "cosine": optax.cosine_decay_schedule(rate, rest),
         "constant": optax.constant_schedule(rate),
+        "steps": _rate_by_step(rate, {step - warmup: value for step, value in settings.rate_steps(options).items()}),
     }[options.lr_scheduler_type]
     return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
 
 
 def make_optimizer(options: settings.Optimizer, total_steps: int) -> optax.GradientTransformation:
-    """Clipping by global norm, then AdamW; weight decay spares biases and norms."""
-    adamw = optax.adamw(
-        make_schedule(options, total_steps),
-        b1=options.adam_beta1,
-        b2=options.adam_beta2,
-        eps=options.adam_epsilon,
-        weight_decay=options.weight_decay,
-        mask=lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params),
-    )
-    return optax.chain(optax.clip_by_global_norm(options.max_grad_norm), adamw) if options.max_grad_norm else adamw
+    """Clipping by global norm, then AdamW or RMSprop (TensorFlow's: epsilon outside the root); decay spares biases and norms."""
+    b1, b2, epsilon = options.adam_beta1, options.adam_beta2, options.adam_epsilon
+    if options.name == "rmsprop":
+        scaled = optax.scale_by_rms(options.rmsprop_decay, epsilon, eps_in_sqrt=False)
+    elif options.adam_bias_correction:
+        scaled = optax.scale_by_adam(b1, b2, epsilon)
+    else:
+        scaled = _adam_without_bias_correction(b1, b2, epsilon)
+    parts = [optax.clip_by_global_norm(options.max_grad_norm)] if options.max_grad_norm else []
+    decay = optax.add_decayed_weights(options.weight_decay, lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params))
+    return optax.chain(*parts, scaled, decay, optax.scale_by_learning_rate(make_schedule(options, total_steps)))
+
+
+def _rate_by_step(rate: float, steps: dict[int, float]) -> optax.Schedule:
+    """`rate`, and from each of `steps` on its own."""
+    schedules = [optax.constant_schedule(value) for value in (rate, *steps.values())]
+    return optax.join_schedules(schedules, list(steps)) if steps else schedules[0]
+
+
+def _adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
+    """m / (sqrt(v) + epsilon) of the plain moving averages: larger first steps than Adam's (BERT's own optimiser)."""
+
+    def init(params: Params) -> optax.ScaleByAdamState:
+        zeros = optax.tree.zeros_like(params)
+        return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
+
+    def update(updates: Params, state: Any, params: Any = None) -> tuple[Params, optax.ScaleByAdamState]:
+        mean = optax.tree.update_moment(updates, state.mu, b1, 1)
+        square = optax.tree.update_moment(updates, state.nu, b2, 2)
+        scaled = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mean, square)
+        return scaled, optax.ScaleByAdamState(state.count + 1, mean, square)
+
+    return optax.GradientTransformation(init, update)
 
 
 def create_state(
     method: Method,
     encoder: Any,
     optimizer: optax.GradientTransformation,
-    encoder_params: Params | None,
+    loaded: Params,
     seed: int,
     mesh: Mesh,
 ) -> TrainState:
-    """The state at step 0 on every device of `mesh`, from loaded encoder parameters or from scratch."""
+    """The state at step 0 on every device of `mesh`.
 
-    def create(loaded: Params | None) -> TrainState:
+    `loaded`: parameters by part ("encoder", "cnn"...) of a model directory, {} for a start from scratch.
+    """
+
+    def create(loaded: Params) -> TrainState:
         run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
-        if loaded is None:
+        if "encoder" not in loaded:
             blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
-            loaded = encoder.init(encoder_key, blank)["params"]
+            loaded = {**loaded, "encoder": encoder.init(encoder_key, blank)["params"]}
         learned = method.init(encoder, loaded, method_key)
         return TrainState(
             learned.params,
@@ -73,30 +100,30 @@ def create_state(
             jnp.zeros((), jnp.int32),
         )
 
-    return jax.jit(create, out_shardings=replicated(mesh))(encoder_params)
+    return jax.jit(create, out_shardings=replicated(mesh))(loaded)
 
 
 def make_step(method: Method, encoder: Any, optimizer: optax.GradientTransformation, mesh: Mesh, chunk: int = 0) -> Step:
-    """The jitted train step: (state, rows [B, T]) -> (state, metrics). The state is donated.
+    """The jitted train step: (state, batch) -> (state, metrics). The state is donated.
 
     chunk > 0 caches gradients: sentences are encoded `chunk` at a time without keeping activations, the objective is
     differentiated with respect to what was encoded, and a second pass carries that into the parameters (Gao et al. 2021). Dropout
     belongs to the sentence, so loss and gradients are those of the whole batch.
     """
 
-    def step(state: TrainState, rows: Rows) -> tuple[TrainState, dict[str, Array]]:
+    def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-        seeds = jax.random.bits(key, (len(rows.tokens),), jnp.uint32)
+        seeds = jax.random.bits(key, (len(batch.tokens),), jnp.uint32)
 
-        def encode(params: Params, part: Rows, part_seeds: Array) -> Any:
+        def encode(params: Params, part: Batch, part_seeds: Array) -> Any:
             return method.encode(encoder, params, state, part, part_seeds)
 
-        if chunk and chunk < len(rows.tokens):
-            loss, metrics, carry, gradients = _cached_gradients(method, encode, state, rows, seeds, chunk)
+        if chunk and chunk < len(batch.tokens):
+            loss, metrics, carry, gradients = _cached_gradients(method, encode, state, batch, seeds, chunk)
         else:
 
             def loss_of(params: Params) -> tuple[Array, tuple[dict[str, Array], Any]]:
-                return method.objective(params, state, encode(params, rows, seeds))
+                return method.objective(params, state, encode(params, batch, seeds))
 
             (loss, (metrics, carry)), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
         updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
@@ -110,7 +137,7 @@ def make_step(method: Method, encoder: Any, optimizer: optax.GradientTransformat
 
 
 def _cached_gradients(
-    method: Method, encode: Callable, state: TrainState, rows: Rows, seeds: Array, chunk: int
+    method: Method, encode: Callable, state: TrainState, batch: Batch, seeds: Array, chunk: int
 ) -> tuple[Array, dict[str, Array], Any, Params]:
     # Chunk c takes sentences c, c + n, c + 2n...: each device keeps its own rows.
     def split(values: Array) -> Array:
@@ -119,7 +146,7 @@ def _cached_gradients(
     def merge(values: Array) -> Array:
         return values.swapaxes(0, 1).reshape(-1, *values.shape[2:])
 
-    parts = jax.tree.map(split, (rows, seeds))
+    parts = jax.tree.map(split, (batch, seeds))
     encoded = jax.tree.map(merge, jax.lax.map(lambda part: encode(state.params, *part), parts))
 
     def loss_of(params: Params, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
@@ -128,23 +155,23 @@ def _cached_gradients(
     (loss, (metrics, carry)), (direct, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(state.params, encoded)
 
     def add(total: Params, part: Any) -> tuple[Params, None]:
-        (part_rows, part_seeds), cotangent = part
-        _, pull_back = jax.vjp(lambda params: encode(params, part_rows, part_seeds), state.params)
+        (part_batch, part_seeds), cotangent = part
+        _, pull_back = jax.vjp(lambda params: encode(params, part_batch, part_seeds), state.params)
         return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
 
     gradients, _ = jax.lax.scan(add, direct, (parts, jax.tree.map(split, to_encoded)))
     return loss, metrics, carry, gradients
 
 
-def batches_on_device(at: Callable[[int], Rows], start: int, end: int, mesh: Mesh) -> Iterator[Rows]:
+def batches_on_device(at: Callable[[int], Batch], start: int, end: int, mesh: Mesh) -> Iterator[Batch]:
     """Batches start..end-1 on the devices, made in a thread ahead of use."""
     with ThreadPoolExecutor(1) as thread:
-        waiting = [thread.submit(lambda step=step: put_rows(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))]
+        waiting = [thread.submit(lambda step=step: put_batch(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))]
         for step in range(start, end):
-            rows = waiting.pop(0).result()
+            batch = waiting.pop(0).result()
             if step + PREFETCH < end:
-                waiting.append(thread.submit(lambda step=step + PREFETCH: put_rows(at(step), mesh)))
-            yield rows
+                waiting.append(thread.submit(lambda step=step + PREFETCH: put_batch(at(step), mesh)))
+            yield batch
 
 
 class StopSignal:
@@ -175,7 +202,7 @@ class StopSignal:
 def fit(
     state: TrainState,
     step: Step,
-    batches: Iterator[Rows],
+    batches: Iterator[Batch],
     total_steps: int,
     options: settings.Train,
     log: Log,
@@ -210,9 +237,9 @@ def fit(
             log.event(done, {f"train/{name}": value for name, value in values.items()})
             log.progress(done, total_steps, values["loss"], rate)
 
-    for rows in batches:
+    for batch in batches:
         with jax.transfer_guard("disallow"):
-            state, metrics = step(state, rows)
+            state, metrics = step(state, batch)
         if late is not None:
             report(*late)
         number += 1

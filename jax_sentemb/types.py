@@ -17,6 +17,19 @@ class Rows(NamedTuple):
     mask: Any  # bool [R, T]
 
 
+class Batch(NamedTuple):
+    """What a step reads: one text a sentence or, where a method asks for them, V."""
+
+    tokens: Any  # int32 [B, T] or [B, V, T]
+    mask: Any  # bool, the same shape
+    label: Any = None  # float32 [B]: a class number or a gold score; None without labels
+
+    @property
+    def rows(self) -> Rows:
+        """All texts, sentence-major: [R, T]."""
+        return Rows(*(values.reshape(-1, values.shape[-1]) for values in (self.tokens, self.mask)))
+
+
 class TrainState(NamedTuple):
     """Everything a run needs to continue, and nothing else. A field that a method does not use is None."""
 

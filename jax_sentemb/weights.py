@@ -14,8 +14,9 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.model_folder import check_hashes, inside, read_json, transformer_folder
+from jax_sentemb.model_folder import check_hashes, inside, read_json, read_readout, transformer_folder
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
+from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Params
 
 
@@ -55,9 +56,36 @@ LAYER_TABLE = (
     ("layer_{}/output_norm/scale", "encoder.layer.{}.output.LayerNorm.weight", keep, "D"),
     ("layer_{}/output_norm/bias", "encoder.layer.{}.output.LayerNorm.bias", keep, "D"),
 )
+HEAD_TABLES = {
+    # Masked-language-model head; its output kernel is the word embedding.
+    ("bert", "token_head"): (
+        ("transform/kernel", "cls.predictions.transform.dense.weight", transpose, "DD"),
+        ("transform/bias", "cls.predictions.transform.dense.bias", keep, "D"),
+        ("norm/scale", "cls.predictions.transform.LayerNorm.weight", keep, "D"),
+        ("norm/bias", "cls.predictions.transform.LayerNorm.bias", keep, "D"),
+        ("bias", "cls.predictions.bias", keep, "V"),
+    ),
+    ("roberta", "token_head"): (
+        ("transform/kernel", "lm_head.dense.weight", transpose, "DD"),
+        ("transform/bias", "lm_head.dense.bias", keep, "D"),
+        ("norm/scale", "lm_head.layer_norm.weight", keep, "D"),
+        ("norm/bias", "lm_head.layer_norm.bias", keep, "D"),
+        ("bias", "lm_head.bias", keep, "V"),
+    ),
+    ("bert", "pooler"): (
+        ("kernel", "pooler.dense.weight", transpose, "DD"),
+        ("bias", "pooler.dense.bias", keep, "D"),
+    ),
+    # Of a cross-encoder with one score.
+    ("bert", "classifier"): (
+        ("kernel", "classifier.weight", transpose, "1D"),
+        ("bias", "classifier.bias", keep, "1"),
+    ),
+}
 PREFIXES = ("bert.", "roberta.")  # in front of every name where a model with a task head was saved
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # from TensorFlow
 IGNORED = ("pooler.", "cls.", "lm_head.", "classifier.", "qa_outputs.", "embeddings.position_ids")  # not the encoder
+UNREAD = ("cls.seq_relationship.", "cls.predictions.decoder.", "lm_head.decoder.", "qa_outputs.", "embeddings.position_ids")
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -72,24 +100,31 @@ class Weight(NamedTuple):
 
 def table(config: BertConfig) -> list[Weight]:
     """Every weight of an encoder of this architecture."""
+    layers = [_weight(config, row, layer) for layer in range(config.num_hidden_layers) for row in LAYER_TABLE]
+    return [_weight(config, row) for row in EMBEDDING_TABLE] + layers
+
+
+def head_table(config: BertConfig, part: str) -> list[Weight]:
+    """Every weight of a part beside the encoder ("token_head", "pooler", "classifier"); [] where this family has none."""
+    return [_weight(config, row) for row in HEAD_TABLES.get((config.model_type, part), ())]
+
+
+def _weight(config: BertConfig, row: tuple, layer: int = 0) -> Weight:
     sizes = {
+        "1": 1,
         "V": config.vocab_size,
         "P": config.max_position_embeddings,
         "S": config.type_vocab_size,
         "D": config.hidden_size,
         "I": config.intermediate_size,
     }
-
-    def weight(row: tuple, layer: int = 0) -> Weight:
-        ours, torch, transform, axes = row
-        return Weight(ours.format(layer), torch.format(layer), transform, tuple(sizes[axis] for axis in axes))
-
-    layers = [weight(row, layer) for layer in range(config.num_hidden_layers) for row in LAYER_TABLE]
-    return [weight(row) for row in EMBEDDING_TABLE] + layers
+    ours, torch, transform, axes = row
+    return Weight(ours.format(layer), torch.format(layer), transform, tuple(sizes[axis] for axis in axes))
 
 
 def from_torch(config: BertConfig, tensors: dict[str, np.ndarray], where: str | Path) -> Params:
-    """Our parameter tree (NumPy) from tensors by torch name; ModelFileError lists what does not fit."""
+    """The encoder's parameter tree (NumPy) from tensors by torch name; ModelFileError lists what does not fit."""
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(IGNORED)}
     _check_fit(config, tensors, where)
     return unflatten_dict({weight.ours: weight.transform(tensors[weight.torch]) for weight in table(config)}, sep="/")
 
@@ -106,6 +141,12 @@ def to_torch(config: BertConfig, params: Params) -> dict[str, np.ndarray]:
             tensors[path] = values  # reported below by our name
     _check_fit(config, tensors, "parameters")
     return tensors
+
+
+def head_to_torch(config: BertConfig, part: str, params: Params) -> dict[str, np.ndarray]:
+    """Tensors by torch name (float32) of a part beside the encoder."""
+    leaves = flatten_dict(params, sep="/")
+    return {weight.torch: weight.transform(np.asarray(leaves[weight.ours], np.float32)) for weight in head_table(config, part)}
 
 
 def _check_fit(config: BertConfig, tensors: dict[str, np.ndarray], where: str | Path) -> None:
@@ -129,12 +170,79 @@ def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
 
     ModelFileError where a file is missing, damaged, or does not fit the architecture.
     """
+    config, parts = read_parts(path)
+    return config, parts["encoder"]
+
+
+def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
+    """As `read_encoder`, with everything of the directory that a method can go on with, by part.
+
+    "encoder" always; "token_head", "pooler" and "classifier" (of one score) where they are complete; "cnn" where the directory is
+    a sentence-transformers one with a CNN.
+    """
     root = Path(path).expanduser()
     folder = transformer_folder(root)
     config = _read_config(folder)
     files = _weight_files(folder)
     check_hashes(root, [folder / "config.json", *files])
-    return config, from_torch(config, _read_tensors(files), folder)
+    tensors = _read_tensors(files)
+    parts = {"encoder": from_torch(config, tensors, folder)}
+    for family, part in HEAD_TABLES:
+        rows = head_table(config, part) if family == config.model_type else []
+        if rows and all(row.torch in tensors and tensors[row.torch].shape == row.shape for row in rows):
+            _check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
+            parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")
+    if found := read_convolution(root):
+        parts["cnn"] = found[1]
+    return config, parts
+
+
+def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
+    """The convolution between encoder and pooling of a sentence-transformers directory with a CNN; None without one."""
+    root = Path(path).expanduser()
+    readout = read_readout(root)
+    if readout.cnn is None:
+        return None
+    file = readout.cnn / "cnn_config.json"
+    stated = read_json(file)
+    windows, filters = stated.get("kernel_sizes"), stated.get("out_channels")
+    inputs = stated.get("in_embedding_dimension", stated.get("in_word_embedding_dimension"))
+    sane = isinstance(windows, list) and all(isinstance(n, int) and 0 < n < 1000 for n in [*windows, filters, inputs])
+    sane = sane and windows and len(set(windows)) == len(windows) and all(n % 2 for n in windows)
+    strides = stated.get("stride_sizes")
+    if not sane or strides not in (None, [1] * len(windows)):
+        raise ModelFileError(
+            f"{file}: kernel_sizes {windows!r}, out_channels {filters!r} or stride_sizes {strides!r} cannot be used"
+        )
+    weights = _weight_files(readout.cnn)
+    check_hashes(root, [file, *weights])
+    tensors = _read_tensors(weights)
+    params: Params = {}
+    for number, window in enumerate(windows):
+        expected = {f"convs.{number}.weight": (filters, inputs, window), f"convs.{number}.bias": (filters,)}
+        for name, shape in expected.items():
+            if name not in tensors or tensors[name].shape != shape:
+                raise ModelFileError(f"{readout.cnn}: {name} is missing or not {list(shape)}, as cnn_config.json says")
+        kernel, bias = (tensors[name] for name in expected)
+        params[f"window_{window}"] = {"kernel": np.ascontiguousarray(kernel.transpose(2, 1, 0)), "bias": bias}
+    _check_finite(tensors, readout.cnn)
+    return Convolution(tuple(windows), filters, reference=not readout.masked), params
+
+
+def convolution_to_torch(convolution: Convolution, params: Params) -> dict[str, np.ndarray]:
+    """Tensors of sentence-transformers' CNN module by name (float32)."""
+    tensors = {}
+    for number, window in enumerate(convolution.windows):
+        kernel, bias = (np.asarray(params[f"window_{window}"][name], np.float32) for name in ("kernel", "bias"))
+        tensors[f"convs.{number}.weight"] = np.ascontiguousarray(kernel.transpose(2, 1, 0))
+        tensors[f"convs.{number}.bias"] = bias
+    return tensors
+
+
+def _check_finite(tensors: dict[str, np.ndarray], where: Path) -> None:
+    bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
+    if bad:
+        raise ModelFileError(f"{where}: {bad[0]} holds NaN or Inf")
 
 
 def read_max_seq_length(path: str | Path) -> int:
@@ -161,7 +269,7 @@ def _read_config(folder: Path) -> BertConfig:
             raise ModelFileError(f"{file}: {key}={stated[key]!r} is not supported, only {needed!r}")
     values: dict[str, Any] = {"pad_token_id": 1 if model_type == "roberta" else 0}  # transformers' defaults
     for field in dataclasses.fields(BertConfig):
-        if field.name in stated and field.name not in ("position_offset", "mask_token_id"):
+        if field.name in stated and field.name not in ("position_offset", "mask_token_id", "sep_token_id"):
             values[field.name] = _checked(file, field, stated[field.name])
     config = BertConfig(**values)
     if config.hidden_size % config.num_attention_heads:
@@ -204,14 +312,14 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
-    """float32 tensors of all files by the names of the table, without the heads."""
+    """float32 tensors of all files by the names of the tables."""
     tensors = {}
     for file in files:
         try:
             with safe_open(file, framework="numpy") as opened:
                 for stored in opened.keys():  # noqa: SIM118 (not a dict)
                     name = _table_name(stored)
-                    if name.startswith(IGNORED):
+                    if name.startswith(UNREAD):
                         continue
                     if name in tensors:
                         raise ModelFileError(f"{file}: {stored} is there twice (prefixes and old names count as the same)")

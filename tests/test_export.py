@@ -14,7 +14,7 @@ from jax_sentemb.card import Card
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.export import PROBES, export, read_embedder, verify_export
-from jax_sentemb.model_folder import read_normalize, read_pooling, sha256
+from jax_sentemb.model_folder import read_readout, sha256
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.pooling import pool
 from jax_sentemb.text.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ class Model:
 
     def export(self, directory, embed=None, params=None, **changes):
         settings = dict(pooling=self.pooling, normalize=self.normalize, max_seq_length=LENGTH) | changes
-        return export(directory, self.config, params or self.params, self.tokenizer, embed or self, **settings)
+        return export(directory, self.config, {"encoder": params or self.params}, self.tokenizer, embed or self, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,11 @@ def test_the_directory_reads_back_as_it_was(model, exported):
     config, params = read_encoder(exported)
     assert config == model.config
     jax.tree.map(np.testing.assert_array_equal, params, model.params)
-    assert (read_pooling(exported), read_normalize(exported), read_max_seq_length(exported)) == ("cls", False, LENGTH)
+    assert (read_readout(exported).pooling, read_readout(exported).normalize, read_max_seq_length(exported)) == (
+        "cls",
+        False,
+        LENGTH,
+    )
     np.testing.assert_allclose(read_embedder(exported, batch_size=3)(PROBES), model(PROBES), atol=1e-5)
 
 

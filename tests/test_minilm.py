@@ -8,7 +8,7 @@ import pytest
 
 from jax_sentemb.evaluation.sts import load_sts, score_tasks
 from jax_sentemb.export import PROBES, read_embedder
-from jax_sentemb.model_folder import read_normalize, read_pooling
+from jax_sentemb.model_folder import read_readout
 from jax_sentemb.weights import read_max_seq_length
 
 PUBLISHED = {"STS12": 72.37, "STS14": 75.59, "STS15": 85.39, "STSBenchmark-test": 82.03}  # Spearman, all pairs
@@ -23,7 +23,7 @@ def minilm() -> Path:
 
 
 def test_directory_says_mean_pooling_unit_length_and_256_tokens(minilm):
-    assert (read_pooling(minilm), read_normalize(minilm), read_max_seq_length(minilm)) == ("mean", True, 256)
+    assert (read_readout(minilm).pooling, read_readout(minilm).normalize, read_max_seq_length(minilm)) == ("mean", True, 256)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

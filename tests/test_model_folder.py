@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.model_folder import check_hashes, read_json, read_normalize, read_pooling, sha256, transformer_folder
+from jax_sentemb.model_folder import check_hashes, read_json, read_readout, sha256, transformer_folder
 
 OLD = "sentence_transformers.models."
 NEW = ("sentence_transformers.base.modules.transformer.", "sentence_transformers.sentence_transformer.modules.pooling.")
@@ -22,8 +22,8 @@ def write_modules(root, *modules, pooling=None):
 
 def test_a_plain_directory_is_one_transformer_and_says_no_pooling(tmp_path):
     assert transformer_folder(tmp_path) == tmp_path
-    assert read_pooling(tmp_path) is None
-    assert not read_normalize(tmp_path)
+    assert read_readout(tmp_path).pooling is None
+    assert not read_readout(tmp_path).normalize
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_a_plain_directory_is_one_transformer_and_says_no_pooling(tmp_path):
 )
 def test_pooling_of_old_and_new_directories(tmp_path, pooling, expected):
     root = write_modules(tmp_path, (OLD + "Transformer", ""), (OLD + "Pooling", "1_Pooling"), pooling=pooling)
-    assert read_pooling(root) == expected
-    assert not read_normalize(root)
+    assert read_readout(root).pooling == expected
+    assert not read_readout(root).normalize
 
 
 def test_new_class_paths_folders_and_normalisation(tmp_path):
@@ -48,8 +48,8 @@ def test_new_class_paths_folders_and_normalisation(tmp_path):
     ]
     root = write_modules(tmp_path, *modules, pooling={"pooling_mode": "cls"})
     assert transformer_folder(root) == root / "0_Transformer"
-    assert read_pooling(root) == "cls"
-    assert read_normalize(root)
+    assert read_readout(root).pooling == "cls"
+    assert read_readout(root).normalize
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_new_class_paths_folders_and_normalisation(tmp_path):
 def test_poolings_that_we_cannot_compute_are_refused(tmp_path, pooling):
     root = write_modules(tmp_path, (OLD + "Transformer", ""), (OLD + "Pooling", "1_Pooling"), pooling=pooling)
     with pytest.raises(ModelFileError, match="neither cls nor mean"):
-        read_pooling(root)
+        read_readout(root)
 
 
 def test_modules_that_change_the_embedding_are_refused(tmp_path):
     modules = [(OLD + "Transformer", ""), (OLD + "Pooling", "1_Pooling"), (OLD + "Dense", "2_Dense")]
     root = write_modules(tmp_path, *modules, pooling={"pooling_mode": "cls"})
     with pytest.raises(ModelFileError, match=r"Transformer \+ Pooling \+ Dense"):
-        read_pooling(root)
+        read_readout(root)
     with pytest.raises(ModelFileError, match="first module is WordEmbeddings"):
         transformer_folder(write_modules(tmp_path, (OLD + "WordEmbeddings", "")))
 

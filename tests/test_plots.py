@@ -322,7 +322,7 @@ def test_the_attention_command_on_a_tiny_encoder(views, tmp_path, monkeypatch, c
     tokenizer = Tokenizer.train(sentences, 60)
     config = dataclasses.replace(CONFIG, vocab_size=tokenizer.vocab_size)
     params = Bert(config).init(jax.random.key(0), Rows(np.ones((1, 4), np.int32), np.ones((1, 4), bool)))["params"]
-    write_export(tmp_path / "model", config, params, tokenizer, pooling="mean", max_seq_length=20)
+    write_export(tmp_path / "model", config, {"encoder": params}, tokenizer, pooling="mean", max_seq_length=20)
     folder = tmp_path / "data" / "downstream" / "STS" / "STSBenchmark"
     folder.mkdir(parents=True)
     pairs = [(score, sentences[n], sentences[-n - 1]) for n, score in enumerate((5, 4, 3.9, 1, 0.5, 1.1))]

@@ -14,8 +14,8 @@ from jax_sentemb import config as settings
 from jax_sentemb import train
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.sharding import make_mesh, put_rows
-from jax_sentemb.types import Rows
+from jax_sentemb.sharding import make_mesh, put_batch
+from jax_sentemb.types import Batch
 from jax_sentemb.weights import to_torch
 
 torch = pytest.importorskip("torch")
@@ -38,7 +38,7 @@ def batches():
     random = np.random.default_rng(0)
     for _ in range(STEPS):
         mask = np.arange(8) < random.integers(3, 9, (BATCH, 1))
-        yield Rows(random.integers(5, 40, (BATCH, 8)).astype(np.int32), mask)
+        yield Batch(random.integers(5, 40, (BATCH, 8)).astype(np.int32), mask)
 
 
 class Torch:
@@ -104,11 +104,11 @@ def test_steps_equal_torch(name):
     encoder = Bert(CONFIG, jnp.float32, 0.0)
     mesh = make_mesh(BATCH, jax.devices()[:1])
     optimizer = train.make_optimizer(OPTIONS, TOTAL)
-    state = train.create_state(method, encoder, optimizer, None, 0, mesh)
+    state = train.create_state(method, encoder, optimizer, {}, 0, mesh)
     reference = Torch(method, jax.device_get(state.params))
     step = train.make_step(method, encoder, optimizer, mesh)
     for number, rows in enumerate(batches()):
-        state, metrics = step(state, put_rows(rows, mesh))
+        state, metrics = step(state, put_batch(rows, mesh))
         assert float(metrics["loss"]) == pytest.approx(reference.step(number, rows), rel=2e-5)
     same_weights(state.params["encoder"], reference.bert)
     if method.momentum is not None:

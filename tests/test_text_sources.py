@@ -50,7 +50,7 @@ def test_hugging_face_data_sets_are_corpora(saved, monkeypatch):
 def test_hugging_face_mistakes_are_one_line(saved):
     assert "no split 'test', only train, dev" in refused(f"hf:{saved}/many:test")
     assert "no column 'sentence', only text, label" in refused(f"hf:{saved}/one", column="sentence")
-    assert "row 0 is int, not text" in refused(f"hf:{saved}/one", column="label")
+    assert "row 0: label is int, not text" in refused(f"hf:{saved}/one", column="label")
     assert "cannot be loaded" in refused(f"hf:{saved}/absent")
     assert "write hf:NAME" in refused("hf:", ConfigError)
 

@@ -158,7 +158,7 @@ def test_a_subset_is_drawn_by_seed_and_only_it_is_tokenised(tokenizer, corpus, t
 
 
 def test_the_draw_of_a_seed_stays_what_it_was():
-    assert module._draw(1000, 8, 3).tolist() == DRAW
+    assert module.draw(1000, 8, 3).tolist() == DRAW
 
 
 def test_a_subset_that_cannot_be_drawn_is_one_line(tokenizer, corpus, tmp_path):

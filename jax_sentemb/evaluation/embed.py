@@ -2,18 +2,26 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from jax_sentemb.text.batches import bucket, pad
-from jax_sentemb.text.tokenizer import Tokenizer
 from jax_sentemb.types import Array, Params, Rows
 
 # Widths in tokens: fine where most sentences are, coarse above; one compilation each, and only for those that occur.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 IN_FLIGHT = 4  # batches whose results are still on the device: enough to keep it busy, little memory
+
+
+class Reader(Protocol):
+    """Texts to ids: a Tokenizer, or JoinedPairs whose texts are pairs of sentences."""
+
+    pad_id: int
+
+    def encode(self, sentences: Any, max_seq_length: int, /) -> tuple[list[np.ndarray], int]: ...
 
 
 class Embedder:
@@ -28,7 +36,7 @@ class Embedder:
     def __init__(
         self,
         embed: Callable[[Params, Rows], Array],
-        tokenizer: Tokenizer,
+        tokenizer: Reader,
         max_seq_length: int,
         batch_size: int = 64,
         buckets: Sequence[int] = BUCKETS,
@@ -44,7 +52,7 @@ class Embedder:
         self._sharding = sharding
         self._replicated = NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else None
 
-    def __call__(self, params: Params, sentences: Sequence[str]) -> np.ndarray:
+    def __call__(self, params: Params, sentences: Sequence[Any]) -> np.ndarray:
         """float32 [N, E], row i for sentence i; [0, E] for no sentence."""
         params = jax.device_put(params, self._replicated)  # once, not with every batch; free where it already lies there
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}

@@ -327,7 +327,7 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
 def plot_attention(options: argparse.Namespace) -> list[Path]:
     """The pictures of `attention` on the command line: Figs. 5 and 8 of miCSE for any encoder directory."""
     from jax_sentemb.evaluation.attention import attention_values, compare_attention, slice_names, view_seeds
-    from jax_sentemb.model_folder import read_pooling, transformer_folder
+    from jax_sentemb.model_folder import read_readout, transformer_folder
     from jax_sentemb.text.tokenizer import Tokenizer
     from jax_sentemb.weights import read_encoder, read_max_seq_length
 
@@ -340,7 +340,7 @@ def plot_attention(options: argparse.Namespace) -> list[Path]:
         model = model / "export"
     config, params = read_encoder(model)
     tokenizer = Tokenizer.load(transformer_folder(model))
-    length, pooling = read_max_seq_length(model), read_pooling(model) or "mean"
+    length, pooling = read_max_seq_length(model), read_readout(model).pooling or "mean"
 
     def encode(sentences: Sequence[str]) -> list[np.ndarray]:
         rows, cut = tokenizer.encode(sentences, length)

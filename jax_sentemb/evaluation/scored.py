@@ -111,12 +111,16 @@ def _encoder(text: str, path: Path, source: str, pooling: str, batch_size: int) 
 
     if (path / "model.json").is_file():
         facts = read_facts(path)
+        if facts.get("scores_pairs"):
+            raise ConfigError(
+                f"--model {text}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores"
+            )
         params, step = read_checkpoint(path, "best")
         embedder = run_embedder(path, facts, pooling)
         kind = {"kind": "work directory", "step": step, "pooling": pooling or facts["pooling"]}
 
         def encode(sentences: Sequence[str]) -> np.ndarray:
-            return embedder(params["encoder"], sentences)
+            return embedder(params, sentences)
 
         return encode, kind | {"max_seq_length": facts["max_seq_length"]}
     try:

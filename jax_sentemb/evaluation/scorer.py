@@ -1,17 +1,26 @@
 """Scores of a run: which sets there are, scoring while it trains and at the end, and the table that people read."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from jax_sentemb.config import Evaluation
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.errors import ConfigError, NumericsError, UserError
 from jax_sentemb.evaluation.baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.evaluation.diagnostics import diagnose
 from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.evaluation.sts import Pairs, StsTask, load_pairs, load_sts, score_tasks
+from jax_sentemb.evaluation.sts import (
+    PROTOCOLS,
+    Pairs,
+    StsTask,
+    load_pairs,
+    load_sts,
+    score_pair_tasks,
+    score_tasks,
+    senteval_root,
+)
 from jax_sentemb.log import Log
 from jax_sentemb.text import grammar
 from jax_sentemb.types import Params
@@ -38,34 +47,83 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
     return tasks, absent, dev
 
 
+class FinalTasks:
+    """Classification, regression, probing and argument tasks that are scored once, when training is done.
+
+    `names` as for jax_sentemb.evaluate. ConfigError or DataError, before training, for one that is unknown or not there; `absent`
+    names those of a group that are not there.
+    """
+
+    def __init__(self, names: str, folder: str, classifier: str) -> None:
+        from jax_sentemb.evaluation import suite, transfer
+
+        if not folder or folder == "grammar":
+            raise ConfigError(f"eval.tasks={names} needs the SentEval folder: --config.eval.data=path/to/SentEval/data")
+        loaded = suite.load_all(suite.select(names), senteval_root(folder, "eval.data="))
+        if loaded.errors:
+            raise loaded.errors[0]
+        self.items, self.absent = loaded.items, loaded.absent
+        self.protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol(classifier))
+
+    def score(self, name: str, encode: Callable[[Sequence[str]], np.ndarray]) -> dict[str, dict[str, Any]]:
+        """Task -> {"protocol", "headline" (the numbers of a table), "scores" (all)}; prints the tables. Raises what a task does."""
+        from jax_sentemb.evaluation import report, suite
+        from jax_sentemb.evaluation.scored import Scored
+
+        model = Scored(name, lambda sentences: encode, False, (), {})
+        outcomes: dict[str, Any] = {}
+        for item, outcome in suite.score(model, self.items, self.protocols, lambda count: None):
+            if isinstance(outcome, UserError):
+                raise outcome
+            outcomes[item.name] = outcome
+        print("\n\n".join(report.as_text(table) for table in report.tables({name: outcomes}, self.protocols, self.absent, [])))
+        return {
+            task: {"protocol": outcome.protocol, "headline": outcome.headline, "scores": outcome.scores}
+            for task, outcome in outcomes.items()
+        }
+
+
 class Scorer:
-    """Scores parameters: on the development set and without labels while training, on every set at the end."""
+    """Scores parameters: on the development set and without labels while training, on every set at the end.
+
+    `scores_pairs`: the embedder maps pairs to scores; then there are no diagnostics, they are of embeddings.
+    """
 
     def __init__(
-        self, embedder: Embedder, tasks: dict[str, StsTask], dev: str, sample: Sequence[str], log: Log, strict: bool
+        self,
+        embedder: Embedder,
+        tasks: dict[str, StsTask],
+        dev: str,
+        sample: Sequence[str],
+        log: Log,
+        strict: bool,
+        scores_pairs: bool = False,
     ) -> None:
         self.embedder, self.tasks, self.dev_task = embedder, tasks, dev
-        self.sample, self.log, self.strict = sample, log, strict
+        self.sample, self.log, self.strict, self.scores_pairs = sample, log, strict, scores_pairs
 
     def dev(self, step: int, params: Params) -> float | None:
         """Spearman x 100 on the development set (None without one); logs it with the label-free diagnostics."""
         values: dict[str, Any] = {}
-        found = diagnose(self.embedder(params, self.sample))
-        values |= {f"diagnostics/{name}": float(value) for name, value in found.items()}
+        found: dict[str, Any] = {"collapsed": False}
+        if not self.scores_pairs:
+            found = diagnose(self.embedder(params, self.sample))
+            values |= {f"diagnostics/{name}": float(value) for name, value in found.items()}
         score = None
         if self.dev_task:
             task = self.tasks[self.dev_task]
             try:
-                result = score_tasks(lambda sentences: self.embedder(params, sentences), {task.name: task})[task.name]
+                result = self._results(params, {task.name: task})[task.name]
                 score = result["spearman"]["all"]
                 values[f"eval/{task.name}/spearman_cosine"] = score
                 values[f"eval/{task.name}/pearson_cosine"] = result["pearson"]["all"]
             except NumericsError as error:
-                found["collapsed"] = True
+                found["collapsed"] = not self.scores_pairs
                 self.log.say(f"warning: step {step}: {error}")
         self.log.event(step, values)
-        shown = f"{self.dev_task} {score:.2f}, " if score is not None else ""
-        self.log.say(f"step {step}: {shown}uniformity {found['uniformity']:.2f}, spread {found['spread']:.3f}")
+        shown = [f"{self.dev_task} {score:.2f}"] if score is not None else []
+        shown += [f"{name} {found[name]:.{digits}f}" for name, digits in (("uniformity", 2), ("spread", 3)) if name in found]
+        self.log.say(f"step {step}: {', '.join(shown)}")
         if found["collapsed"] and step:  # a new encoder starts with all vectors alike
             problem = (
                 f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
@@ -78,7 +136,12 @@ class Scorer:
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
         """Results of every evaluation set found."""
-        return score_tasks(lambda sentences: self.embedder(params, sentences), self.tasks)
+        return self._results(params, self.tasks)
+
+    def _results(self, params: Params, tasks: dict[str, StsTask]) -> dict[str, dict]:
+        if self.scores_pairs:
+            return score_pair_tasks(lambda pairs: self.embedder(params, pairs)[:, 0], tasks)
+        return score_tasks(lambda sentences: self.embedder(params, sentences), tasks)
 
     def all_spearman(self, params: Params) -> dict[str, float]:
         """Spearman x 100 over all pairs of every set."""

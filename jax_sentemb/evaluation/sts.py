@@ -170,8 +170,24 @@ def score_tasks(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, S
         first, second = ([place[sentence] for sentence in side] for side in (pairs.first, pairs.second))
         return similarity(vectors[first], vectors[second], "dot")
 
+    return _score(cosines, tasks)
+
+
+def score_pair_tasks(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], tasks: dict[str, StsTask]) -> dict[str, dict]:
+    """As `score_tasks`, for a model that maps pairs of sentences to scores [N]."""
+
+    def scores(pairs: Pairs) -> np.ndarray:
+        found = np.asarray(score(list(zip(pairs.first, pairs.second, strict=True))), np.float64)
+        if not np.isfinite(found).all():
+            raise NumericsError(f"{', '.join(tasks)}: scores of pairs are not finite (NaN or Inf)")
+        return found
+
+    return _score(scores, tasks)
+
+
+def _score(similarities: Callable[[Pairs], np.ndarray], tasks: dict[str, StsTask]) -> dict[str, dict]:
     return {
-        name: _correlations(name, {subset: (cosines(pairs), pairs.gold) for subset, pairs in task.subsets.items()})
+        name: _correlations(name, {subset: (similarities(pairs), pairs.gold) for subset, pairs in task.subsets.items()})
         for name, task in tasks.items()
     }
 

@@ -1,13 +1,14 @@
 """The contract between a method and the one train step. There is no list of methods: a config imports the one it uses.
 
-A method is a dataclass of hyper-parameters with five pure functions. loss = objective(encode(...)); the split lets the train step
+A method is a dataclass of hyper-parameters with pure functions. loss = objective(encode(...)); the split lets the train step
 encode a large batch in chunks (gradient caching) for every method. What is random in `encode` comes from one seed a sentence, so
 a sentence gets the same dropout in any chunk, on any device, at any padding.
 """
 
 from typing import Any, NamedTuple, Protocol
 
-from jax_sentemb.types import Array, Params, Rows, TrainState
+from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 
 class Learned(NamedTuple):
@@ -19,16 +20,29 @@ class Learned(NamedTuple):
 
 
 class Method(Protocol):
-    """What train, evaluation and export know of a method."""
+    """What train, evaluation and export know of a method.
+
+    Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling) and `scores_pairs` (True: `embed` takes rows of
+    joined pairs and gives their score) where a method has them.
+    """
+
+    pooling: str
 
     def check(self, encoder: Any) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
 
-    def init(self, encoder: Any, encoder_params: Params, key: Array) -> Learned:
-        """The state of the method around an encoder that is loaded or freshly initialised."""
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """What the method reads from the run's files: sentences, sentences with a masked copy, labelled pairs."""
         ...
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, rows: Rows, seeds: Array) -> Any:
+    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+        """The state of the method around `loaded["encoder"]`, which is loaded or freshly initialised.
+
+        `loaded` has the other parts of a model directory too ("cnn", "token_head", "pooler"), for methods that go on with them.
+        """
+        ...
+
+    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Any:
         """A NamedTuple of float arrays whose leading axis is the sentence; `seeds` uint32 [B]."""
 
     def objective(self, params: Params, state: TrainState, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:

@@ -12,17 +12,17 @@ import jax.numpy as jnp
 import optax
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import alignment, info_nce, masked_token_loss
+from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods import Learned
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.head import apply_head, init_head, init_token_head, token_logits
-from jax_sentemb.models.layers import mix, random_bits
-from jax_sentemb.models.pooling import POOLINGS, pool
-from jax_sentemb.types import Array, Params, Rows, TrainState
+from jax_sentemb.methods.masked_lm import masked_lm_loss
+from jax_sentemb.methods.views import two_dropout_views, view_seed
+from jax_sentemb.models.head import apply_head, init_head, init_token_head
+from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
+from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
-VIEWS = 2
 MOMENTUM_VIEW, MASKED_VIEW = 2, 3  # numbers of the further forward passes: each has its own dropout
-MASK_STREAM = 1 << 21
 
 
 @dataclass
@@ -85,43 +85,40 @@ class SimCSE:
                     f"dropout={momentum.dropout} from 0 to below 1"
                 )
 
-    def init(self, encoder: Any, encoder_params: Params, key: Array) -> Learned:
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Distinct sentences."""
+        return corpus.plain()
+
+    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
         """{"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
         width = encoder.config.hidden_size
         head_key, token_key = jax.random.split(key)
-        params = {"encoder": encoder_params}
+        params = {"encoder": loaded["encoder"]}
         if self.head:
             params["head"] = init_head(head_key, width)
         if self.mlm_weight:
-            params["token_head"] = init_token_head(token_key, width, encoder.config.vocab_size)
+            fresh = init_token_head(token_key, width, encoder.config.vocab_size)
+            params["token_head"] = loaded.get("token_head") or fresh
         if self.momentum is None:
             return Learned(params)
-        copy = jax.tree.map(jnp.copy, encoder_params)  # a copy: the step donates its state, leaf by leaf
+        copy = jax.tree.map(jnp.copy, loaded["encoder"])  # a copy: the step donates its state, leaf by leaf
         return Learned(params, copy, jnp.zeros((self.momentum.queue_size, width)))
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, rows: Rows, seeds: Array) -> Encoded:
+    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
         """Both views in one pass over 2B rows; then the momentum view and the masked sentences if they are wanted."""
-        lengths = rows.mask.sum(-1, dtype=jnp.int32)
-        both = Rows(*(jnp.repeat(x, VIEWS, axis=0) for x in rows))
-        both_seeds = jnp.stack([_view_seeds(seeds, view) for view in range(VIEWS)], axis=1).reshape(-1)
-        information = valid = momentum = masked_loss = masked_count = None
-        if self.ami is None:
-            output = self._apply(encoder, params["encoder"], both, both_seeds)
-        else:
-            layers = self.ami.chosen_layers(encoder.config.num_hidden_layers)
-            slices = self.ami.slices(layers, encoder.config.num_attention_heads)
-            positions = self.ami.sample(seeds, lengths, rows.tokens.shape[1], slices)
-            observe = self.ami.observe(positions, layers, VIEWS)
-            output = self._apply(encoder, params["encoder"], both, both_seeds, observe=observe, observed_layers=layers)
-            information, valid = self.ami.mutual_information(output.observed, positions)
-        projected = self._project(params, pool(output.hidden, both.mask, self.pooling))
+        rows = batch.rows
+        momentum = masked_loss = masked_count = None
+        views = two_dropout_views(encoder, params["encoder"], rows, seeds, self.ami)
+        projected = self._project(params, pool(views.hidden, views.mask, self.pooling))
         if self.momentum is not None:
             momentum = self._momentum_view(encoder, params, state, rows, seeds)
         if self.mlm_weight:
-            masked_loss, masked_count = self._masked(encoder, params, rows, seeds)
+            masked_loss, masked_count, _ = masked_lm_loss(
+                encoder, params, rows, view_seed(seeds, MASKED_VIEW), self.mlm_probability
+            )
         return Encoded(
-            projected[0::2], projected[1::2], momentum, information, valid,
-            lengths.astype(jnp.float32), masked_loss, masked_count,
+            projected[0::2], projected[1::2], momentum, views.information, views.valid,
+            rows.mask.sum(-1, dtype=jnp.float32), masked_loss, masked_count,
         )  # fmt: skip
 
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
@@ -148,37 +145,12 @@ class SimCSE:
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """Pooled state of the encoder without dropout, before the head."""
-        return pool(self._apply(encoder, params["encoder"], rows).hidden, rows.mask, self.pooling)
-
-    def _apply(self, encoder: Any, encoder_params: Params, rows: Rows, seeds: Array | None = None, **options: Any) -> Any:
-        return encoder.apply({"params": encoder_params}, rows, seeds, **options)
+        return sentence_embedding(encoder, params, rows, self.pooling)
 
     def _project(self, params: Params, embeddings: Array) -> Array:
         return apply_head(params["head"], embeddings) if self.head else embeddings
 
     def _momentum_view(self, encoder: Any, params: Params, state: TrainState, rows: Rows, seeds: Array) -> Array:
-        seeds = _view_seeds(seeds, MOMENTUM_VIEW)
-        output = self._apply(encoder, state.ema_params, rows, seeds, dropout_rate=self.momentum.dropout)
+        seeds = view_seed(seeds, MOMENTUM_VIEW)
+        output = encoder.apply({"params": state.ema_params}, rows, seeds, dropout_rate=self.momentum.dropout)
         return jax.lax.stop_gradient(self._project(params, pool(output.hidden, rows.mask, self.pooling)))
-
-    def _masked(self, encoder: Any, params: Params, rows: Rows, seeds: Array) -> tuple[Array, Array]:
-        """Of the selected tokens 80 % become [MASK], 10 % a random token, 10 % stay, as in BERT; [CLS] and [SEP] are left alone."""
-        seeds = _view_seeds(seeds, MASKED_VIEW)
-        place = jnp.arange(rows.tokens.shape[1])
-        inner = (place > 0) & (place < rows.mask.sum(-1, keepdims=True) - 1)
-        chosen, kind, other = (random_bits(seeds, MASK_STREAM + n, place.shape) for n in range(3))
-        selected = inner & (chosen < jnp.uint32(self.mlm_probability * 2**32))
-        replaced = jnp.where(
-            kind < jnp.uint32(0.8 * 2**32),
-            encoder.config.mask_token_id,
-            (other % encoder.config.vocab_size).astype(jnp.int32),
-        )
-        changed = selected & (kind < jnp.uint32(0.9 * 2**32))
-        masked = Rows(jnp.where(changed, replaced, rows.tokens), rows.mask)
-        states = self._apply(encoder, params["encoder"], masked, seeds).hidden[-1]
-        logits = token_logits(params["token_head"], params["encoder"]["embeddings"]["word"], states, encoder)
-        return masked_token_loss(logits, rows.tokens, selected)
-
-
-def _view_seeds(seeds: Array, view: int) -> Array:
-    return mix(seeds + jnp.uint32((view + 1) * 0x9E3779B1 % 2**32))

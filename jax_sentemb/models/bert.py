@@ -44,6 +44,7 @@ class BertConfig:
     position_offset: int = 0  # position of the first token: 0 in BERT, pad_token_id + 1 in RoBERTa
     model_type: str = "bert"
     mask_token_id: int = 103  # of the tokenizer; only masked-language-model losses use it
+    sep_token_id: int = 102  # of the tokenizer; only cross-encoders use it
 
 
 class Attention(NamedTuple):
@@ -76,13 +77,17 @@ class Bert(nn.Module):
         rows: Rows,
         seeds: Array | None = None,
         *,
+        token_types: Array | None = None,
         dropout_rate: float | None = None,
         observe: Observe | None = None,
         observed_layers: tuple[int, ...] = (),
     ) -> BertOutput:
-        """Encode `rows`; `seeds` uint32 [R] switches dropout on, `observe` is called with the attention of `observed_layers`."""
+        """Encode `rows`; `seeds` uint32 [R] switches dropout on, `observe` is called with the attention of `observed_layers`.
+
+        `token_types` int32 [R, T] (segments) is 0 everywhere unless given.
+        """
         rate = self.dropout if dropout_rate is None else dropout_rate
-        hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, seeds, rate)]
+        hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, token_types, seeds, rate)]
         observed = {}
         for number in range(1, self.config.num_hidden_layers + 1):
             layer = Layer(self.config, self.dtype, number, name=f"layer_{number - 1}")
@@ -97,7 +102,7 @@ class Embeddings(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, tokens: Array, seeds: Array | None, rate: float) -> Array:
+    def __call__(self, tokens: Array, token_types: Array | None, seeds: Array | None, rate: float) -> Array:
         config, width = self.config, tokens.shape[1]
         normal = nn.initializers.normal(config.initializer_range)
         word = self.param("word", normal, (config.vocab_size, config.hidden_size))
@@ -106,7 +111,9 @@ class Embeddings(nn.Module):
         if width + config.position_offset > config.max_position_embeddings:
             raise ValueError(f"{width} tokens do not fit max_position_embeddings={config.max_position_embeddings}")
         places = position[config.position_offset : config.position_offset + width]
-        states = LayerNorm(config.layer_norm_eps, name="norm")(word[tokens] + places + token_type[0])
+        states = LayerNorm(config.layer_norm_eps, name="norm")(
+            word[tokens] + places + token_type[0 if token_types is None else token_types]
+        )
         return dropout(states, rate, seeds, 0)
 
 

@@ -1,4 +1,4 @@
-"""Heads on top of an encoder, used in training only: SimCSE's MLP and BERT's masked-language-model head."""
+"""Heads on top of an encoder: SimCSE's MLP (in training only), BERT's masked-language-model head, a score for a pair."""
 
 from typing import Any
 
@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from jax_sentemb.models.bert import ACTIVATIONS
-from jax_sentemb.models.layers import layer_norm, matmul
-from jax_sentemb.types import Array, Params
+from jax_sentemb.models.layers import dropout, layer_norm, matmul
+from jax_sentemb.types import Array, Params, Rows
+
+PAIR_STREAM = 1 << 22
 
 
 def init_head(key: Array, width: int) -> Params:
@@ -35,3 +37,15 @@ def token_logits(params: Params, word_embedding: Array, states: Array, encoder: 
     inner = ACTIVATIONS[encoder.config.hidden_act](inner)
     inner = layer_norm(inner, params["norm"]["scale"], params["norm"]["bias"], encoder.config.layer_norm_eps)
     return matmul(inner, word_embedding.T, encoder.dtype) + params["bias"]
+
+
+def pair_score(encoder: Any, params: Params, rows: Rows, seeds: Array | None = None) -> Array:
+    """Scores [R, 1] of rows [CLS] first [SEP] second [SEP]: BERT's pooler, dropout, one linear output.
+
+    `params` has the parts "encoder", "pooler" and "classifier", those of transformers' BertForSequenceClassification.
+    """
+    ends = (rows.tokens == encoder.config.sep_token_id).astype(jnp.int32)
+    types = jnp.where(rows.mask, jnp.minimum(jnp.cumsum(ends, axis=-1) - ends, 1), 0)
+    states = encoder.apply({"params": params["encoder"]}, rows, seeds, token_types=types).hidden[-1]
+    pooled = dropout(apply_head(params["pooler"], states[:, 0]), encoder.dropout, seeds, PAIR_STREAM)
+    return jnp.matmul(pooled, params["classifier"]["kernel"], precision="highest") + params["classifier"]["bias"]

@@ -1,8 +1,11 @@
 """From token states to one vector a row. Pooling is defined here once: training, evaluation and export all use it."""
 
+from typing import Any
+
 import jax.numpy as jnp
 
-from jax_sentemb.types import Array
+from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.types import Array, Params, Rows
 
 POOLINGS = ("cls", "mean", "first_last")
 
@@ -20,3 +23,16 @@ def pool(hidden: list[Array], mask: Array, mode: str) -> Array:
     states = hidden[-1] if mode == "mean" else (hidden[1] + hidden[-1]) / 2
     weights = mask.astype(jnp.float32)[..., None]
     return (states * weights).sum(1) / jnp.maximum(weights.sum(1), 1.0)
+
+
+def sentence_embedding(
+    encoder: Any, params: Params, rows: Rows, pooling: str, convolution: Convolution | None = None, seeds: Array | None = None
+) -> Array:
+    """Float32 [R, E]: the encoder's states of `rows`, through the convolution if there is one, pooled; `seeds` switch dropout on.
+
+    `params` has the parts "encoder" and, with a convolution, "cnn".
+    """
+    hidden = encoder.apply({"params": params["encoder"]}, rows, seeds).hidden
+    if convolution is not None:
+        hidden = [convolution.apply(params["cnn"], hidden[-1], rows.mask, encoder.dtype)]
+    return pool(hidden, rows.mask, pooling)

@@ -1,4 +1,4 @@
-"""Which sentences form batch number `step`: a pure function of (tokens, seed, step, batch size)."""
+"""Which sentences form batch number `step`: a pure function of (examples, seed, step, batch size)."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -6,8 +6,8 @@ from functools import lru_cache
 import numpy as np
 
 from jax_sentemb.errors import DataError
-from jax_sentemb.text.tokens import Tokens
-from jax_sentemb.types import Rows
+from jax_sentemb.text.examples import Examples
+from jax_sentemb.types import Batch, Rows
 
 BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens that are compiled
 GROUP = 32  # batches whose sentences are sorted by length together
@@ -21,12 +21,14 @@ class Batches:
     batch of an epoch is left out.
     """
 
-    def __init__(self, tokens: Tokens, batch_size: int, seed: int, buckets: Sequence[int] = BUCKETS) -> None:
+    def __init__(self, tokens: Examples, batch_size: int, seed: int, buckets: Sequence[int] = BUCKETS) -> None:
         if len(tokens) < batch_size:
-            report = tokens.report
+            counts = ", ".join(
+                f"{tokens.report[name]} {name}" for name in ("lines", "blank", "duplicates") if name in tokens.report
+            )
             raise DataError(
-                f"the corpus has {len(tokens)} usable sentences ({report['lines']} lines, {report['blank']} blank, "
-                f"{report['duplicates']} duplicates), fewer than data.batch_size={batch_size}: lower it, or add text"
+                f"the corpus has {len(tokens)} usable examples{f' ({counts})' if counts else ''}, fewer than "
+                f"data.batch_size={batch_size}: lower it, or add text"
             )
         self.tokens, self.batch_size, self.seed = tokens, batch_size, seed
         self.buckets = (*(width for width in sorted(buckets) if width < tokens.max_seq_length), tokens.max_seq_length)
@@ -42,12 +44,16 @@ class Batches:
         """Corpus line numbers of the global batch, int64 [B]: what an error report names."""
         return self.tokens.line[self.rows(step)]
 
-    def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Rows:
-        """The rows of one process, as wide as the global batch; NumPy, pure in (tokens, seed, step, batch_size)."""
+    def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
+        """The part of one process, as wide as the global batch; NumPy, pure in (examples, seed, step, batch_size)."""
         rows = self.rows(step)
         width = bucket(int(self.tokens.lengths[rows].max()), self.buckets)
         start, end = (self.batch_size * index // process_count for index in (process_index, process_index + 1))
-        return pad([self.tokens.ids(row) for row in rows[start:end].tolist()], width, self.tokens.pad_id)
+        part = rows[start:end]
+        texts = self.tokens.texts(part, step // self.steps_per_epoch)
+        padded = [pad(ids, width, self.tokens.pad_id) for ids in texts]
+        tokens, mask = (np.stack(side, axis=1) if len(texts) > 1 else side[0] for side in zip(*padded, strict=True))
+        return Batch(tokens, mask, self.tokens.labels(part))
 
     def _epoch_order(self, epoch: int) -> np.ndarray:
         # Philox is counter-based: (seed, epoch) is its key, and it gives the same numbers on every platform.

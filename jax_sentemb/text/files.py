@@ -17,7 +17,7 @@ import mmap
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ import numpy as np
 from filelock import FileLock
 
 from jax_sentemb.errors import DataError, ResourceError
-from jax_sentemb.text.sources import dataset_texts
+from jax_sentemb.text.sources import dataset_rows
 
 BLOCK = 1 << 20  # bytes looked at in one go: fits into a processor's cache
 LONGEST = 1 << 16  # bytes of a line that are looked at: far more than any encoder reads
 KINDS = (".txt", ".jsonl", ".csv", ".tsv")
 COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
+_REMEDY = "set data.column"
 LINE_FEED = 10
 SPACE = 32  # a line with nothing above it is blank: spaces and control characters
 
@@ -79,10 +80,11 @@ class Sentences:
 def open_corpus(files: str, column: str = "text", cache: Path | None = None) -> Sentences:
     """Sentences of comma-separated paths and globs (.txt, .jsonl, .csv, .tsv, also as .gz or .xz), hf: or tfds: data sets.
 
-    `column` names the field of structured files and data sets; a line break inside a field becomes a space. DataError for what is
-    missing, empty, damaged or not UTF-8. `cache` holds conversions, default `cache_folder()`.
+    `column` names the field of structured files and data sets, or several, comma separated, each a sentence of its own; a line
+    break inside a field becomes a space. DataError for what is missing, empty, damaged or not UTF-8. `cache` holds conversions,
+    default `cache_folder()`.
     """
-    sentences = Sentences(_plain(source, column, cache or cache_folder()) for source in _sources(files))
+    sentences = Sentences(_plain(source, _names(column), cache or cache_folder()) for source in sources_of(files))
     if not len(sentences):
         raise DataError(f"data.files={files}: no sentence in {sentences.report['lines']} lines, all are blank")
     return sentences
@@ -131,7 +133,7 @@ def _flush(file: Path) -> None:
         os.fsync(opened.fileno())
 
 
-def _sources(files: str) -> Iterator[str]:
+def sources_of(files: str) -> Iterator[str]:
     """Paths and data sets in the order named, globs sorted."""
     names = [files] if os.path.isfile(files) else [name.strip() for name in files.split(",")]  # a comma may be part of a name
     if not any(names):
@@ -153,27 +155,51 @@ def _sources(files: str) -> Iterator[str]:
             raise DataError(f"data.files={name}: no such file")
 
 
-def _plain(source: str, column: str, cache: Path) -> Path:
+def _names(column: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in column.split(","))))
+
+
+def _plain(source: str, columns: tuple[str, ...], cache: Path) -> Path:
     """A plain text file with the sentences of `source`: itself, or a conversion in the cache."""
     if source.startswith(("hf:", "tfds:")):
-        texts, identity = dataset_texts(source, column)
-        return _converted(cache, identity, (_one_line(text, f"data.files={source} row {row}") for row, text in enumerate(texts)))
+        rows, identity = dataset_rows(source, columns)
+    else:
+        path = Path(source)
+        kind, opener = _kind(path)
+        if kind == ".txt" and opener is open:
+            return path
+        # The content, not path and time, identifies a file: a copy is not converted again, an edit never goes unnoticed.
+        identity = f"{_digest(path)}|{kind}|{','.join(columns) if kind != '.txt' else ''}"
+        if kind == ".txt":
+            return _converted(cache, identity, _blocks(path, opener))
+        rows = read_rows(source, columns)
+    return _converted(cache, identity, _row_lines(rows, columns))
+
+
+def _row_lines(rows: Iterable[tuple[str, Sequence[Any]]], columns: tuple[str, ...]) -> Iterator[bytes]:
+    for where, texts in rows:
+        for column, text in zip(columns, texts, strict=True):
+            yield _one_line(text, f"{where}: {column}")
+
+
+def read_rows(source: str, columns: tuple[str, ...]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Where a row is and what it has in `columns`, for each row of a structured file or a data set; DataError as `open_corpus`."""
+    if source.startswith(("hf:", "tfds:")):
+        return dataset_rows(source, columns)[0]
     path = Path(source)
+    kind, opener = _kind(path)
+    if kind == ".txt":
+        raise DataError(f"data.files={source} has no columns: this method reads {', '.join(columns)} of .tsv, .csv or .jsonl files")
+    return _json_lines(path, opener, columns) if kind == ".jsonl" else _table(path, opener, columns, kind)
+
+
+def _kind(path: Path) -> tuple[str, Callable]:
+    """The kind of a file by its name, and what opens it."""
     packing = path.suffix if path.suffix in COMPRESSED else ""
     kind = Path(path.name.removesuffix(packing)).suffix
     if kind not in KINDS:
-        raise DataError(f"data.files={source}: unknown kind of file; known are {', '.join(KINDS)}, each also as .gz or .xz")
-    if kind == ".txt" and not packing:
-        return path
-    opener = COMPRESSED.get(packing, open)
-    if kind == ".txt":
-        blocks = _blocks(path, opener)
-    elif kind == ".jsonl":
-        blocks = _json_lines(path, opener, column)
-    else:
-        blocks = _table(path, opener, column, kind)
-    # The content, not path and time, identifies a file: a copy is not converted again, an edit never goes unnoticed.
-    return _converted(cache, f"{_digest(path)}|{kind}|{column if kind != '.txt' else ''}", blocks)
+        raise DataError(f"data.files={path}: unknown kind of file; known are {', '.join(KINDS)}, each also as .gz or .xz")
+    return kind, COMPRESSED.get(packing, open)
 
 
 def _converted(cache: Path, identity: str, blocks: Iterable[bytes]) -> Path:
@@ -229,7 +255,7 @@ def _text_lines(path: Path, opener: Callable) -> Iterator[str]:
             at += len(line)
 
 
-def _json_lines(path: Path, opener: Callable, column: str) -> Iterator[bytes]:
+def _json_lines(path: Path, opener: Callable, columns: tuple[str, ...]) -> Iterator[tuple[str, list[Any]]]:
     for number, line in enumerate(_text_lines(path, opener), 1):
         if not line.strip():
             continue
@@ -237,25 +263,27 @@ def _json_lines(path: Path, opener: Callable, column: str) -> Iterator[bytes]:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path} line {number}: not JSON ({error})") from error
-        if not isinstance(row, dict) or column not in row:
-            raise DataError(f"{path} line {number} has no key {column!r}: set data.column")
-        yield _one_line(row[column], f"{path} line {number}: {column}")
+        if missing := [column for column in columns if not isinstance(row, dict) or column not in row]:
+            raise DataError(f"{path} line {number} has no key {missing[0]!r}: {_REMEDY}")
+        yield f"{path} line {number}", [row[column] for column in columns]
 
 
-def _table(path: Path, opener: Callable, column: str, kind: str) -> Iterator[bytes]:
+def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str) -> Iterator[tuple[str, list[str]]]:
     csv.field_size_limit(1 << 30)
     lines = _text_lines(path, opener)
     # A TSV is split at tabs, its quotes are text.
     rows = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     try:
         header = next(rows, [])
-        if column not in header:
-            raise DataError(f"{path} has no column {column!r}, only {', '.join(header)[:200] or 'none'}: set data.column")
-        place = header.index(column)
+        if missing := [column for column in columns if column not in header]:
+            raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(header)[:200] or 'none'}: {_REMEDY}")
+        places = [header.index(column) for column in columns]
         for row in filter(None, rows):
-            if len(row) <= place:
-                raise DataError(f"{path} line {rows.line_num} has {len(row)} fields, {column!r} is field {place + 1}")
-            yield _one_line(row[place], f"{path} line {rows.line_num}")
+            if len(row) <= max(places):
+                raise DataError(
+                    f"{path} line {rows.line_num} has {len(row)} fields, {header[max(places)]!r} is field {max(places) + 1}"
+                )
+            yield f"{path} line {rows.line_num}", [row[place] for place in places]
     except csv.Error as error:
         raise DataError(f"{path} line {rows.line_num} cannot be read as a table: {error}") from error
 

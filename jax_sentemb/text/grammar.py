@@ -215,8 +215,11 @@ def _scene_pair(random: np.random.Generator) -> tuple[Scene, Scene]:
     return first, second | {role: first[role] for role in shared if random.random() < keep}
 
 
-def graded_pairs(count: int, seed: int) -> tuple[list[str], list[str], np.ndarray]:
-    """`count` held-out pairs and their gold scores, float64 [count], spread evenly over 0 to 5; a function of the seed."""
+def graded_pairs(count: int, seed: int, held_out: bool = True) -> tuple[list[str], list[str], np.ndarray]:
+    """`count` pairs and their gold scores, float64 [count], spread evenly over 0 to 5; a function of the seed.
+
+    Held-out ones share no sentence with the others, or with `sentences`, whatever the seeds.
+    """
     random = np.random.default_rng(seed)
     first, second, gold = [], [], np.zeros(count)
     for row, score_bin in enumerate(random.permutation(np.arange(count) % 10)):
@@ -225,8 +228,8 @@ def graded_pairs(count: int, seed: int) -> tuple[list[str], list[str], np.ndarra
             gold[row] = similarity(one, other)
             if min(int(gold[row] * 2), 9) == score_bin:
                 break
-        sentence, names = _write_split(random, one, held_out=True)
+        sentence, names = _write_split(random, one, held_out)
         avoid = set(names.values()) if random.random() < NEW_NAMES else ()
         first.append(sentence)
-        second.append(_write_split(random, other, held_out=True, avoid=avoid)[0])
+        second.append(_write_split(random, other, held_out, avoid=avoid)[0])
     return first, second, gold

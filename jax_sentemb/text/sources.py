@@ -1,6 +1,6 @@
 """Texts of Hugging Face `datasets` and `tensorflow-datasets`, both optional and imported only when they are named."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +9,11 @@ from jax_sentemb.errors import ConfigError, DataError
 ROWS = 1000  # read at once
 
 
-def dataset_texts(source: str, column: str) -> tuple[Iterator[Any], str]:
-    """The values of `column`, row by row, and a string that identifies them; nothing is read before the first is asked for.
+Rows = Iterator[tuple[str, Sequence[Any]]]  # where a row is, and its values
+
+
+def dataset_rows(source: str, wanted: tuple[str, ...]) -> tuple[Rows, str]:
+    """The `wanted` columns, row by row, and a string that identifies them; nothing is read before the first is asked for.
 
     `hf:NAME[:SPLIT]`: a hub name, a folder of data files, or a folder that save_to_disk wrote. `tfds:NAME[:SPLIT]`: a name, or the
     folder of a data set prepared as array_record. Split: train unless named; the libraries' slices (train[:10%]) work, except in
@@ -21,13 +24,14 @@ def dataset_texts(source: str, column: str) -> tuple[Iterator[Any], str]:
     if not name:
         raise ConfigError(f"data.files={source}: write {kind}:NAME or {kind}:NAME:SPLIT")
     read = _hugging_face if kind == "hf" else _tensorflow
-    columns, texts, identity = read(source, name, split or "train", column)
-    if column not in columns:
-        raise DataError(f"data.files={source} has no column {column!r}, only {', '.join(columns)}: set data.column")
-    return texts, f"{kind}|{column}|{identity}"
+    columns, rows, identity = read(source, name, split or "train", wanted)
+    if missing := [column for column in wanted if column not in columns]:
+        raise DataError(f"data.files={source} has no column {missing[0]!r}, only {', '.join(columns)}: set data.column")
+    numbered = ((f"data.files={source} row {number}", row) for number, row in enumerate(rows))
+    return numbered, f"{kind}|{','.join(wanted)}|{identity}"
 
 
-def _hugging_face(source: str, name: str, split: str, column: str) -> tuple[list[str], Iterator[Any], str]:
+def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -> tuple[list[str], Iterator[Sequence[Any]], str]:
     try:
         import datasets
     except ImportError:
@@ -42,14 +46,14 @@ def _hugging_face(source: str, name: str, split: str, column: str) -> tuple[list
             raise DataError(f"data.files={source}: no split {split!r}, only {', '.join(map(str, data))}")
         data = data[split]
 
-    def texts() -> Iterator[Any]:
-        for rows in data.select_columns([column]).iter(ROWS):
-            yield from rows[column]
+    def values() -> Iterator[Sequence[Any]]:
+        for block in data.select_columns(list(wanted)).iter(ROWS):
+            yield from zip(*(block[column] for column in wanted), strict=True)
 
-    return data.column_names, texts(), data._fingerprint
+    return data.column_names, values(), data._fingerprint
 
 
-def _tensorflow(source: str, name: str, split: str, column: str) -> tuple[list[str], Iterator[Any], str]:
+def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...]) -> tuple[list[str], Iterator[Sequence[Any]], str]:
     try:
         import tensorflow_datasets as tfds
     except ImportError:
@@ -60,14 +64,14 @@ def _tensorflow(source: str, name: str, split: str, column: str) -> tuple[list[s
     except Exception as error:  # as above; random access needs a data set prepared as array_record
         raise _cannot_load(source, error) from error
 
-    def texts() -> Iterator[Any]:
+    def values() -> Iterator[Sequence[Any]]:
         for start in range(0, len(data), ROWS):
             for row in data.__getitems__(range(start, min(start + ROWS, len(data)))):
-                yield _decoded(row[column], source)
+                yield [_decoded(row[column], source) for column in wanted]
 
     # Shard sizes tell apart two versions of a data set that was prepared twice under one name.
     shards = [(str(part), info.num_bytes, info.shard_lengths) for part, info in sorted(builder.info.splits.items())]
-    return list(builder.info.features), texts(), f"{builder.info.full_name}|{builder.data_path}|{split}|{shards}"
+    return list(builder.info.features), values(), f"{builder.info.full_name}|{builder.data_path}|{split}|{shards}"
 
 
 def _decoded(text: Any, source: str) -> Any:

@@ -41,6 +41,14 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.line)
 
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """The ids of the rows: one text each, the same in every epoch."""
+        return [[self.ids(row) for row in rows.tolist()]]
+
+    def labels(self, rows: np.ndarray) -> None:
+        """There are none."""
+        return None
+
     def ids(self, row: int) -> np.ndarray:
         """int32 ids of a row."""
         start = self._starts[row]
@@ -60,7 +68,7 @@ def tokenize(
     `subset` draws a low-shot corpus by seed: a number of sentences from 1 on, a fraction below 1, None or 0 for all. Only those are
     read and tokenised.
     """
-    lines = np.arange(len(sentences)) if not subset else _draw(len(sentences), subset, seed)
+    lines = np.arange(len(sentences)) if not subset else draw(len(sentences), subset, seed)
     known = f"{FORMAT}|{sentences.fingerprint}|{tokenizer.fingerprint}|{max_seq_length}"
     fingerprint = hashlib.sha256(f"{known}|{float(subset or 0)}|{seed if subset else 0}".encode()).hexdigest()
     folder = cached(
@@ -75,7 +83,8 @@ def tokenize(
     return Tokens(ids, rows, about["report"], fingerprint, tokenizer.pad_id, max_seq_length)
 
 
-def _draw(count: int, subset: int | float, seed: int) -> np.ndarray:
+def draw(count: int, subset: int | float, seed: int) -> np.ndarray:
+    """The sorted numbers of a subset of `count` things: a number of them from 1 on, a fraction below 1; drawn by seed."""
     wanted = int(subset) if subset >= 1 else max(round(subset * count), 1)
     if subset < 0 or (subset > 1 and subset != wanted):
         raise ConfigError(f"data.subset={subset} must be a whole number of sentences, or a fraction between 0 and 1")

@@ -1,0 +1,21 @@
+"""Contrastive Tension with in-batch negatives: cross entropy over all pairs of the batch (sentence-transformers' form).
+
+python -m jax_sentemb.main --config configs/ct_in_batch.py --workdir runs/ct_in_batch \\
+    --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
+
+Converges in far fewer steps than configs/ct.py. Trained with dropout, as there. No published STS figures.
+"""
+
+from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
+from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+
+
+def get_config(size: str = "") -> Config:
+    config = Config(
+        method=ContrastiveTension(form="in_batch", dropout=True),
+        data=Data(max_seq_length=75, batch_size=64),
+        optimizer=Optimizer(learning_rate=5e-5),
+        eval=Evaluation(eval_steps=500),
+        train=Train(max_steps=5000),
+    )
+    return sized(config, size)

@@ -1,0 +1,24 @@
+"""Masked-language-model training of a BERT: from scratch, or of a given one on the text of a domain (Devlin et al. 2019).
+
+python -m jax_sentemb.main --config configs/mlm.py --workdir runs/mlm --config.data.files=corpus.txt \\
+    --config.encoder.weights=path/to/bert
+python -m jax_sentemb.main --config configs/micse.py --workdir runs/micse --config.data.files=corpus.txt \\
+    --config.encoder.weights=runs/mlm/export
+
+The export is a Hugging Face directory with its masked-language-model head. Without encoder.weights a new BERT is made:
+--config.encoder.hidden_size=256 and the like, its vocabulary with --config.data.vocab_size=8000.
+The scores that it prints are those of the mean of the last layer, for comparison: this is no training of sentence embeddings.
+"""
+
+from jax_sentemb.config import Config, Data, Evaluation, Optimizer, sized
+from jax_sentemb.methods.masked_lm import MaskedLM
+
+
+def get_config(size: str = "") -> Config:
+    config = Config(
+        method=MaskedLM(probability=0.15),
+        data=Data(max_seq_length=128, batch_size=64),
+        optimizer=Optimizer(learning_rate=1e-4, warmup_ratio=0.06, weight_decay=0.01),
+        eval=Evaluation(eval_steps=1000),
+    )
+    return sized(config, size)

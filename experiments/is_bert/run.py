@@ -1,0 +1,165 @@
+"""IS-BERT in its settings, from a small BERT: similarity without labels, STS-B with labels, text of one task.
+
+    python experiments/is_bert/prepare.py --corpora corpora --senteval senteval --output nli_captions.txt
+    python experiments/is_bert/run.py --corpus nli_captions.txt --weights bert-mini --senteval senteval --workdir runs/is_bert
+    python experiments/is_bert/run.py --workdir runs/is_bert --tables-only
+
+A run that has its scores is not repeated, one that was interrupted continues. --stages names those to do: tune, sts, stsb, task.
+Writes results.csv and results.md beside this file.
+"""
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
+TASKS = ("MR", "CR", "TREC", "MRPC", "SST2")
+SEEDS = (1, 2, 3)
+# IS-BERT's learning rate for this encoder, from 300 steps of each of TUNED, on STS-B dev (stage tune).
+RATE = "1e-4"
+TUNED = ("2e-6", "2e-5", "1e-4", "5e-4")
+RARE = ("--config.train.save_steps=0", "--config.train.logging_steps=100")
+
+
+def runs(options):
+    """Stage -> name of a run -> flags."""
+    rate = f"--config.optimizer.learning_rate={RATE}"
+    text = ("--config.data.column=text", f"--config.data.files={options.corpus}")
+    is_bert = ("--config=configs/is_bert.py", *text)
+    steps = ("--config.train.max_steps=600", "--config.eval.eval_steps=200")
+    short = ("--config.train.max_steps=300", "--config.eval.eval_steps=100")
+    labelled = ("--config.train.num_train_epochs=2", "--config.eval.eval_steps=180")
+    before = (f"--config.before.optimizer.learning_rate={RATE}", "--config.before.train.num_train_epochs=1")
+    supervised = {
+        "ft": ("--config=configs/is_bert_ft.py", *labelled),
+        "ssl+ft": ("--config=configs/is_bert_ssl_ft.py", *labelled, *before),
+        "SBERT": ("--config=configs/sbert_stsb.py", *labelled),
+        "cross-encoder": ("--config=configs/cross_encoder_stsb.py", *labelled),
+    }
+    return {
+        "tune": {f"rate {r}": (*is_bert, *short, f"--config.optimizer.learning_rate={r}") for r in TUNED},
+        "sts": {
+            "untrained [CLS]": ("--config=configs/simcse.py", text[1], "--config.train.max_steps=0"),
+            "untrained mean": ("--config=configs/mlm.py", text[1], "--config.train.max_steps=0"),
+            "IS-BERT": (*is_bert, *steps, rate),
+            "IS-BERT paper form": (*is_bert, *steps, rate, "--config.method.normalization=sentences",
+                                   "--config.method.convolution.relu=True"),
+            "SimCSE": ("--config=configs/simcse.py", text[1], *steps),
+        },
+        "stsb": {
+            f"{name} seed {seed}": (*flags, f"--config.train.seed={seed}")
+            for seed in SEEDS for name, flags in supervised.items()
+        },
+        "task": {
+            f"IS-BERT-task {task}": (
+                "--config=configs/is_bert_task.py", "--config.vary=", f"--config.data.files=senteval:{task}", *short, rate,
+            )
+            for task in TASKS
+        },
+    }  # fmt: skip
+
+
+def folder(options, stage, name):
+    return options.workdir / stage / name.replace(" ", "_").replace("[", "").replace("]", "")
+
+
+def train(options, stage, chosen):
+    for name, flags in chosen.items():
+        workdir = folder(options, stage, name)
+        if (workdir / "scores.json").exists():
+            continue
+        print(f"== {stage}: {name}", flush=True)
+        data = [f"--config.encoder.weights={options.weights}", f"--config.eval.data={options.senteval}", "--workdir", str(workdir)]
+        subprocess.run([sys.executable, "-m", "jax_sentemb.main", *flags, *RARE, *data], check=True)
+
+
+def evaluate(options):
+    """Transfer scores of the models that did not see the tasks."""
+    models = {"BERT [CLS]": f"{options.weights}@cls", "BERT mean": f"{options.weights}@mean"}
+    models |= {name: str(folder(options, "sts", name)) for name in ("IS-BERT", "SimCSE")}
+    output = options.workdir / "transfer"
+    if all((output / name / f"{task}.json").exists() for name in models for task in TASKS):
+        return
+    named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
+    command = [sys.executable, "-m", "jax_sentemb.evaluate", *named, "--data", options.senteval, "--tasks", ",".join(TASKS)]
+    subprocess.run([*command, "--output", str(output)], check=True)
+
+
+def collect(options):
+    """(table, row, column, value, seed) of everything that is there."""
+    found = []
+    for stage, chosen in runs(options).items():
+        for name in chosen:
+            file = folder(options, stage, name) / "scores.json"
+            if not file.exists():
+                continue
+            content = json.loads(file.read_text(encoding="utf-8"))
+            spearman = {label: result["spearman"]["all"] for label, result in content["scores"].items()}
+            label, _, seed = name.partition(" seed ")
+            if stage == "task":
+                task = name.split()[-1]
+                found.append(("task", "IS-BERT-task", task, content["transfer"][task]["scores"]["accuracy"], ""))
+            elif stage == "tune":
+                found.append(("tune", label, "STSb dev", spearman["STSBenchmark-dev"], ""))
+            elif stage == "stsb":
+                found += [("stsb", label, column, spearman[task], seed) for column, task in (
+                    ("STSb dev", "STSBenchmark-dev"), ("STSb test", "STSBenchmark-test"))]  # fmt: skip
+            else:
+                scores = {column: spearman[task] for column, task in SETS.items()}
+                scores["average"] = statistics.mean(scores.values())
+                found += [("sts", label, column, value, "") for column, value in scores.items()]
+    for file in sorted((options.workdir / "transfer").glob("*/*.json")):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        found.append(("task", content["model"], content["task"], content["scores"]["accuracy"], ""))
+    return found
+
+
+def tables(found):
+    lines = []
+    for name in dict.fromkeys(row[0] for row in found):
+        part = [row for row in found if row[0] == name]
+        columns = list(dict.fromkeys(row[2] for row in part))
+        lines += [f"**{name}**", "", "| | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
+        for label in dict.fromkeys(row[1] for row in part):
+            cells = []
+            for column in columns:
+                values = [row[3] for row in part if row[1:3] == (label, column)]
+                spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+                cells.append(f"{statistics.mean(values):.2f}{spread}" if values else "")
+            lines.append(f"| {label} | " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", default="")
+    parser.add_argument("--weights", default="")
+    parser.add_argument("--senteval", default="")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/is_bert"))
+    parser.add_argument("--stages", default="sts,task,stsb")
+    parser.add_argument("--tables-only", action="store_true")
+    options = parser.parse_args()
+    if not options.tables_only:
+        if not (options.corpus and options.weights and options.senteval):
+            parser.error("--corpus, --weights and --senteval are needed to train")
+        for stage in options.stages.split(","):
+            train(options, stage, runs(options)[stage])
+            if stage == "task":
+                evaluate(options)
+    found = collect(options)
+    with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["table", "model", "score", "value", "seed"])
+        writer.writerows((table, label, column, f"{value:.4f}", seed) for table, label, column, value, seed in found)
+    (HERE / "results.md").write_text(tables(found), encoding="utf-8")
+    print(tables(found))
+
+
+if __name__ == "__main__":
+    main()

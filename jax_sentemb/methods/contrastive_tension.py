@@ -1,0 +1,101 @@
+"""Contrastive Tension: two encoders agree on the same sentence and disagree on different ones (Carlsson et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nce
+from jax_sentemb.methods import Learned
+from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.views import two_encoders, view_seeds
+from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
+from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+
+
+class Encoded(NamedTuple):
+    first: Array  # [B, E] through the first encoder
+    second: Array  # [B, E] through the second
+    information: Array | None  # [B, S] attention MI
+    valid: Array | None  # [B, S] fraction of valid samples
+    lengths: Array  # float32 [B] tokens
+
+
+@dataclass
+class ContrastiveTension:
+    """Dot products of a sentence through two encoders are pushed up, those of different sentences down; both encoders learn.
+
+    objective: "pairs" is the paper's binary cross entropy with one positive pair in `group`; "in_batch" is the form of
+    sentence-transformers: symmetric cross entropy over the batch with a trained scale that starts at `scale`.
+    dropout: the published code trains without (False). `ami` takes the two encoders as views of every sentence of the batch (the
+    paper does not say how it adds AMI to CT); without dropout both start alike, and AMI's gradient is 0 until they differ.
+    The second encoder is the one that embeds, as in sentence-transformers (the published code keeps the better one of the two by
+    development score). `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
+    """
+
+    form: str = "pairs"
+    group: int = 8
+    scale: float = 20.0
+    pooling: str = "mean"
+    dropout: bool = False
+    ami: AttentionMI | None = None
+
+    def check(self, encoder: Any) -> None:
+        """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
+        if self.form not in ("pairs", "in_batch"):
+            raise ConfigError(f"method.form={self.form!r} is not 'pairs' or 'in_batch'")
+        if self.group < 2:
+            raise ConfigError(f"method.group={self.group} must be at least 2 pairs, one of them positive (paper: 8)")
+        if not self.scale > 0:
+            raise ConfigError(f"method.scale={self.scale} must be greater than 0 (sentence-transformers: 20)")
+        if self.pooling not in POOLINGS:
+            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+        if self.ami is not None:
+            self.ami.check(encoder.config.num_hidden_layers, encoder.config.num_attention_heads)
+
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Distinct sentences."""
+        return corpus.plain()
+
+    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+        """Two encoders with the same weights."""
+        params = {"encoder": loaded["encoder"], "first": jax.tree.map(jnp.copy, loaded["encoder"])}
+        if self.form == "in_batch":
+            params["logit_scale"] = jnp.log(jnp.float32(self.scale))
+        return Learned(params)
+
+    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
+        """Every sentence through both encoders."""
+        rows = batch.rows
+        both = params["first"], params["encoder"]
+        views = two_encoders(encoder, both, rows, view_seeds(seeds) if self.dropout else None, seeds, self.ami)
+        pooled = pool(views.hidden, views.mask, self.pooling)
+        return Encoded(pooled[0::2], pooled[1::2], views.information, views.valid, rows.mask.sum(-1, dtype=jnp.float32))
+
+    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+        """The tension - AMI; metrics."""
+        first, second = encoded.first, encoded.second
+        if self.form == "in_batch":
+            loss, accuracy = symmetric_info_nce(first, second, jnp.exp(params["logit_scale"]))
+        else:
+            if len(first) % self.group or len(first) - len(first) // self.group < 2:
+                raise ConfigError(
+                    f"data.batch_size={len(first)} must be a multiple of method.group={self.group} with at least 2 negative pairs"
+                )
+            loss, accuracy = contrastive_tension(first, second, self.group)
+        metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
+        if self.ami is not None:
+            term, metrics["attention_mi"] = self.ami.term(encoded.information, encoded.valid, encoded.lengths)
+            loss = loss + term
+        return loss, (metrics, None)
+
+    def after(self, state: TrainState, carry: Any) -> TrainState:
+        """Nothing to do."""
+        return state
+
+    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
+        """Pooled state of the second encoder without dropout."""
+        return sentence_embedding(encoder, params, rows, self.pooling)

@@ -1,0 +1,66 @@
+"""A cross-encoder: both sentences of a pair in one row, a score out of it (Devlin et al. 2019). A baseline without embeddings."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods import Learned
+from jax_sentemb.models.head import init_head, pair_score
+from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+
+
+class Encoded(NamedTuple):
+    score: Array  # [B]
+    label: Array  # float32 [B]
+
+
+@dataclass
+class CrossEncoder:
+    """Squared difference of a linear map of BERT's pooled [CLS] and score / top_score, as in BERT's own STS-B figure.
+
+    Development and test scores are correlations of the predicted score with gold; there is no embedding of a sentence. `params` are
+    {"encoder", "pooler", "classifier"}; the export is a transformers sequence classifier.
+    """
+
+    top_score: float = 5.0
+    pooling: str = "cls"
+    scores_pairs = True  # `embed` takes rows of joined pairs and gives their score
+
+    def check(self, encoder: Any) -> None:
+        """Raise ConfigError if a hyper-parameter is out of range."""
+        if not self.top_score > 0:
+            raise ConfigError(f"method.top_score={self.top_score} must be greater than 0 (STS-B: 5)")
+        if encoder.config.model_type != "bert":
+            raise ConfigError(f"a cross-encoder of a {encoder.config.model_type} is not supported: give a BERT as encoder.weights")
+
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Pairs with a score, as one row each."""
+        return corpus.pairs(joined=True)
+
+    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+        """{"encoder", "pooler", "classifier"}: BERT's own pooler where the directory has it, a fresh classifier."""
+        pooler_key, class_key = jax.random.split(key)
+        width = encoder.config.hidden_size
+        pooler = loaded.get("pooler") or init_head(pooler_key, width)
+        classifier = {"kernel": 0.02 * jax.random.normal(class_key, (width, 1)), "bias": jnp.zeros(1)}
+        return Learned({"encoder": loaded["encoder"], "pooler": pooler, "classifier": classifier})
+
+    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
+        """The score of every pair, with dropout in the encoder and in front of the classifier."""
+        return Encoded(pair_score(encoder, params, batch.rows, seeds)[:, 0], batch.label)
+
+    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+        """Mean squared error of the score."""
+        return jnp.square(encoded.score - encoded.label / self.top_score).mean(), ({}, None)
+
+    def after(self, state: TrainState, carry: Any) -> TrainState:
+        """Nothing to do."""
+        return state
+
+    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
+        """The score [R, 1] of rows of joined pairs, without dropout."""
+        return pair_score(encoder, params, rows)

@@ -1,0 +1,71 @@
+"""IS-BERT: a sentence embedding that shares much information with every one of its tokens (Zhang et al. 2020)."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import token_sentence_jsd
+from jax_sentemb.methods import Learned
+from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.models.pooling import pool, sentence_embedding
+from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+
+
+class Encoded(NamedTuple):
+    local: Array  # [B, T, E] features of each token
+    mask: Array  # float32 [B, T]
+    sentence: Array  # [B, E] their mean
+
+
+@dataclass
+class ISBERT:
+    """Convolutions over token states; Jensen-Shannon mutual information of each token with each sentence of the batch.
+
+    The embedding is the mean of the convolved states over real tokens. The discriminator is a dot product, as in the published code
+    (Eq. 2 suggests a network). normalization: "pairs" as the code, "sentences" as Eq. 3; relu and reference: see Convolution.
+    One pass with dropout; `params` are {"encoder", "cnn"}.
+    """
+
+    convolution: Convolution = field(default_factory=Convolution)
+    normalization: str = "pairs"
+    pooling: str = "mean"  # the method is defined for the mean
+
+    def check(self, encoder: Any) -> None:
+        """Raise ConfigError if a hyper-parameter is out of range."""
+        self.convolution.check()
+        if self.normalization not in ("pairs", "sentences"):
+            raise ConfigError(f"method.normalization={self.normalization!r} is not 'pairs' (code) or 'sentences' (paper)")
+        if self.pooling != "mean":
+            raise ConfigError(f"method.pooling={self.pooling!r}: IS-BERT's embedding is the mean of its tokens, set mean")
+
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Distinct sentences."""
+        return corpus.plain()
+
+    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+        """{"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
+        cnn = loaded.get("cnn") or self.convolution.init(key, encoder.config.hidden_size)
+        return Learned({"encoder": loaded["encoder"], "cnn": cnn})
+
+    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
+        """Token features and their mean, with dropout in the encoder."""
+        rows = batch.rows
+        states = encoder.apply({"params": params["encoder"]}, rows, seeds).hidden[-1]
+        local = self.convolution.apply(params["cnn"], states, rows.mask, encoder.dtype)
+        return Encoded(local, rows.mask.astype(jnp.float32), pool([local], rows.mask, "mean"))
+
+    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+        """Negated mutual information; metrics: its two expectations."""
+        loss, positive, negative = token_sentence_jsd(encoded.local, encoded.mask, encoded.sentence, self.normalization)
+        return loss, ({"positive": positive, "negative": negative}, None)
+
+    def after(self, state: TrainState, carry: Any) -> TrainState:
+        """Nothing to do."""
+        return state
+
+    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
+        """Mean of the convolved states over real tokens, without dropout."""
+        return sentence_embedding(encoder, params, rows, "mean", self.convolution)

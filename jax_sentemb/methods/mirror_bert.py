@@ -1,0 +1,92 @@
+"""Mirror-BERT: a sentence and its copy with a masked span attract each other, the rest of the batch repels (Liu et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import alignment, nt_xent
+from jax_sentemb.methods import Learned
+from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.views import two_dropout_views, view_seeds
+from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
+from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+
+
+class Encoded(NamedTuple):
+    first: Array  # [B, E]
+    second: Array  # [B, E]
+    information: Array | None  # [B, S] attention MI
+    valid: Array | None  # [B, S] fraction of valid samples
+    lengths: Array  # float32 [B] tokens
+
+
+@dataclass
+class MirrorBERT:
+    """NT-Xent over 2B embeddings, both views as anchors; no head.
+
+    span: characters of the second view that become one [MASK], where a sentence has at least 30; 0 leaves dropout as the only
+    difference. `ami` needs span=0: a masked span moves the tokens behind it, so attention entries of two views do not correspond.
+    pooling "mean" is over real tokens (the published script's `mean` includes padding, its `mean_std` is this one).
+    Drophead is not offered. `params` are {"encoder"}.
+    """
+
+    temperature: float = 0.04
+    pooling: str = "cls"
+    span: int = 5
+    ami: AttentionMI | None = None
+
+    def check(self, encoder: Any) -> None:
+        """Raise ConfigError if a hyper-parameter is out of range or two of them exclude each other."""
+        if not self.temperature > 0:
+            raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (paper: 0.04)")
+        if self.pooling not in POOLINGS:
+            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+        if self.span < 0:
+            raise ConfigError(f"method.span={self.span} must be at least 0 characters (paper: 5; 0: no masking)")
+        if self.ami is not None:
+            if self.span:
+                raise ConfigError(
+                    f"method.ami cannot be used with span masking (method.span={self.span}): the mask moves the tokens behind it, "
+                    "so the attention of the two views does not correspond; set --config.method.span=0"
+                )
+            self.ami.check(encoder.config.num_hidden_layers, encoder.config.num_attention_heads)
+
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Distinct sentences, beside a copy with a masked span if there is one."""
+        return corpus.span_masked(self.span, seed) if self.span else corpus.plain()
+
+    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+        """{"encoder"}."""
+        return Learned({"encoder": loaded["encoder"]})
+
+    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
+        """Both views in one pass over 2B rows, each with its own dropout."""
+        if not self.span:
+            views = two_dropout_views(encoder, params["encoder"], batch.rows, seeds, self.ami)
+            hidden, mask, information, valid = views.hidden, views.mask, views.information, views.valid
+        else:
+            information = valid = None
+            mask = batch.rows.mask
+            hidden = encoder.apply({"params": params["encoder"]}, batch.rows, view_seeds(seeds)).hidden
+        pooled = pool(hidden, mask, self.pooling)
+        return Encoded(pooled[0::2], pooled[1::2], information, valid, mask[0::2].sum(-1, dtype=jnp.float32))
+
+    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+        """NT-Xent - AMI; metrics."""
+        loss, accuracy = nt_xent(encoded.first, encoded.second, self.temperature)
+        metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
+        if self.ami is not None:
+            term, metrics["attention_mi"] = self.ami.term(encoded.information, encoded.valid, encoded.lengths)
+            loss = loss + term
+        return loss, (metrics, None)
+
+    def after(self, state: TrainState, carry: Any) -> TrainState:
+        """Nothing to do."""
+        return state
+
+    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
+        """Pooled state of the encoder without dropout."""
+        return sentence_embedding(encoder, params, rows, self.pooling)

@@ -1,0 +1,93 @@
+"""Supervised baselines: SBERT on labelled pairs (Reimers and Gurevych 2019), and the fine-tuning of IS-BERT's STS-B table."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import class_loss, paired_cosine
+from jax_sentemb.methods import Learned
+from jax_sentemb.methods.views import view_seeds
+from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
+from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+
+
+class Encoded(NamedTuple):
+    first: Array  # [B, E]
+    second: Array  # [B, E]
+    label: Array  # float32 [B]
+
+
+@dataclass
+class SBERT:
+    """Both sentences of a pair through one encoder, then a comparison with the label of the pair.
+
+    task: "classes" is softmax over a linear map of (u, v, |u - v|), one of `classes` as label (SBERT on NLI); "scores" is the
+    squared difference of cosine and score / top_score (SBERT on STS-B). `convolution` gives the encoder of IS-BERT: with "scores"
+    that is its `ft`, and its `ssl+ft` if the weights come from an IS-BERT. `params` are {"encoder", "cnn", "classifier"}.
+    """
+
+    task: str = "scores"
+    classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")
+    top_score: float = 5.0
+    pooling: str = "mean"
+    convolution: Convolution | None = None
+
+    def check(self, encoder: Any) -> None:
+        """Raise ConfigError if a hyper-parameter is out of range."""
+        if self.task not in ("classes", "scores"):
+            raise ConfigError(f"method.task={self.task!r} is not 'classes' or 'scores'")
+        if len(set(self.classes)) < max(len(self.classes), 2):
+            raise ConfigError(f"method.classes={tuple(self.classes)} must be at least two different names")
+        if not self.top_score > 0:
+            raise ConfigError(f"method.top_score={self.top_score} must be greater than 0 (STS-B: 5)")
+        if self.convolution is not None:
+            self.convolution.check()
+        allowed = ("mean",) if self.convolution else POOLINGS
+        if self.pooling not in allowed:
+            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(allowed)}")
+
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Pairs with a class or a score."""
+        return corpus.pairs(tuple(self.classes) if self.task == "classes" else ())
+
+    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+        """{"encoder", "cnn", "classifier"}: the convolution as loaded or fresh, the classifier from U(-b, b), b = 1 / sqrt(3E)."""
+        cnn_key, class_key = jax.random.split(key)
+        params = {"encoder": loaded["encoder"]}
+        width = encoder.config.hidden_size
+        if self.convolution is not None:
+            params["cnn"] = loaded.get("cnn") or self.convolution.init(cnn_key, width)
+            width = self.convolution.width
+        if self.task == "classes":
+            bound = (3 * width) ** -0.5
+            kernel = jax.random.uniform(class_key, (3 * width, len(self.classes)), jnp.float32, -bound, bound)
+            params["classifier"] = {"kernel": kernel, "bias": jnp.zeros(len(self.classes))}
+        return Learned(params)
+
+    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
+        """Both sentences of each pair in one pass over 2B rows, each with its own dropout."""
+        vectors = sentence_embedding(encoder, params, batch.rows, self.pooling, self.convolution, view_seeds(seeds))
+        return Encoded(vectors[0::2], vectors[1::2], batch.label)
+
+    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+        """Cross entropy, or squared error of the cosine; metrics."""
+        first, second = encoded.first, encoded.second
+        if self.task == "scores":
+            return jnp.square(paired_cosine(first, second) - encoded.label / self.top_score).mean(), ({}, None)
+        features = jnp.concatenate([first, second, jnp.abs(first - second)], axis=-1)
+        logits = jnp.matmul(features, params["classifier"]["kernel"], precision="highest") + params["classifier"]["bias"]
+        loss, accuracy = class_loss(logits, encoded.label.astype(jnp.int32))
+        return loss, ({"accuracy": accuracy}, None)
+
+    def after(self, state: TrainState, carry: Any) -> TrainState:
+        """Nothing to do."""
+        return state
+
+    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
+        """Pooled state of the encoder, through the convolution if there is one, without dropout."""
+        return sentence_embedding(encoder, params, rows, self.pooling, self.convolution)

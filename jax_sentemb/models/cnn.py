@@ -1,0 +1,67 @@
+"""Parallel 1-D convolutions over token states (IS-BERT, Eq. 1), as sentence-transformers' CNN module computes them."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.types import Array, Params
+
+
+@dataclass
+class Convolution:
+    """Filters of several window sizes, "same" padding, concatenated: [R, T, D] -> [R, T, len(windows) * filters].
+
+    relu: Eq. 1 of the paper has it; the published code has no activation, and its figures come from that.
+    reference: the published code convolves the encoder's output at [PAD] too, so an embedding depends on the padding of its batch.
+    Default False: masked positions are zero before the convolution, and padding changes nothing.
+    """
+
+    windows: tuple[int, ...] = (1, 3, 5)
+    filters: int = 256
+    relu: bool = False
+    reference: bool = False
+
+    @property
+    def width(self) -> int:
+        """The number of features of a token."""
+        return len(self.windows) * self.filters
+
+    def check(self) -> None:
+        """Raise ConfigError for windows or filters that cannot be."""
+        windows = tuple(self.windows)
+        if not windows or min(windows) < 1 or any(window % 2 == 0 for window in windows) or len(set(windows)) < len(windows):
+            raise ConfigError(f"method.convolution.windows={windows} must be different odd numbers, for instance (1, 3, 5)")
+        if self.filters < 1:
+            raise ConfigError(f"method.convolution.filters={self.filters} must be at least 1")
+
+    def init(self, key: Array, inputs: int) -> Params:
+        """{"window_K": kernel [K, inputs, filters] and bias [filters]} from U(-b, b), b = 1 / sqrt(K * inputs), as in torch."""
+        params = {}
+        for window, window_key in zip(self.windows, jax.random.split(key, len(self.windows)), strict=True):
+            bound = (window * inputs) ** -0.5
+            kernel_key, bias_key = jax.random.split(window_key)
+            params[f"window_{window}"] = {
+                "kernel": jax.random.uniform(kernel_key, (window, inputs, self.filters), jnp.float32, -bound, bound),
+                "bias": jax.random.uniform(bias_key, (self.filters,), jnp.float32, -bound, bound),
+            }
+        return params
+
+    def apply(self, params: Params, states: Array, mask: Array, dtype: jnp.dtype = jnp.float32) -> Array:
+        """Float32 features of each token of `states` [R, T, D]; `mask` bool [R, T]."""
+        if not self.reference:
+            states = jnp.where(mask[..., None], states, 0.0)
+        features = []
+        for window in self.windows:
+            kernel, bias = (params[f"window_{window}"][name] for name in ("kernel", "bias"))
+            reach = window // 2
+            padded = jnp.pad(states, ((0, 0), (reach, reach), (0, 0)))
+            # A window is a sum of shifted products: matrix products are fast everywhere, small convolutions are not.
+            shifted = jnp.concatenate([padded[:, shift : shift + states.shape[1]] for shift in range(window)], axis=-1)
+            flat = kernel.reshape(-1, kernel.shape[-1]).astype(dtype)
+            precision = lax.Precision.HIGHEST if dtype == jnp.float32 else None
+            features.append(jnp.matmul(shifted.astype(dtype), flat, precision=precision, preferred_element_type=jnp.float32) + bias)
+        joined = jnp.concatenate(features, axis=-1)
+        return jax.nn.relu(joined) if self.relu else joined
