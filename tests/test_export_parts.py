@@ -162,7 +162,7 @@ def cross_encoder(made, tmp_path_factory):
 def test_a_cross_encoder_scores_the_same_in_sentence_transformers(cross_encoder):
     folder, scores = cross_encoder
     np.testing.assert_allclose(read_scorer(folder, batch_size=5)(PAIRS), scores, atol=1e-5)
-    assert np.ptp(scores) > 0.1
+    assert np.ptp(scores) > 0.05
     transformers = pytest.importorskip("sentence_transformers")
     model = transformers.CrossEncoder(str(folder), device="cpu")
     np.testing.assert_allclose(model.predict(PAIRS, batch_size=7), scores[:, 0], atol=1e-5)

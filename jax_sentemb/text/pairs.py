@@ -11,6 +11,7 @@ from jax_sentemb.text.files import read_rows, sources_of
 from jax_sentemb.text.tokenizer import Tokenizer
 
 SIDES = ("sentence1", "sentence2")
+WHOLE = 10_000  # tokens of a side that are looked at
 NO_LABEL = ("", "-")  # SNLI writes "-" where people did not agree
 
 
@@ -125,15 +126,16 @@ class JoinedPairs:
     def encode(self, pairs: Sequence[tuple[str, str]], max_seq_length: int) -> tuple[list[np.ndarray], int]:
         """int32 ids of each pair, at most `max_seq_length`, and how many pairs were cut."""
         room = max_seq_length - 2 - len(self._between)
-        first, second = (self._tokenizer.encode(list(side), max_seq_length + 2)[0] for side in zip(*pairs, strict=True))
+        # Which side is longer decides who gets an odd token: sides are looked at beyond what can stay.
+        first, second = (self._tokenizer.encode(list(side), WHOLE)[0] for side in zip(*pairs, strict=True))
         rows, cut = [], 0
         for one, other in zip(first, second, strict=True):
             left, right = one[1:-1], other[1:-1]
             if len(left) + len(right) > room:
                 cut += 1
-                # Tokens are taken from the longer side until both fit: half the room each, or what the shorter one leaves.
-                keep = max(room - len(right), (room + 1) // 2) if len(left) > room // 2 else len(left)
-                left = left[:keep]
-                right = right[: room - len(left)]
+                # The shorter side stays whole, or both get half the room; the odd token goes to the longer one, at a tie the second.
+                shorter = min(len(left), len(right), room // 2)
+                keep = room - shorter if len(left) > len(right) else shorter
+                left, right = left[:keep], right[: room - keep]
             rows.append(np.concatenate([one[:1], left, self._between, right, one[-1:]]).astype(np.int32))
         return rows, cut
