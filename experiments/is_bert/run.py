@@ -21,7 +21,7 @@ SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchm
 TASKS = ("MR", "CR", "TREC", "MRPC", "SST2")
 SEEDS = (1, 2, 3)
 # IS-BERT's learning rate for this encoder, from 300 steps of each of TUNED, on STS-B dev (stage tune).
-RATE = "1e-4"
+RATE = "2e-5"
 TUNED = ("2e-6", "2e-5", "1e-4", "5e-4")
 RARE = ("--config.train.save_steps=0", "--config.train.logging_steps=100")
 

@@ -133,7 +133,7 @@ class JoinedPairs:
             left, right = one[1:-1], other[1:-1]
             if len(left) + len(right) > room:
                 cut += 1
-                # The shorter side stays whole, or both get half the room; the odd token goes to the longer one, at a tie the second.
+                # The shorter side stays whole, or both get half; an odd token goes to the longer one, at a tie to the second.
                 shorter = min(len(left), len(right), room // 2)
                 keep = room - shorter if len(left) > len(right) else shorter
                 left, right = left[:keep], right[: room - keep]
