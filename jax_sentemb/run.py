@@ -111,7 +111,6 @@ def _run(config: Config, workdir: Path) -> int:
 
     dtype = jnp.dtype(config.train.precision)
     encoder = Bert(material.bert_config, dtype, config.encoder.dropout)
-    config.method.check(encoder)
     write_facts(workdir, material.bert_config, model_facts(config, material, workdir))
     optimizer = make_optimizer(config.optimizer, steps)
     state = create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
@@ -189,6 +188,7 @@ def prepare(config: Config, workdir: Path) -> Material:
     final = final_tasks(config)
     weights = resolve(config.encoder.weights) if config.encoder.weights else None
     bert_config, loaded = read_parts(weights) if weights else (None, {})
+    config.method.check(Bert(bert_config or _new_bert(config, config.data.vocab_size)), config.data.batch_size)
     vocabulary = config.data.tokenizer or weights
 
     def make_tokenizer(sentences: Lines) -> Tokenizer:
@@ -202,7 +202,8 @@ def prepare(config: Config, workdir: Path) -> Material:
     examples = config.method.examples(corpus, config.train.seed)
     tokenizer = corpus.tokenizer
     tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs it
-    bert_config = bert_config or _new_bert(config, tokenizer)
+    if bert_config is None:
+        bert_config = dataclasses.replace(_new_bert(config, tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
     bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
     if tokenizer.vocab_size > bert_config.vocab_size:
         raise ModelFileError(
@@ -310,16 +311,15 @@ def _facts(config: Config, material: Material, steps: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _new_bert(config: Config, tokenizer: Tokenizer) -> BertConfig:
+def _new_bert(config: Config, vocab_size: int) -> BertConfig:
     encoder = config.encoder
     return BertConfig(
-        vocab_size=tokenizer.vocab_size,
+        vocab_size=vocab_size,
         hidden_size=encoder.hidden_size,
         num_hidden_layers=encoder.num_hidden_layers,
         num_attention_heads=encoder.num_attention_heads,
         intermediate_size=encoder.intermediate_size,
         max_position_embeddings=max(config.data.max_seq_length, config.eval.max_seq_length),
-        pad_token_id=tokenizer.pad_id,
     )
 
 

@@ -52,7 +52,7 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
 def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -> int:
     """Run every variant in a folder of its own, print and write the table (vary.md, vary.json); the last error's exit code, or 0.
 
-    A run that fails does not keep the others from being done; one that a signal stops ends the loop.
+    A run whose data or training fail does not keep the others from being done; one that a signal stops ends the loop.
     """
     rows: list[dict[str, Any]] = []
     code = 0
@@ -64,6 +64,8 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
             if stopped := run(one, folder):
                 return stopped
             rows.append({"settings": chosen, "scores": headline(json.loads((folder / "scores.json").read_text("utf-8")))})
+        except ConfigError:
+            raise  # a mistake in the settings meets every run
         except UserError as error:
             print(f"error: {label}: {error}", flush=True)
             rows.append({"settings": chosen, "error": str(error)})
@@ -121,5 +123,6 @@ def _set(config: Config, name: str, value: str) -> None:
         else:
             raise ConfigError(f"vary: setting {name} is no number, text or switch")
     except (ValueError, KeyError):
-        raise ConfigError(f"vary: {name}={value} is not a {kind.__name__}") from None
+        wanted = {bool: "True or False", int: "a whole number", float: "a number"}[kind]
+        raise ConfigError(f"vary: {name}={value} is not {wanted}") from None
     setattr(target, last, converted)

@@ -101,7 +101,7 @@ def test_every_config_has_settings_that_fit_together(path, size):
     config = load(path, size)
     config.data.files = config.data.files or "corpus.txt"
     check(config)
-    config.method.check(Bert(BertConfig()))
+    config.method.check(Bert(BertConfig()), config.data.batch_size)
     with pytest.raises(ConfigError, match="unknown"):
         load(path, "huge")
 

@@ -39,7 +39,7 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
             tasks[f"grammar-{dev_or_test}"] = StsTask(f"grammar-{dev_or_test}", {dev_or_test: pairs})
         dev = "grammar-dev"
     elif options.data:
-        tasks, absent = load_sts(options.data)
+        tasks, absent = load_sts(options.data, required=not options.tasks)
         dev = "STSBenchmark-dev" if "STSBenchmark-dev" in tasks else ""
     if options.dev:
         tasks["dev"] = StsTask("dev", {"dev": load_pairs(options.dev)})

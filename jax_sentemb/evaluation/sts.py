@@ -94,15 +94,15 @@ def subsets_of(name: str, folder: Path) -> tuple[str, ...]:
     return ("all",) if whole.is_file() else SUBSETS[name]
 
 
-def load_sts(folder: str | Path) -> tuple[dict[str, StsTask], list[str]]:
+def load_sts(folder: str | Path, required: bool = True) -> tuple[dict[str, StsTask], list[str]]:
     """The sets found in a SentEval folder by name, and the names of those that are absent.
 
-    `folder` is the one that holds `downstream`, or `downstream` itself. DataError: no set found, or a bad file.
+    `folder` is the one that holds `downstream`, or `downstream` itself. DataError: a bad file, or no set found but one `required`.
     """
     root = senteval_root(folder, "eval.data=")
     names = (*SUBSETS, *BENCHMARK, *SICK)
     tasks = {name: load_sts_task(name, root) for name in names if _is_there(name, root)}
-    if not tasks:
+    if not tasks and required:
         raise DataError(f"no evaluation set in eval.data={str(folder)!r}: expected downstream/STS/STS12-en-test and the like")
     return tasks, [name for name in names if name not in tasks]
 

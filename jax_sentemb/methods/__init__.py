@@ -28,8 +28,8 @@ class Method(Protocol):
 
     pooling: str
 
-    def check(self, encoder: Any) -> None:
-        """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
+    def check(self, encoder: Any, batch_size: int) -> None:
+        """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder or the sentences of a batch."""
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """What the method reads from the run's files: sentences, sentences with a masked copy, labelled pairs."""

@@ -43,12 +43,16 @@ class ContrastiveTension:
     dropout: bool = False
     ami: AttentionMI | None = None
 
-    def check(self, encoder: Any) -> None:
+    def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
         if self.form not in ("pairs", "in_batch"):
             raise ConfigError(f"method.form={self.form!r} is not 'pairs' or 'in_batch'")
         if self.group < 2:
             raise ConfigError(f"method.group={self.group} must be at least 2 pairs, one of them positive (paper: 8)")
+        if self.form == "pairs" and (batch_size % self.group or batch_size - batch_size // self.group < 2):
+            raise ConfigError(
+                f"data.batch_size={batch_size} must be a multiple of method.group={self.group} with at least 2 negative pairs"
+            )
         if not self.scale > 0:
             raise ConfigError(f"method.scale={self.scale} must be greater than 0 (sentence-transformers: 20)")
         if self.pooling not in POOLINGS:
@@ -81,10 +85,6 @@ class ContrastiveTension:
         if self.form == "in_batch":
             loss, accuracy = symmetric_info_nce(first, second, jnp.exp(params["logit_scale"]))
         else:
-            if len(first) % self.group or len(first) - len(first) // self.group < 2:
-                raise ConfigError(
-                    f"data.batch_size={len(first)} must be a multiple of method.group={self.group} with at least 2 negative pairs"
-                )
             loss, accuracy = contrastive_tension(first, second, self.group)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
         if self.ami is not None:

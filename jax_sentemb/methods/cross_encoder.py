@@ -30,7 +30,7 @@ class CrossEncoder:
     pooling: str = "cls"
     scores_pairs = True  # `embed` takes rows of joined pairs and gives their score
 
-    def check(self, encoder: Any) -> None:
+    def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         if not self.top_score > 0:
             raise ConfigError(f"method.top_score={self.top_score} must be greater than 0 (STS-B: 5)")

@@ -33,7 +33,7 @@ class ISBERT:
     normalization: str = "pairs"
     pooling: str = "mean"  # the method is defined for the mean
 
-    def check(self, encoder: Any) -> None:
+    def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         self.convolution.check()
         if self.normalization not in ("pairs", "sentences"):

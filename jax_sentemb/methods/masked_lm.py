@@ -62,7 +62,7 @@ class MaskedLM:
     probability: float = 0.15
     pooling: str = "mean"
 
-    def check(self, encoder: Any) -> None:
+    def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         if not 0 < self.probability < 1:
             raise ConfigError(f"method.probability={self.probability} must be inside 0 to 1 (BERT: 0.15)")

@@ -38,7 +38,7 @@ class MirrorBERT:
     span: int = 5
     ami: AttentionMI | None = None
 
-    def check(self, encoder: Any) -> None:
+    def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or two of them exclude each other."""
         if not self.temperature > 0:
             raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (paper: 0.04)")

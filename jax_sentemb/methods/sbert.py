@@ -37,7 +37,7 @@ class SBERT:
     pooling: str = "mean"
     convolution: Convolution | None = None
 
-    def check(self, encoder: Any) -> None:
+    def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         if self.task not in ("classes", "scores"):
             raise ConfigError(f"method.task={self.task!r} is not 'classes' or 'scores'")

@@ -66,7 +66,7 @@ class SimCSE:
     ami: AttentionMI | None = None
     momentum: Momentum | None = None
 
-    def check(self, encoder: Any) -> None:
+    def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
         if not self.temperature > 0:
             raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (papers: 0.05)")

@@ -1,0 +1,93 @@
+"""Optimisers and schedules of the papers against loops in NumPy."""
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jax_sentemb.config import Config, Data, Optimizer, check, rate_steps
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.train import make_optimizer, make_schedule
+
+STEPS = 6
+
+
+def run(options):
+    """Parameters after every step on fixed gradients; "kernel" decays, "bias" does not."""
+    random = np.random.default_rng(0)
+    gradients = [{"kernel": random.normal(size=(2, 3)), "bias": random.normal(size=3)} for _ in range(STEPS)]
+    params = {"kernel": random.normal(size=(2, 3)), "bias": random.normal(size=3)}
+    optimizer = make_optimizer(options, STEPS)
+    ours, state, path = {name: jnp.array(value, jnp.float32) for name, value in params.items()}, None, []
+    state = optimizer.init(ours)
+    for gradient in gradients:
+        updates, state = optimizer.update({name: jnp.array(value, jnp.float32) for name, value in gradient.items()}, state, ours)
+        ours = optax.apply_updates(ours, updates)
+        path.append(ours)
+    return params, gradients, path
+
+
+def test_rmsprop_is_tensorflows_epsilon_outside_the_root():
+    options = Optimizer(name="rmsprop", learning_rate=0.1, lr_scheduler_type="constant", adam_epsilon=0.3, max_grad_norm=0.0)
+    params, gradients, path = run(options)
+    for name, value in params.items():
+        square = 0.0
+        for step, gradient in enumerate(gradients):
+            square = 0.9 * square + 0.1 * gradient[name] ** 2
+            value = value - 0.1 * gradient[name] / (np.sqrt(square) + 0.3)
+            np.testing.assert_allclose(path[step][name], value, atol=1e-5)
+
+
+def test_adam_without_bias_correction_and_with_decoupled_decay_of_kernels():
+    options = Optimizer(
+        learning_rate=0.1, lr_scheduler_type="constant", adam_bias_correction=False, weight_decay=0.5, adam_epsilon=0.2,
+        max_grad_norm=0.0,
+    )  # fmt: skip
+    params, gradients, path = run(options)
+    for name, value in params.items():
+        mean, square = 0.0, 0.0
+        for step, gradient in enumerate(gradients):
+            mean = 0.9 * mean + 0.1 * gradient[name]
+            square = 0.999 * square + 0.001 * gradient[name] ** 2
+            decay = 0.5 * value if name == "kernel" else 0.0
+            value = value - 0.1 * (mean / (np.sqrt(square) + 0.2) + decay)
+            np.testing.assert_allclose(path[step][name], value, atol=1e-5)
+
+
+def test_a_rate_that_falls_in_steps():
+    options = Optimizer(learning_rate=1e-5, lr_scheduler_type="steps", lr_steps="500:8e-6,1000:6e-6", warmup_steps=100)
+    rate = make_schedule(options, 5000)
+    assert [float(rate(step)) for step in (0, 50, 100, 499, 500, 999, 1000, 4999)] == pytest.approx(
+        [0, 5e-6, 1e-5, 1e-5, 8e-6, 8e-6, 6e-6, 6e-6]
+    )
+
+
+def test_a_share_of_all_steps_warms_up():
+    rate = make_schedule(Optimizer(learning_rate=1.0, warmup_ratio=0.1), 200)
+    assert [float(rate(step)) for step in (10, 20, 110, 200)] == pytest.approx([0.5, 1.0, 0.5, 0.0])
+    explicit = make_schedule(Optimizer(learning_rate=1.0, warmup_ratio=0.1, warmup_steps=10), 200)
+    assert float(explicit(10)) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"lr_scheduler_type": "steps"}, "do not fit"),
+        ({"lr_steps": "5:1e-3"}, "do not fit"),
+        ({"lr_scheduler_type": "steps", "lr_steps": "5"}, "write rising"),
+        ({"lr_scheduler_type": "steps", "lr_steps": "9:1e-3,5:1e-4"}, "write rising"),
+        ({"lr_scheduler_type": "steps", "lr_steps": "5:fast"}, "write rising"),
+        ({"name": "adam"}, "not one of adamw, rmsprop"),
+        ({"warmup_ratio": 1.0}, "from 0 to below 1"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(options, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        check(Config(method=SimCSE(), data=Data(files="corpus.txt"), optimizer=Optimizer(**options)))
+    assert "\n" not in str(caught.value)
+
+
+def test_steps_are_read_in_order():
+    options = Optimizer(lr_scheduler_type="steps", lr_steps="3:1e-2,7:1e-3")
+    assert rate_steps(options) == {3: 1e-2, 7: 1e-3}
