@@ -245,7 +245,8 @@ def finish(
         baselines |= word_overlap_scores(material.tasks, [material.sentences[row] for row in range(len(material.sentences))])
     results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
     log.close()
-    print(score_table(scores, material.absent, baselines))
+    if scores or not material.final:
+        print(score_table(scores, material.absent, baselines))
     if material.final:
         results["transfer"] = material.final.score(workdir.name, lambda sentences: scorer.embedder(params, sentences))
         results["absent"] = [*material.absent, *material.final.absent]

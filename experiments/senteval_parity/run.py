@@ -74,6 +74,7 @@ def main() -> None:
                 add(name, protocol, "pearson", ours["pearson"], 100 * theirs["pearson"])
             if "f1" in theirs:
                 add(name, protocol, "F1", ours["f1"], theirs["f1"])
+    options.output.mkdir(parents=True, exist_ok=True)
     with (options.output / "results.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["task", "protocol", "metric", "ours", "senteval", "difference"])
