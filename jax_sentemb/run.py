@@ -89,11 +89,12 @@ def run(config: Config, workdir: Path) -> int:
 
 
 def _before(config: Config) -> Config:
-    """The run that is done first, with the weights, seed and evaluation folder of the whole."""
+    """The run that is done first, with the weights, tokenizer, seed and evaluation folder of the whole."""
     assert config.before is not None
     first = config.before
     return dataclasses.replace(
         first,
+        data=dataclasses.replace(first.data, tokenizer=first.data.tokenizer or config.data.tokenizer),
         encoder=config.encoder,
         train=dataclasses.replace(first.train, seed=config.train.seed),
         eval=dataclasses.replace(first.eval, data=config.eval.data),
@@ -304,7 +305,7 @@ def total_steps(config: Config, batches: Batches) -> int:
 
 def _facts(config: Config, material: Material, steps: int) -> dict[str, Any]:
     """What a checkpoint belongs to: a change of any of these is refused when a run continues."""
-    settings = {name: value for name, value in flatten(config).items() if not name.startswith(FREE)}
+    settings = {name: value for name, value in flatten(config).items() if not name.removeprefix("before.").startswith(FREE)}
     for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
         settings.pop(name)  # their effect is in the facts below, or in the weights
     return {

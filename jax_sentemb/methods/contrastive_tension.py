@@ -10,7 +10,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods import Learned
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.views import two_encoders, view_seeds
+from jax_sentemb.methods.views import minus_information, two_encoders, view_seeds
 from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -87,10 +87,7 @@ class ContrastiveTension:
         else:
             loss, accuracy = contrastive_tension(first, second, self.group)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
-        if self.ami is not None:
-            term, metrics["attention_mi"] = self.ami.term(encoded.information, encoded.valid, encoded.lengths)
-            loss = loss + term
-        return loss, (metrics, None)
+        return minus_information(self.ami, loss, metrics, encoded), (metrics, None)
 
     def after(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""

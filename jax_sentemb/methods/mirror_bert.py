@@ -9,7 +9,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, nt_xent
 from jax_sentemb.methods import Learned
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.views import two_dropout_views, view_seeds
+from jax_sentemb.methods.views import minus_information, two_dropout_views, view_seeds
 from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -78,10 +78,7 @@ class MirrorBERT:
         """NT-Xent - AMI; metrics."""
         loss, accuracy = nt_xent(encoded.first, encoded.second, self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
-        if self.ami is not None:
-            term, metrics["attention_mi"] = self.ami.term(encoded.information, encoded.valid, encoded.lengths)
-            loss = loss + term
-        return loss, (metrics, None)
+        return minus_information(self.ami, loss, metrics, encoded), (metrics, None)
 
     def after(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""

@@ -16,7 +16,7 @@ from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods import Learned
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.masked_lm import masked_lm_loss
-from jax_sentemb.methods.views import two_dropout_views, view_seed
+from jax_sentemb.methods.views import minus_information, two_dropout_views, view_seed
 from jax_sentemb.models.head import apply_head, init_head, init_token_head
 from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
 from jax_sentemb.text.examples import Corpus, Examples
@@ -127,9 +127,7 @@ class SimCSE:
         queue_valid = None if state.queue is None else jnp.arange(len(state.queue)) < state.step * len(first)
         loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
-        if encoded.information is not None:
-            term, metrics["attention_mi"] = self.ami.term(encoded.information, encoded.valid, encoded.lengths)
-            loss = loss + term
+        loss = minus_information(self.ami, loss, metrics, encoded)
         if encoded.masked_loss is not None:
             metrics["mlm"] = encoded.masked_loss.sum() / jnp.maximum(encoded.masked_count.sum(), 1.0)
             loss = loss + self.mlm_weight * metrics["mlm"]

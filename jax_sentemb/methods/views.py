@@ -68,6 +68,14 @@ def two_encoders(
     return Views(hidden, mask, *ami.mutual_information(observed, positions))
 
 
+def minus_information(ami: AttentionMI | None, loss: Array, metrics: dict[str, Array], encoded: Any) -> Array:
+    """`loss` with AMI's term, if there is one; its mean goes into `metrics`. `encoded` has information, valid and lengths."""
+    if ami is None:
+        return loss
+    term, metrics["attention_mi"] = ami.term(encoded.information, encoded.valid, encoded.lengths)
+    return loss + term
+
+
 def _positions(encoder: Any, rows: Rows, seeds: Array, ami: AttentionMI) -> tuple[tuple[int, ...], Any]:
     layers = ami.chosen_layers(encoder.config.num_hidden_layers)
     slices = ami.slices(layers, encoder.config.num_attention_heads)

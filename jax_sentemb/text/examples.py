@@ -86,7 +86,8 @@ class SpanMasked:
     GROWTH = 4  # tokens that a masked copy may have more than its sentence: pieces of a word that was cut apart
 
     def __init__(self, tokens: Tokens, sentences: Lines, tokenizer: Tokenizer, span: int, seed: int) -> None:
-        self._tokens, self._sentences, self._tokenizer, self._span, self._seed = tokens, sentences, tokenizer, span, seed
+        self._tokens, self._sentences, self._span, self._seed = tokens, sentences, span, seed
+        self._tokenizer = tokenizer.copy()  # batches are made in a thread of their own
         self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
         self.max_seq_length = tokens.max_seq_length
         self.lengths = np.minimum(tokens.lengths + self.GROWTH, tokens.max_seq_length)

@@ -146,6 +146,10 @@ class Tokenizer:
         _write(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         _write(folder / "special_tokens_map.json", json.dumps(specials, indent=2) + "\n")
 
+    def copy(self) -> "Tokenizer":
+        """An equal one, for another thread."""
+        return Tokenizer(tokenizers.Tokenizer.from_str(self._inner.to_str()))
+
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[np.ndarray], int]:
         """int32 ids of each sentence, at most `max_seq_length` with [CLS] and [SEP], and how many sentences were cut.
 
