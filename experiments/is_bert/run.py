@@ -1,10 +1,11 @@
 """IS-BERT in its settings, from a small BERT: similarity without labels, STS-B with labels, text of one task.
 
     python experiments/is_bert/prepare.py --corpora corpora --senteval senteval --output nli_captions.txt
-    python experiments/is_bert/run.py --corpus nli_captions.txt --weights bert-mini --senteval senteval --workdir runs/is_bert
+    python experiments/is_bert/run.py --corpus nli_captions.txt --weights bert-mini --senteval senteval --workdir runs/is_bert \\
+        --arguments UKP_ASPECT.tsv
     python experiments/is_bert/run.py --workdir runs/is_bert --tables-only
 
-A run that has its scores is not repeated, one that was interrupted continues. --stages names those to do: tune, sts, stsb, task.
+A run that has its scores is not repeated, one that was interrupted continues. --stages names those to do: tune, sts, task, afs, stsb.
 Writes results.csv and results.md beside this file.
 """
 
@@ -51,6 +52,9 @@ def runs(options):
                                    "--config.method.convolution.relu=True"),
             "SimCSE": ("--config=configs/simcse.py", text[1], *steps),
         },
+        "afs": {
+            "IS-BERT-AFS": ("--config=configs/is_bert_afs.py", f"--config.data.files={options.arguments}", *short, rate),
+        },
         "stsb": {
             f"{name} seed {seed}": (*flags, f"--config.train.seed={seed}")
             for seed in SEEDS for name, flags in supervised.items()
@@ -78,16 +82,20 @@ def train(options, stage, chosen):
         subprocess.run([sys.executable, "-m", "jax_sentemb.main", *flags, *RARE, *data], check=True)
 
 
-def evaluate(options):
-    """Transfer scores of the models that did not see the tasks."""
+def evaluate(options, stage):
+    """Scores of the models that did not see the tasks, and on arguments of all."""
     models = {"BERT [CLS]": f"{options.weights}@cls", "BERT mean": f"{options.weights}@mean"}
     models |= {name: str(folder(options, "sts", name)) for name in ("IS-BERT", "SimCSE")}
-    output = options.workdir / "transfer"
-    if all((output / name / f"{task}.json").exists() for name in models for task in TASKS):
-        return
-    named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
-    command = [sys.executable, "-m", "jax_sentemb.evaluate", *named, "--data", options.senteval, "--tasks", ",".join(TASKS)]
-    subprocess.run([*command, "--output", str(output)], check=True)
+    if stage == "afs":
+        models |= {"IS-BERT-AFS": str(folder(options, "afs", "IS-BERT-AFS")), "tf-idf": "tf-idf"}
+        tasks = ["--arguments", options.arguments]
+    else:
+        tasks = ["--data", options.senteval, "--tasks", ",".join(TASKS)]
+    output = options.workdir / f"{stage}-scores"
+    if not (output / "tables.md").exists():
+        named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
+        command = [sys.executable, "-m", "jax_sentemb.evaluate", *named, *tasks, "--output", str(output)]
+        subprocess.run(command, check=True)
 
 
 def collect(options):
@@ -104,6 +112,8 @@ def collect(options):
             if stage == "task":
                 task = name.split()[-1]
                 found.append(("task", "IS-BERT-task", task, content["transfer"][task]["scores"]["accuracy"], ""))
+            elif stage == "afs":
+                continue  # scored below, with the others
             elif stage == "tune":
                 found.append(("tune", label, "STSb dev", spearman["STSBenchmark-dev"], ""))
             elif stage == "stsb":
@@ -113,9 +123,13 @@ def collect(options):
                 scores = {column: spearman[task] for column, task in SETS.items()}
                 scores["average"] = statistics.mean(scores.values())
                 found += [("sts", label, column, value, "") for column, value in scores.items()]
-    for file in sorted((options.workdir / "transfer").glob("*/*.json")):
+    for file in sorted(options.workdir.glob("*-scores/*/*.json")):
         content = json.loads(file.read_text(encoding="utf-8"))
-        found.append(("task", content["model"], content["task"], content["scores"]["accuracy"], ""))
+        if content["group"] == "arguments":
+            mean = content["scores"]["unsupervised"]
+            found += [("afs", content["model"], kind, mean[kind]["mean"], "") for kind in ("pearson", "spearman")]
+        else:
+            found.append(("task", content["model"], content["task"], content["scores"]["accuracy"], ""))
     return found
 
 
@@ -141,17 +155,20 @@ def main():
     parser.add_argument("--corpus", default="")
     parser.add_argument("--weights", default="")
     parser.add_argument("--senteval", default="")
+    parser.add_argument("--arguments", default="", help="UKP_ASPECT.tsv, for the stage afs")
     parser.add_argument("--workdir", type=Path, default=Path("runs/is_bert"))
-    parser.add_argument("--stages", default="sts,task,stsb")
+    parser.add_argument("--stages", default="sts,task,afs,stsb")
     parser.add_argument("--tables-only", action="store_true")
     options = parser.parse_args()
     if not options.tables_only:
         if not (options.corpus and options.weights and options.senteval):
             parser.error("--corpus, --weights and --senteval are needed to train")
         for stage in options.stages.split(","):
+            if stage == "afs" and not options.arguments:
+                continue
             train(options, stage, runs(options)[stage])
-            if stage == "task":
-                evaluate(options)
+            if stage in ("task", "afs"):
+                evaluate(options, stage)
     found = collect(options)
     with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
