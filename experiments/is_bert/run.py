@@ -5,7 +5,7 @@
         --arguments UKP_ASPECT.tsv
     python experiments/is_bert/run.py --workdir runs/is_bert --tables-only
 
-A run that has its scores is not repeated, one that was interrupted continues. --stages names those to do: tune, sts, task, afs, stsb.
+A run that has its scores is not repeated, one that was interrupted continues. --stages: tune, sts, task, afs, stsb.
 Writes results.csv and results.md beside this file.
 """
 
