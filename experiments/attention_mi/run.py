@@ -23,6 +23,9 @@ AMI = "--config.method.ami.weight=10.0"
 SIMCSE = ("--config.data.batch_size=64", "--config.train.max_steps=60", "--config.optimizer.learning_rate=1e-5",
           "--config.optimizer.warmup_steps=0", "--config.eval.eval_steps=20")  # fmt: skip
 CT = ("--config.train.max_steps=300", "--config.eval.eval_steps=100")
+IN_BATCH = ("--config.method.form=in_batch", "--config.data.batch_size=64", "--config.optimizer.name=adamw",
+            "--config.optimizer.learning_rate=5e-5", "--config.optimizer.lr_scheduler_type=linear", "--config.optimizer.lr_steps=",
+            "--config.train.max_steps=60", "--config.eval.eval_steps=20", "--config.method.dropout=True")  # fmt: skip
 MIRROR = ("--config.train.max_steps=50", "--config.eval.eval_steps=25")
 MEAN, PLAIN = "--config.method.pooling=mean", "--config.method.span=0"
 METHODS = {
@@ -33,6 +36,8 @@ METHODS = {
     "CT": ("ct", *CT),
     "CT, dropout": ("ct", *CT, "--config.method.dropout=True"),
     "AMI+CT, dropout": ("ct_ami", *CT, AMI),
+    "CT in batch, dropout": ("ct", *IN_BATCH),
+    "AMI+CT in batch, dropout": ("ct_ami", *IN_BATCH, AMI),
     "Mirror-BERT [CLS]": ("mirror_bert", *MIRROR),
     "Mirror-BERT [CLS], no span": ("mirror_bert", *MIRROR, PLAIN),
     "AMI+Mirror-BERT [CLS], no span": ("mirror_bert_ami", *MIRROR, AMI),
