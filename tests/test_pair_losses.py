@@ -202,3 +202,17 @@ def test_a_cross_encoder_is_transformers_sequence_classifier():
             torch.tensor(tokens).long(), attention_mask=torch.tensor(mask).long(), token_type_ids=torch.tensor(types).long()
         ).logits
     np.testing.assert_allclose(pair_score(ENCODER, params, Rows(tokens, mask)), theirs.numpy(), atol=2e-5)
+
+
+@pytest.mark.parametrize("method", [SBERT(), MirrorBERT(pooling="mean"), MirrorBERT(pooling="mean", span=0), ContrastiveTension()])
+def test_the_texts_of_a_sentence_are_told_apart(method):
+    """Without dropout, what is compared are the embeddings of the first and of the second texts."""
+    random = np.random.default_rng(0)
+    tokens, mask = random.integers(5, 40, (4, 2, 6)).astype(np.int32), np.arange(6) < random.integers(3, 7, (4, 2, 1))
+    single = isinstance(method, ContrastiveTension) or getattr(method, "span", 5) == 0
+    batch = Batch(tokens[:, 0], mask[:, 0]) if single else Batch(tokens, mask, np.zeros(4, np.float32))
+    loaded = {"encoder": ENCODER.init(jax.random.key(0), batch.rows)["params"]}
+    params = method.init(ENCODER, loaded, jax.random.key(1)).params
+    encoded = method.encode(ENCODER, params, None, batch, jnp.zeros(4, jnp.uint32))
+    for text, vectors in ((0, encoded.first), (0 if single else 1, encoded.second)):
+        np.testing.assert_allclose(vectors, method.embed(ENCODER, params, Rows(tokens[:, text], mask[:, text])), atol=1e-5)
