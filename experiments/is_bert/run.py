@@ -20,7 +20,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
 TASKS = ("MR", "CR", "TREC", "MRPC", "SST2")
-SEEDS = (1, 2, 3)
+SEEDS = ("1", "2", "3")
 # IS-BERT's learning rate for this encoder, from 300 steps of each of TUNED, on STS-B dev (stage tune).
 RATE = "2e-5"
 TUNED = ("2e-6", "2e-5", "1e-4", "5e-4")
@@ -32,9 +32,9 @@ def runs(options):
     rate = f"--config.optimizer.learning_rate={RATE}"
     text = ("--config.data.column=text", f"--config.data.files={options.corpus}")
     is_bert = ("--config=configs/is_bert.py", *text)
-    steps = ("--config.train.max_steps=600", "--config.eval.eval_steps=200")
+    steps = ("--config.train.max_steps=400", "--config.eval.eval_steps=100")
     short = ("--config.train.max_steps=300", "--config.eval.eval_steps=100")
-    labelled = ("--config.train.num_train_epochs=2", "--config.eval.eval_steps=180")
+    labelled = ("--config.train.num_train_epochs=1", "--config.eval.eval_steps=120")
     before = (f"--config.before.optimizer.learning_rate={RATE}", "--config.before.train.num_train_epochs=1")
     supervised = {
         "ft": ("--config=configs/is_bert_ft.py", *labelled),
@@ -57,7 +57,7 @@ def runs(options):
         },
         "stsb": {
             f"{name} seed {seed}": (*flags, f"--config.train.seed={seed}")
-            for seed in SEEDS for name, flags in supervised.items()
+            for seed in options.seeds for name, flags in supervised.items()
         },
         "task": {
             f"IS-BERT-task {task}": (
@@ -158,6 +158,7 @@ def main():
     parser.add_argument("--arguments", default="", help="UKP_ASPECT.tsv, for the stage afs")
     parser.add_argument("--workdir", type=Path, default=Path("runs/is_bert"))
     parser.add_argument("--stages", default="sts,task,afs,stsb")
+    parser.add_argument("--seeds", type=lambda text: text.split(","), default=SEEDS, help="of the stage stsb")
     parser.add_argument("--tables-only", action="store_true")
     options = parser.parse_args()
     if not options.tables_only:
