@@ -32,7 +32,7 @@ LONGEST = 1 << 16  # bytes of a line that are looked at: far more than any encod
 KINDS = (".txt", ".jsonl", ".csv", ".tsv")
 COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
-_REMEDY = "set data.column"
+SET_COLUMN = "set data.column"
 LINE_FEED = 10
 SPACE = 32  # a line with nothing above it is blank: spaces and control characters
 
@@ -182,15 +182,20 @@ def _row_lines(rows: Iterable[tuple[str, Sequence[Any]]], columns: tuple[str, ..
             yield _one_line(text, f"{where}: {column}")
 
 
-def read_rows(source: str, columns: tuple[str, ...]) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Where a row is and what it has in `columns`, for each row of a structured file or a data set; DataError as `open_corpus`."""
+def read_rows(source: str, columns: tuple[str, ...], remedy: str = SET_COLUMN) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Where a row is and what it has in `columns`, for each row of a structured file or a data set; DataError as `open_corpus`.
+
+    `remedy` is what the error about a missing column advises.
+    """
     if source.startswith(("hf:", "tfds:")):
         return dataset_rows(source, columns)[0]
     path = Path(source)
     kind, opener = _kind(path)
     if kind == ".txt":
         raise DataError(f"data.files={source} has no columns: this method reads {', '.join(columns)} of .tsv, .csv or .jsonl files")
-    return _json_lines(path, opener, columns) if kind == ".jsonl" else _table(path, opener, columns, kind)
+    if kind == ".jsonl":
+        return _json_lines(path, opener, columns, remedy)
+    return _table(path, opener, columns, kind, remedy)
 
 
 def _kind(path: Path) -> tuple[str, Callable]:
@@ -255,7 +260,7 @@ def _text_lines(path: Path, opener: Callable) -> Iterator[str]:
             at += len(line)
 
 
-def _json_lines(path: Path, opener: Callable, columns: tuple[str, ...]) -> Iterator[tuple[str, list[Any]]]:
+def _json_lines(path: Path, opener: Callable, columns: tuple[str, ...], remedy: str) -> Iterator[tuple[str, list[Any]]]:
     for number, line in enumerate(_text_lines(path, opener), 1):
         if not line.strip():
             continue
@@ -264,11 +269,11 @@ def _json_lines(path: Path, opener: Callable, columns: tuple[str, ...]) -> Itera
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path} line {number}: not JSON ({error})") from error
         if missing := [column for column in columns if not isinstance(row, dict) or column not in row]:
-            raise DataError(f"{path} line {number} has no key {missing[0]!r}: {_REMEDY}")
+            raise DataError(f"{path} line {number} has no key {missing[0]!r}: {remedy}")
         yield f"{path} line {number}", [row[column] for column in columns]
 
 
-def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str) -> Iterator[tuple[str, list[str]]]:
+def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str, remedy: str) -> Iterator[tuple[str, list[str]]]:
     csv.field_size_limit(1 << 30)
     lines = _text_lines(path, opener)
     # A TSV is split at tabs, its quotes are text.
@@ -276,7 +281,7 @@ def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str) ->
     try:
         header = next(rows, [])
         if missing := [column for column in columns if column not in header]:
-            raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(header)[:200] or 'none'}: {_REMEDY}")
+            raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(header)[:200] or 'none'}: {remedy}")
         places = [header.index(column) for column in columns]
         for row in filter(None, rows):
             if len(row) <= max(places):

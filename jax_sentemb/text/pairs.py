@@ -36,7 +36,8 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> Pairs:
     a label, or without a sentence, are left out and counted. DataError names the row that is malformed.
     """
     columns = (*SIDES, "label" if classes else "score")
-    rows = (row for source in sources_of(files) for row in read_rows(source, columns))
+    remedy = f"labelled pairs have the columns {', '.join(columns)}"
+    rows = (row for source in sources_of(files) for row in read_rows(source, columns, remedy))
     return make_pairs(rows, classes, files)
 
 
