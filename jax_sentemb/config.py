@@ -40,13 +40,25 @@ class Encoder:
 
 
 @dataclass
+class Words:
+    """Word vectors in place of a BERT, for recurrent and linear encoders. The words are those of the corpus and of `eval.data`."""
+
+    vectors: str = ""  # GloVe or fastText text, .vec or .npz, packed or not; empty: new vectors
+    hidden_size: int = 300  # of new vectors
+    trained: bool = False  # False: the vectors stay as they are
+    max_words: int = 100_000  # most frequent ones; the others are unknown, their vector 0
+    lowercase: bool = True
+
+
+@dataclass
 class Optimizer:
     """AdamW, or RMSprop, with a schedule, as optax has them; defaults of the papers' trainer."""
 
-    name: str = "adamw"  # or rmsprop
+    name: str = "adamw"  # or rmsprop, sgd
     learning_rate: float = 3e-5
-    lr_scheduler_type: str = "linear"  # linear or cosine to 0, constant, or steps, after the warm-up
+    lr_scheduler_type: str = "linear"  # linear or cosine to 0, constant, steps or exponential, after the warm-up
     lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
+    lr_decay: float = 0.99  # of "exponential": the rate is multiplied by it after each epoch
     warmup_steps: int = 0
     warmup_ratio: float = 0.0  # of all steps, where warmup_steps is 0
     adam_beta1: float = 0.9
@@ -94,7 +106,7 @@ class Config:
 
     method: Method
     data: Data = field(default_factory=Data)
-    encoder: Encoder = field(default_factory=Encoder)
+    encoder: Encoder | Words = field(default_factory=Encoder)
     optimizer: Optimizer = field(default_factory=Optimizer)
     eval: Evaluation = field(default_factory=Evaluation)
     train: Train = field(default_factory=Train)
@@ -109,9 +121,12 @@ def sized(config: Config, size: str) -> Config:
             config.before = sized(config.before, size)
         config.vary = ""
         config.data = Data(files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8)
-        config.encoder = dataclasses.replace(
-            config.encoder, weights="", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
-        )
+        if isinstance(config.encoder, Words):
+            config.encoder = dataclasses.replace(config.encoder, vectors="", hidden_size=12)
+        else:
+            config.encoder = dataclasses.replace(
+                config.encoder, weights="", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+            )
         config.optimizer.learning_rate, config.optimizer.lr_steps = 1e-3, config.optimizer.lr_steps and "3:5e-4"
         config.eval = Evaluation(data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64)
         config.train = Train(max_steps=6, logging_steps=1, save_steps=3)
@@ -128,7 +143,8 @@ def check(config: Config) -> None:
     least = {
         "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
         "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
-        "encoder.intermediate_size": 1, "encoder.dropout": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
+        "encoder.intermediate_size": 1, "encoder.dropout": 0,
+        "encoder.max_words": 1, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
         "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
         "eval.eval_steps": 0, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
         "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.logging_steps": 1,
@@ -136,22 +152,17 @@ def check(config: Config) -> None:
     }  # fmt: skip
     values = flatten(config)
     for name, limit in least.items():
-        if values[name] < limit:
+        if name in values and values[name] < limit:
             raise ConfigError(f"{name}={values[name]} must be at least {limit}")
-    if config.encoder.dropout >= 1:
-        raise ConfigError(f"encoder.dropout={config.encoder.dropout} must be below 1")
-    for beta in ("adam_beta1", "adam_beta2", "rmsprop_decay", "warmup_ratio"):
+    if isinstance(config.encoder, Encoder):
+        _check_encoder(config.encoder)
+    for beta in ("adam_beta1", "adam_beta2", "rmsprop_decay", "lr_decay", "warmup_ratio"):
         if not 0 <= getattr(config.optimizer, beta) < 1:
             raise ConfigError(f"optimizer.{beta}={getattr(config.optimizer, beta)} must be from 0 to below 1")
-    if config.encoder.hidden_size % config.encoder.num_attention_heads:
-        raise ConfigError(
-            f"encoder.hidden_size={config.encoder.hidden_size} is not a multiple of "
-            f"encoder.num_attention_heads={config.encoder.num_attention_heads}"
-        )
     choices = {
         "train.precision": ("float32", "bfloat16"),
-        "optimizer.name": ("adamw", "rmsprop"),
-        "optimizer.lr_scheduler_type": ("linear", "cosine", "constant", "steps"),
+        "optimizer.name": ("adamw", "rmsprop", "sgd"),
+        "optimizer.lr_scheduler_type": ("linear", "cosine", "constant", "steps", "exponential"),
     }
     for name, allowed in choices.items():
         if values[name] not in allowed:
@@ -166,6 +177,16 @@ def check(config: Config) -> None:
         if config.before.before is not None or config.before.vary:
             raise ConfigError("before: the run that is done first has no run before it and varies nothing: put that into this run")
         check(config.before)
+
+
+def _check_encoder(encoder: Encoder) -> None:
+    if encoder.dropout >= 1:
+        raise ConfigError(f"encoder.dropout={encoder.dropout} must be below 1")
+    if encoder.hidden_size % encoder.num_attention_heads:
+        raise ConfigError(
+            f"encoder.hidden_size={encoder.hidden_size} is not a multiple of "
+            f"encoder.num_attention_heads={encoder.num_attention_heads}"
+        )
 
 
 def rate_steps(options: Optimizer) -> dict[int, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.command_line import Parser, program
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ConfigError, ModelFileError
 
 
 def main(argv: list[str]) -> int:
@@ -82,6 +82,13 @@ def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "") -> Any
     from jax_sentemb.text.pairs import JoinedPairs
     from jax_sentemb.text.tokenizer import Tokenizer
 
+    if facts["encoder"].get("model_type") == "words":
+        if pooling:
+            raise ConfigError(f"{pooling} is a pooling of BERTs: {facts['method']} has its own")
+        from jax_sentemb.text.words import WordTokenizer
+        from jax_sentemb.word_model import embedder_of
+
+        return embedder_of(facts, WordTokenizer.load(workdir / "tokenizer"))
     encoder, convolution = Bert(BertConfig(**facts["encoder"])), None if pooling else convolution_of(facts)
     scores_pairs = facts.get("scores_pairs", False)
 
@@ -110,6 +117,12 @@ def export_run(output: Path, facts: dict[str, Any], params: Any, workdir: Path, 
     from jax_sentemb.text.tokenizer import Tokenizer
 
     embedder = run_embedder(workdir, facts)
+    if facts["encoder"].get("model_type") == "words":
+        from jax_sentemb.word_model import export_word_model
+
+        embed = functools.partial(embedder, params)
+        export_word_model(output, facts, params, embedder.tokenizer, embed, step)
+        return
     scores = facts.get("scores", {}) if facts.get("scores_of_step") == step else {}
     card = Card(
         name=facts["name"],

@@ -86,7 +86,7 @@ def export(
     """
     directory = Path(directory).expanduser().absolute()
     card = card or Card()
-    with _staged(directory) as stage:
+    with staged(directory) as stage:
         settings = {"pooling": pooling, "normalize": normalize, "max_seq_length": max_seq_length}
         write_export(stage, config, params, tokenizer, card=card, convolution=convolution, **settings)
         if is_cross_encoder(params):
@@ -287,7 +287,7 @@ def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tu
 
 
 @contextmanager
-def _staged(directory: Path) -> Iterator[Path]:
+def staged(directory: Path) -> Iterator[Path]:
     """A sibling folder to write into; it takes the place of `directory` when the block ends well, else vanishes."""
     stage, previous = (directory.parent / f".{directory.name[:100]}.{end}" for end in ("partial", "previous"))
     try:

@@ -154,6 +154,66 @@ def token_sentence_jsd(local: Array, mask: Array, sentence: Array, over: str = "
     return negative - positive, positive, negative
 
 
+def ranking_loss(anchors: Array, parts: Array, candidates: int) -> tuple[Array, Array]:
+    """Mean of -log softmax of the dot product of an anchor with its own part, against the parts of the next sentences of the batch.
+
+    anchors, parts: [B, E]; candidates: k, the own one included. Also the fraction of anchors whose own part ranks first.
+    Source: ConsSent (Brahma 2018), section 3: it ranks among k of a minibatch; the softmax is QuickThoughts'.
+    """
+    place = (jnp.arange(len(anchors))[:, None] + jnp.arange(candidates)) % len(anchors)
+    scores = jnp.einsum("be,bke->bk", anchors, parts[place], precision="highest")
+    loss = (jax.nn.logsumexp(scores, axis=1) - scores[:, 0]).mean()
+    return loss, (scores[:, 0] >= scores.max(axis=1)).mean()
+
+
+def remove_top_direction(vectors: Array, iterations: int) -> Array:
+    """`vectors` [N, E] without their top right-singular direction, found by power iteration; no gradient goes through it.
+
+    Source: Tang and de Sa 2019, section 3.3: not centred, `iterations` products with the N x N matrix of dot products.
+    """
+    fixed = lax.stop_gradient(vectors)
+
+    def multiply(_: int, weights: Array) -> Array:
+        weights = jnp.matmul(fixed, jnp.matmul(fixed.T, weights, precision="highest"), precision="highest")
+        return unit(weights)
+
+    weights = lax.fori_loop(0, iterations, multiply, jnp.full(len(vectors), len(vectors) ** -0.5))
+    direction = unit(jnp.matmul(fixed.T, weights, precision="highest"))
+    return vectors - jnp.matmul(vectors, direction, precision="highest")[:, None] * direction
+
+
+def context_loss(agreement: Array, context: int, itself: bool) -> tuple[Array, Array]:
+    """Mean of -log softmax_j(agreement_ij) over i, j with |i - j| <= context; and the share of rows that rank such a j first.
+
+    agreement: [N, N] of consecutive sentences. `itself`: j = i counts, as a neighbour and in the denominator.
+    Source: Tang and de Sa 2019, Eq. 3 and 4, which sum where this is a mean.
+    """
+    distance = jnp.abs(jnp.arange(len(agreement))[:, None] - jnp.arange(len(agreement)))
+    if not itself:
+        agreement = jnp.where(distance == 0, -jnp.inf, agreement)
+    neighbour = (distance <= context) & (itself | (distance > 0))
+    log_probability = agreement - jax.nn.logsumexp(agreement, axis=1, keepdims=True)
+    loss = -jnp.where(neighbour, log_probability, 0.0).sum() / neighbour.sum()
+    first = jnp.where(neighbour, agreement, -jnp.inf).max(axis=1) >= agreement.max(axis=1)
+    return loss, first.mean()
+
+
+def negative_sampling(predicted: Array, words: Array, negatives: Array, mask: Array) -> Array:
+    """Mean over words of -log sigmoid(x . w) - sum over k of log sigmoid(-x . n_k).
+
+    predicted: x [N, E]; words: [N, T, E] with `mask` [N, T]; negatives: [N, T, K, E]. Source: Tang and de Sa 2019, Eq. 1.
+    """
+    right = jax.nn.softplus(-jnp.einsum("ne,nte->nt", predicted, words, precision="highest"))
+    wrong = jax.nn.softplus(jnp.einsum("ne,ntke->ntk", predicted, negatives, precision="highest")).sum(-1)
+    return ((right + wrong) * mask).sum() / jnp.maximum(mask.sum(), 1.0)
+
+
+def towards_orthonormal_rows(matrix: Array, beta: float) -> Array:
+    """(1 + beta) U - beta (U U^T) U: one step that brings the rows of `matrix` U [E, D] closer to orthonormal (E <= D)."""
+    product = jnp.matmul(jnp.matmul(matrix, matrix.T, precision="highest"), matrix, precision="highest")
+    return (1.0 + beta) * matrix - beta * product
+
+
 def class_loss(logits: Array, labels: Array) -> tuple[Array, Array]:
     """Mean cross entropy of logits [B, C] for class numbers [B], and the fraction of right answers."""
     taken = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from jax_sentemb import __version__
 from jax_sentemb.checkpoint import Checkpoints
 from jax_sentemb.command_line import PREEMPTED, use_compilation_cache
-from jax_sentemb.config import Config, flatten
+from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.convert import export_run, read_facts, write_facts
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError
 from jax_sentemb.evaluation.embed import Embedder
@@ -27,15 +27,18 @@ from jax_sentemb.export import check_exportable
 from jax_sentemb.generated import corpus_files, corpus_task
 from jax_sentemb.log import Log
 from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors, make_encoder
 from jax_sentemb.sharding import make_mesh, over_batch
 from jax_sentemb.text.batches import Batches
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.text.pairs import JoinedPairs
 from jax_sentemb.text.tokenizer import Lines, Tokenizer
+from jax_sentemb.text.words import WordTokenizer
 from jax_sentemb.train import StopSignal, batches_on_device, create_state, fit, make_optimizer, make_step
 from jax_sentemb.types import Params, TrainState
 from jax_sentemb.vary import run_all
 from jax_sentemb.weights import read_parts, resolve
+from jax_sentemb.word_table import word_table
 
 # Settings that may change between an interrupted run and its continuation: they do not touch the weights.
 FREE = (
@@ -54,10 +57,10 @@ class Material(NamedTuple):
     """What a run works on, before any compilation."""
 
     sentences: Lines
-    tokenizer: Tokenizer
+    tokenizer: Any  # Tokenizer, or WordTokenizer
     examples: Examples
     batches: Batches
-    bert_config: BertConfig
+    encoder_config: BertConfig | WordsConfig
     loaded: Params  # by part: "encoder", "cnn"...; {} for a start from scratch
     tasks: dict[str, StsTask]
     absent: list[str]
@@ -111,13 +114,13 @@ def _run(config: Config, workdir: Path) -> int:
     log.say(_describe(material, steps, mesh.size))
 
     dtype = jnp.dtype(config.train.precision)
-    encoder = Bert(material.bert_config, dtype, config.encoder.dropout)
-    write_facts(workdir, material.bert_config, model_facts(config, material, workdir))
-    optimizer = make_optimizer(config.optimizer, steps)
+    encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0))
+    write_facts(workdir, material.encoder_config, model_facts(config, material, workdir))
+    optimizer = make_optimizer(config.optimizer, steps, material.batches.steps_per_epoch)
     state = create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
     scores_pairs = getattr(config.method, "scores_pairs", False)
     embedder = Embedder(
-        lambda params, rows: config.method.embed(Bert(material.bert_config), params, rows),
+        lambda params, rows: config.method.embed(make_encoder(material.encoder_config), params, rows),
         JoinedPairs(material.tokenizer) if scores_pairs else material.tokenizer,
         config.eval.max_seq_length,
         config.eval.batch_size,
@@ -187,6 +190,8 @@ def prepare(config: Config, workdir: Path) -> Material:
     """Corpus, tokenizer, batches, weights and evaluation sets, checked against each other; errors before anything compiles."""
     tasks, absent, dev = evaluation_tasks(config.eval)
     final = final_tasks(config)
+    if isinstance(config.encoder, Words):
+        return _prepare_words(config, config.encoder, workdir, tasks, absent, dev, final)
     weights = resolve(config.encoder.weights) if config.encoder.weights else None
     bert_config, loaded = read_parts(weights) if weights else (None, {})
     config.method.check(Bert(bert_config or _new_bert(config, config.data.vocab_size)), config.data.batch_size)
@@ -218,6 +223,33 @@ def prepare(config: Config, workdir: Path) -> Material:
             raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
     batches = Batches(examples, config.data.batch_size, config.train.seed)
     return Material(corpus.sentences, tokenizer, examples, batches, bert_config, loaded, tasks, absent, dev, final)
+
+
+def _prepare_words(
+    config: Config, words: Words, workdir: Path, tasks: dict[str, StsTask], absent: list[str], dev: str, final: FinalTasks | None
+) -> Material:
+    """As `prepare`, with word vectors in place of a BERT."""
+    loaded: Params = {}
+
+    def make_tokenizer(sentences: Lines) -> WordTokenizer:
+        scored = [text for task in tasks.values() for pairs in task.subsets.values() for side in pairs[:2] for text in side]
+        scored += [text for item in (final.items if final else []) for text in item.sentences]
+        tokenizer, tables = word_table(words, sentences, scored, config.train.seed)
+        loaded.update(tables)
+        return tokenizer
+
+    config.method.check(WordVectors(WordsConfig(3, words.hidden_size)), config.data.batch_size)
+    data = config.data
+    corpus = Corpus(
+        lambda pairs: corpus_files(data, config.eval.data, workdir, pairs),
+        make_tokenizer, data.max_seq_length, data.subset, data.subset_seed,
+    )  # fmt: skip
+    examples = config.method.examples(corpus, config.train.seed)
+    corpus.tokenizer.save(workdir / "tokenizer")
+    vectors = loaded["encoder" if words.trained else FROZEN]["vectors"]
+    encoder_config = WordsConfig(len(vectors), vectors.shape[1], corpus.tokenizer.pad_id)
+    batches = Batches(examples, data.batch_size, config.train.seed)
+    return Material(corpus.sentences, corpus.tokenizer, examples, batches, encoder_config, loaded, tasks, absent, dev, final)
 
 
 def diagnostic_sample(config: Config, material: Material) -> list[str]:
@@ -253,9 +285,10 @@ def finish(
         results["absent"] = [*material.absent, *material.final.absent]
     _write_json(workdir / "scores.json", results)
     facts = model_facts(config, material, workdir)
-    write_facts(workdir, material.bert_config, {**facts, "scores": scores, "scores_of_step": step})
+    write_facts(workdir, material.encoder_config, {**facts, "scores": scores, "scores_of_step": step})
     try:
-        check_exportable(config.method.pooling, getattr(config.method, "convolution", None))
+        if not isinstance(config.encoder, Words):  # word models are directories of our own
+            check_exportable(config.method.pooling, getattr(config.method, "convolution", None))
     except ConfigError as error:  # known before, but no reason not to train: evaluation reads the work directory
         print(f"not exported: {error}")
         return
@@ -264,13 +297,15 @@ def finish(
 
 def model_facts(config: Config, material: Material, workdir: Path) -> dict[str, Any]:
     """What an export says of the run: published with the model, so names of files, not paths."""
-    convolution = getattr(config.method, "convolution", None)
+    method: Any = config.method
+    convolution = getattr(method, "convolution", None)
     recipe = {name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
     return {
         "name": workdir.name,
         "method": type(config.method).__name__,
-        "base_model": None if config.before else Path(config.encoder.weights).name or None,
+        "base_model": None if config.before else Path(getattr(config.encoder, "weights", "")).name or None,
         "pooling": config.method.pooling,
+        **({"settings": dataclasses.asdict(method)} if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
         "scores_pairs": getattr(config.method, "scores_pairs", False),
         "max_seq_length": config.eval.max_seq_length,
@@ -307,7 +342,7 @@ def _facts(config: Config, material: Material, steps: int) -> dict[str, Any]:
     """What a checkpoint belongs to: a change of any of these is refused when a run continues."""
     settings = {name: value for name, value in flatten(config).items() if not name.removeprefix("before.").startswith(FREE)}
     for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
-        settings.pop(name)  # their effect is in the facts below, or in the weights
+        settings.pop(name, None)  # their effect is in the facts below, or in the weights
     return {
         **settings, "corpus": material.examples.fingerprint, "tokenizer": material.tokenizer.fingerprint, "steps": steps,
     }  # fmt: skip

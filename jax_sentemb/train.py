@@ -16,6 +16,7 @@ from jax_sentemb import config as settings
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.log import Log
 from jax_sentemb.methods import Method
+from jax_sentemb.models.words import FROZEN
 from jax_sentemb.sharding import over_batch, put_batch, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -23,31 +24,34 @@ Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Array]]]
 PREFETCH = 2  # batches made and sent to the device ahead of the step
 
 
-def make_schedule(options: settings.Optimizer, total_steps: int) -> optax.Schedule:
-    """Learning rate as a function of the step: warm-up from 0, then linear or cosine to 0 at the end, constant, or in steps."""
+def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1) -> optax.Schedule:
+    """Learning rate as a function of the step: warm-up from 0, then one of lr_scheduler_type's forms."""
     rate, warmup = options.learning_rate, options.warmup_steps or round(options.warmup_ratio * total_steps)
     rest = max(total_steps - warmup, 1)
     after = {
         "linear": optax.linear_schedule(rate, 0.0, rest),
         "cosine": optax.cosine_decay_schedule(rate, rest),
         "constant": optax.constant_schedule(rate),
+        "exponential": optax.exponential_decay(rate, max(steps_per_epoch, 1), options.lr_decay, staircase=True),
         "steps": _rate_by_step(rate, {step - warmup: value for step, value in settings.rate_steps(options).items()}),
     }[options.lr_scheduler_type]
     return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
 
 
-def make_optimizer(options: settings.Optimizer, total_steps: int) -> optax.GradientTransformation:
-    """Clipping by global norm, then AdamW or RMSprop (TensorFlow's: epsilon outside the root); decay spares biases and norms."""
+def make_optimizer(options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1) -> optax.GradientTransformation:
+    """Clipping by global norm, then AdamW, RMSprop (TensorFlow's: epsilon outside the root) or SGD; decay spares vectors."""
     b1, b2, epsilon = options.adam_beta1, options.adam_beta2, options.adam_epsilon
     if options.name == "rmsprop":
         scaled = optax.scale_by_rms(options.rmsprop_decay, epsilon, eps_in_sqrt=False)
+    elif options.name == "sgd":
+        scaled = optax.identity()
     elif options.adam_bias_correction:
         scaled = optax.scale_by_adam(b1, b2, epsilon)
     else:
         scaled = _adam_without_bias_correction(b1, b2, epsilon)
     parts = [optax.clip_by_global_norm(options.max_grad_norm)] if options.max_grad_norm else []
     decay = optax.add_decayed_weights(options.weight_decay, lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params))
-    return optax.chain(*parts, scaled, decay, optax.scale_by_learning_rate(make_schedule(options, total_steps)))
+    return optax.chain(*parts, scaled, decay, optax.scale_by_learning_rate(make_schedule(options, total_steps, steps_per_epoch)))
 
 
 def _rate_by_step(rate: float, steps: dict[int, float]) -> optax.Schedule:
@@ -87,7 +91,7 @@ def create_state(
 
     def create(loaded: Params) -> TrainState:
         run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
-        if "encoder" not in loaded:
+        if "encoder" not in loaded and FROZEN not in loaded:
             blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
             loaded = {**loaded, "encoder": encoder.init(encoder_key, blank)["params"]}
         learned = method.init(encoder, loaded, method_key)
@@ -95,12 +99,19 @@ def create_state(
             learned.params,
             learned.ema_params,
             learned.queue,
-            optimizer.init(learned.params),
+            optimizer.init(_trained(learned.params)[0]),
             jax.random.key_data(run_key),
             jnp.zeros((), jnp.int32),
         )
 
     return jax.jit(create, out_shardings=replicated(mesh))(loaded)
+
+
+def _trained(params: Params) -> tuple[Params, Params]:
+    """What the optimiser works on, and the rest: word vectors that stay as they are."""
+    return {name: part for name, part in params.items() if name != FROZEN}, {
+        name: part for name, part in params.items() if name == FROZEN
+    }
 
 
 def make_step(method: Method, encoder: Any, optimizer: optax.GradientTransformation, mesh: Mesh, chunk: int = 0) -> Step:
@@ -118,16 +129,19 @@ def make_step(method: Method, encoder: Any, optimizer: optax.GradientTransformat
         def encode(params: Params, part: Batch, part_seeds: Array) -> Any:
             return method.encode(encoder, params, state, part, part_seeds)
 
+        trained, frozen = _trained(state.params)
         if chunk and chunk < len(batch.tokens):
             loss, metrics, carry, gradients = _cached_gradients(method, encode, state, batch, seeds, chunk)
         else:
 
-            def loss_of(params: Params) -> tuple[Array, tuple[dict[str, Array], Any]]:
+            def loss_of(trained: Params) -> tuple[Array, tuple[dict[str, Array], Any]]:
+                params = {**trained, **frozen}
                 return method.objective(params, state, encode(params, batch, seeds))
 
-            (loss, (metrics, carry)), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
-        updates, opt_state = optimizer.update(gradients, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+            (loss, (metrics, carry)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
+        updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
+        params: Params = optax.apply_updates(trained, updates)
+        params = {**params, **frozen}
         state = method.after(state._replace(params=params, opt_state=opt_state), carry)
         metrics = {"loss": loss, "grad_norm": optax.tree.norm(gradients), **metrics}
         return state._replace(step=state.step + 1), metrics
@@ -149,14 +163,16 @@ def _cached_gradients(
     parts = jax.tree.map(split, (batch, seeds))
     encoded = jax.tree.map(merge, jax.lax.map(lambda part: encode(state.params, *part), parts))
 
-    def loss_of(params: Params, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        return method.objective(params, state, encoded)
+    trained, frozen = _trained(state.params)
 
-    (loss, (metrics, carry)), (direct, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(state.params, encoded)
+    def loss_of(trained: Params, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
+        return method.objective({**trained, **frozen}, state, encoded)
+
+    (loss, (metrics, carry)), (direct, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(trained, encoded)
 
     def add(total: Params, part: Any) -> tuple[Params, None]:
         (part_batch, part_seeds), cotangent = part
-        _, pull_back = jax.vjp(lambda params: encode(params, part_batch, part_seeds), state.params)
+        _, pull_back = jax.vjp(lambda trained: encode({**trained, **frozen}, part_batch, part_seeds), trained)
         return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
 
     gradients, _ = jax.lax.scan(add, direct, (parts, jax.tree.map(split, to_encoded)))

@@ -11,17 +11,27 @@ import pytest
 
 from jax_sentemb import train
 from jax_sentemb.checkpoint import Checkpoints
-from jax_sentemb.config import check, flatten
+from jax_sentemb.config import Words, check, flatten
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import scorer
 from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.words import FROZEN, WordsConfig, make_encoder
 from jax_sentemb.run import prepare, run
 from jax_sentemb.sharding import make_mesh, put_batch
 from jax_sentemb.types import Batch, Rows
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 STEPS = 6
-COMMANDS = ("ct", "cross_encoder_stsb", "is_bert_ssl_ft", "micse", "mirror_bert", "mlm", "sbert_nli")  # every way in and out
+COMMANDS = (
+    "ct",
+    "cross_encoder_stsb",
+    "is_bert_ssl_ft",
+    "micse",
+    "mirror_bert",
+    "mlm",
+    "multi_view",
+    "sbert_nli",
+)  # every way in and out
 
 
 def load(path, size="tiny"):
@@ -48,13 +58,13 @@ class Tiny:
         self.name = path.stem
         self.config = load(path)
         self.material = prepare(self.config, folder)
-        self.encoder = Bert(self.material.bert_config, jnp.float32, self.config.encoder.dropout)
+        self.encoder = make_encoder(self.material.encoder_config, jnp.float32, getattr(self.config.encoder, "dropout", 0.0))
         self.optimizer = train.make_optimizer(self.config.optimizer, STEPS)
         self.steps = {}
 
     def state(self, devices=1):
         mesh = self.mesh(devices)
-        return train.create_state(self.config.method, self.encoder, self.optimizer, {}, 0, mesh)
+        return train.create_state(self.config.method, self.encoder, self.optimizer, self.material.loaded, 0, mesh)
 
     def mesh(self, devices):
         return make_mesh(self.config.data.batch_size, jax.devices()[:devices])
@@ -101,7 +111,8 @@ def test_every_config_has_settings_that_fit_together(path, size):
     config = load(path, size)
     config.data.files = config.data.files or "corpus.txt"
     check(config)
-    config.method.check(Bert(BertConfig()), config.data.batch_size)
+    words = isinstance(config.encoder, Words)
+    config.method.check(make_encoder(WordsConfig(3, 300) if words else BertConfig()), config.data.batch_size)
     with pytest.raises(ConfigError, match="unknown"):
         load(path, "huge")
 
@@ -116,6 +127,7 @@ def test_every_parameter_moves_and_stays_finite(tiny):
     state, losses = tiny.run(tiny.state(), 0, 3)
     after = jax.device_get(state.params)
     assert np.isfinite(losses).all()
+    before, after = ({part: value for part, value in params.items() if part != FROZEN} for params in (before, after))
     still = [
         jax.tree_util.keystr(path)
         for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
@@ -163,12 +175,14 @@ def test_cached_gradients_are_those_of_the_whole_batch(tiny):
 def test_padding_does_not_change_an_embedding(tiny):
     method, params = tiny.config.method, tiny.state().params
     rows = Rows(*(values[:, :10] for values in tiny.material.batches.at(0).rows))
-    positions = tiny.material.bert_config.max_position_embeddings
+    positions = min(tiny.material.encoder_config.max_position_embeddings, 40)
     wide = Rows(*(np.pad(values, ((0, 0), (0, positions - 10))) for values in rows))
     np.testing.assert_allclose(method.embed(tiny.encoder, params, wide), method.embed(tiny.encoder, params, rows), atol=1e-5)
 
 
 def test_dropout_differs_between_rows_of_the_same_sentence(tiny):
+    if not isinstance(tiny.encoder, Bert):
+        pytest.skip("word vectors have no dropout")
     rows = tiny.batch(0).rows
     same = Rows(*(np.repeat(values[:1], 4, 0) for values in rows))
     params = tiny.state().params["encoder"]
@@ -177,7 +191,7 @@ def test_dropout_differs_between_rows_of_the_same_sentence(tiny):
 
 
 def test_dropout_differs_between_steps(tiny):
-    if not getattr(tiny.config.method, "dropout", True):
+    if not getattr(tiny.config.method, "dropout", True) or not isinstance(tiny.encoder, Bert):
         pytest.skip("this method trains without dropout")
     batch = tiny.batch(0)
     losses = []

@@ -81,7 +81,7 @@ def test_rows_are_two_texts_or_one_with_their_label(tokenizer):
         assert [first[place].tolist(), second[place].tolist()] == [ids.tolist() for ids in expected]
         assert together[place].tolist() == [*expected[0].tolist(), *expected[1].tolist()[1:]]
         assert apart.lengths[row] == max(map(len, expected))
-    assert apart.labels(rows).tolist() == [3.0, 1.0]
+    assert apart.labels(rows, 0).tolist() == [3.0, 1.0]
     batch = Batches(apart, 2, 0).at(0)
     assert (batch.tokens.shape[:2], batch.label.shape) == ((2, 2), (2,))
     assert batch.rows.tokens.shape == (4, batch.tokens.shape[-1])

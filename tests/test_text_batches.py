@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb.errors import DataError
-from jax_sentemb.text.batches import BUCKETS, GROUP, Batches, bucket, pad
-from jax_sentemb.text.tokens import Tokens
+from jax_sentemb.text.batches import BUCKETS, GROUP, Batches, bucket
+from jax_sentemb.text.tokens import Tokens, pad
 
 ORDER = [[909, 414, 1383, 1206], [1230, 234, 828, 513], [516, 1443, 1026, 357]]  # lines of steps 0, 1 and 200
 

@@ -18,7 +18,8 @@ from jax_sentemb.losses import correlation, gaussian_mutual_information, unit
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.models.bert import Attention, Bert, BertConfig
 from jax_sentemb.models.pooling import pool
-from jax_sentemb.text.batches import bucket, pad
+from jax_sentemb.text.batches import bucket
+from jax_sentemb.text.tokens import pad
 from jax_sentemb.types import Array, Params, Rows
 
 

@@ -8,7 +8,8 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
-from jax_sentemb.text.batches import bucket, pad
+from jax_sentemb.text.batches import bucket
+from jax_sentemb.text.tokens import pad
 from jax_sentemb.types import Array, Params, Rows
 
 # Widths in tokens: fine where most sentences are, coarse above; one compilation each, and only for those that occur.

@@ -108,8 +108,9 @@ def _encoder(text: str, path: Path, source: str, pooling: str, batch_size: int) 
     from jax_sentemb.convert import read_checkpoint, read_facts, run_embedder
     from jax_sentemb.export import read_embedder
     from jax_sentemb.weights import resolve
+    from jax_sentemb.word_model import is_word_model, read_word_model
 
-    if (path / "model.json").is_file():
+    if (path / "model.json").is_file() and not is_word_model(path):
         facts = read_facts(path)
         if facts.get("scores_pairs"):
             raise ConfigError(
@@ -128,6 +129,10 @@ def _encoder(text: str, path: Path, source: str, pooling: str, batch_size: int) 
     except ConfigError as error:
         raise ConfigError(f"--model {text}: {str(error).partition(': ')[2]}") from None
     weights = sorted(folder.rglob("*.safetensors"))
+    if is_word_model(folder):
+        if pooling:
+            raise ConfigError(f"--model {text}: {pooling} is a pooling of BERTs")
+        return read_word_model(folder, batch_size), {"kind": "word model", "sha256": {file.name: sha256(file) for file in weights}}
     return read_embedder(folder, batch_size, pooling), {
         "kind": "encoder directory",
         "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights},

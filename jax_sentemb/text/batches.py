@@ -7,7 +7,8 @@ import numpy as np
 
 from jax_sentemb.errors import DataError
 from jax_sentemb.text.examples import Examples
-from jax_sentemb.types import Batch, Rows
+from jax_sentemb.text.tokens import pad
+from jax_sentemb.types import Batch
 
 BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens that are compiled
 GROUP = 32  # batches whose sentences are sorted by length together
@@ -50,15 +51,18 @@ class Batches:
         width = bucket(int(self.tokens.lengths[rows].max()), self.buckets)
         start, end = (self.batch_size * index // process_count for index in (process_index, process_index + 1))
         part = rows[start:end]
-        texts = self.tokens.texts(part, step // self.steps_per_epoch)
+        epoch = step // self.steps_per_epoch
+        texts = self.tokens.texts(part, epoch)
         padded = [pad(ids, width, self.tokens.pad_id) for ids in texts]
         tokens, mask = (np.stack(side, axis=1) if len(texts) > 1 else side[0] for side in zip(*padded, strict=True))
-        return Batch(tokens, mask, self.tokens.labels(part))
+        return Batch(tokens, mask, self.tokens.labels(part, epoch))
 
     def _epoch_order(self, epoch: int) -> np.ndarray:
         # Philox is counter-based: (seed, epoch) is its key, and it gives the same numbers on every platform.
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         used = self.steps_per_epoch * self.batch_size
+        if getattr(self.tokens, "ordered", False):  # neighbours stay neighbours: only whole batches change places
+            return (random.permutation(self.steps_per_epoch)[:, None] * self.batch_size + np.arange(self.batch_size)).reshape(-1)
         order = random.permutation(len(self.tokens))[:used]
         group = GROUP * self.batch_size
         for start in range(0, used, group):
@@ -71,12 +75,3 @@ class Batches:
 def bucket(length: int, buckets: Sequence[int]) -> int:
     """The smallest of the widths that holds `length`."""
     return min(width for width in buckets if width >= length)
-
-
-def pad(ids: Sequence[np.ndarray], width: int, pad_id: int) -> Rows:
-    """Right-padded rows [R, width] of id arrays that are no longer than `width`."""
-    lengths = np.array([len(row) for row in ids])
-    mask = np.arange(width) < lengths[:, None]
-    tokens = np.full((len(ids), width), pad_id, np.int32)
-    tokens[mask] = np.concatenate(ids)
-    return Rows(tokens, mask)

@@ -109,7 +109,7 @@ class PairTokens:
         """The int32 ids of each text of each row."""
         return [[side[row] for row in rows.tolist()] for side in self._sides]
 
-    def labels(self, rows: np.ndarray) -> np.ndarray:
+    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """float32 [B]: class numbers or scores."""
         return self._labels[rows]
 

@@ -4,21 +4,35 @@ import hashlib
 import json
 import os
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.text.files import Sentences, cache_folder, cached
-from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.types import Rows
 
 FORMAT = 2  # of the cached files
 SENTENCES = 10_000  # tokenised at once
 
 
+class Reader(Protocol):
+    """What is asked of a tokenizer here: a Tokenizer or a WordTokenizer."""
+
+    vocab_size: int
+    fingerprint: str
+    pad_id: int
+    unk_id: int
+
+    def encode(self, sentences: Sequence[str], max_seq_length: int, /) -> tuple[list[np.ndarray], int]: ...
+
+
 class Tokens:
-    """Distinct token rows, none empty. `line[row]`: number of its sentence in the corpus, `lengths[row]`: its number of tokens.
+    """Token rows, none empty and, unless the corpus is `ordered`, all distinct.
+
+    `line[row]`: number of its sentence in the corpus, `lengths[row]`: its number of tokens.
 
     `report`: lines, blank (lines without text), sentences (tokenised), usable (rows), duplicates (left out, so that no batch holds
     a sentence twice), truncated, mean_tokens, median_tokens, p95_tokens (of the rows), unknown_token_rate (of all pieces),
@@ -33,7 +47,9 @@ class Tokens:
         fingerprint: str,
         pad_id: int,
         max_seq_length: int,
+        ordered: bool = False,
     ) -> None:
+        self.ordered = ordered
         self.line, self.lengths, self.report = rows["line"], rows["lengths"], report
         self.fingerprint, self.pad_id, self.max_seq_length = fingerprint, pad_id, max_seq_length
         self._ids, self._starts = ids, rows["starts"]
@@ -45,7 +61,15 @@ class Tokens:
         """The ids of the rows: one text each, the same in every epoch."""
         return [[self.ids(row) for row in rows.tolist()]]
 
-    def labels(self, rows: np.ndarray) -> None:
+    def word_counts(self, vocab_size: int) -> np.ndarray:
+        """How often each token stands in the rows, int64 [V]."""
+        counts = np.zeros(vocab_size, np.int64)
+        for first in range(0, len(self), SENTENCES):
+            ids = [self.ids(row) for row in range(first, min(first + SENTENCES, len(self)))]
+            counts += np.bincount(np.concatenate(ids), minlength=vocab_size)
+        return counts
+
+    def labels(self, rows: np.ndarray, epoch: int) -> None:
         """There are none."""
         return None
 
@@ -55,32 +79,42 @@ class Tokens:
         return self._ids[start : start + self.lengths[row]].astype(np.int32)
 
 
+def pad(ids: Sequence[np.ndarray], width: int, pad_id: int) -> Rows:
+    """Right-padded rows [R, width] of id arrays that are no longer than `width`."""
+    lengths = np.array([len(row) for row in ids])
+    mask = np.arange(width) < lengths[:, None]
+    tokens = np.full((len(ids), width), pad_id, np.int32)
+    tokens[mask] = np.concatenate(ids)
+    return Rows(tokens, mask)
+
+
 def tokenize(
     sentences: Sentences,
-    tokenizer: Tokenizer,
+    tokenizer: Reader,
     max_seq_length: int,
     cache: Path | None = None,
     subset: int | float | None = None,
     seed: int = 0,
+    ordered: bool = False,
 ) -> Tokens:
-    """The tokens of a corpus, from `cache` (default: the user's cache folder) if they are there.
+    """The tokens of a corpus, from `cache` (default: the user's cache folder) if they are there; `ordered` keeps duplicates.
 
     `subset` draws a low-shot corpus by seed: a number of sentences from 1 on, a fraction below 1, None or 0 for all. Only those are
     read and tokenised.
     """
     lines = np.arange(len(sentences)) if not subset else draw(len(sentences), subset, seed)
-    known = f"{FORMAT}|{sentences.fingerprint}|{tokenizer.fingerprint}|{max_seq_length}"
+    known = f"{FORMAT}|{sentences.fingerprint}|{tokenizer.fingerprint}|{max_seq_length}{'|ordered' * ordered}"
     fingerprint = hashlib.sha256(f"{known}|{float(subset or 0)}|{seed if subset else 0}".encode()).hexdigest()
     folder = cached(
         (cache or cache_folder()) / f"{fingerprint[:24]}.tokens",
-        lambda partial: _write(partial, sentences, lines, tokenizer, max_seq_length),
+        lambda partial: _write(partial, sentences, lines, tokenizer, max_seq_length, ordered),
         _undamaged,
     )
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     # Plain arrays on the mapped files: NumPy's memmap class costs a microsecond with every row.
     rows = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ("starts", "lengths", "line")}
     ids = np.asarray(np.memmap(folder / "ids.bin", about["type"], "r")) if about["checksums"]["ids.bin"] else np.zeros(0, np.int32)
-    return Tokens(ids, rows, about["report"], fingerprint, tokenizer.pad_id, max_seq_length)
+    return Tokens(ids, rows, about["report"], fingerprint, tokenizer.pad_id, max_seq_length, ordered)
 
 
 def draw(count: int, subset: int | float, seed: int) -> np.ndarray:
@@ -93,13 +127,14 @@ def draw(count: int, subset: int | float, seed: int) -> np.ndarray:
     return np.sort(np.random.Generator(np.random.Philox(seed)).choice(count, wanted, replace=False))
 
 
-def _write(folder: Path, sentences: Sentences, lines: np.ndarray, tokenizer: Tokenizer, max_seq_length: int) -> None:
+def _write(folder: Path, sentences: Sentences, lines: np.ndarray, tokenizer: Reader, max_seq_length: int, ordered: bool) -> None:
     """ids.bin (the rows of all sentences, one after the other), starts, lengths and line (of the distinct ones), about.json."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     folder.mkdir()
     kind = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
     lengths, digests = np.zeros(len(lines), np.int32), np.zeros(len(lines), np.uint64)
     truncated = pieces = unknown = 0
+    added = getattr(tokenizer, "added", 2)
     with (folder / "ids.bin").open("wb") as file:
         for start in range(0, len(lines), SENTENCES):
             part = slice(start, start + SENTENCES)
@@ -109,11 +144,13 @@ def _write(folder: Path, sentences: Sentences, lines: np.ndarray, tokenizer: Tok
             digests[part] = _digests(flat, lengths[part])
             file.write(flat.astype(kind).tobytes())
             truncated += cut
-            pieces += len(flat) - 2 * len(rows)
+            pieces += len(flat) - added * len(rows)
             unknown += int((flat == tokenizer.unk_id).sum())
     first = np.sort(np.unique(digests, return_index=True)[1])
-    kept = first[lengths[first] > 2]  # a row of [CLS] and [SEP] alone has no text
-    empty = int((lengths <= 2).sum())
+    if ordered:
+        first = np.arange(len(lines))
+    kept = first[lengths[first] > added]  # a row of [CLS] and [SEP] alone has no text
+    empty = int((lengths <= added).sum())
     np.save(folder / "starts.npy", (np.cumsum(lengths, dtype=np.int64) - lengths)[kept])
     np.save(folder / "lengths.npy", lengths[kept])
     np.save(folder / "line.npy", lines[kept])

@@ -1,0 +1,24 @@
+"""ConsSent-N(3): each sentence is parted at random, and its parts find each other among others (Brahma 2018).
+
+python -m jax_sentemb.main --config configs/cons_sent_ranking.py --workdir runs/cons_sent_ranking \\
+    --config.data.files=corpus.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
+
+Other tasks: --config.method.task=D --config.method.k=5 (delete), P 3 (permute), I 3 (insert), R 2 (replace); N 3, C 4 (rank).
+Published (15 million news sentences, ten transfer tasks): average 84.4. Score them with --config.eval.tasks=transfer.
+"""
+
+from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Words, sized
+from jax_sentemb.methods.cons_sent import ConsSent
+
+
+def get_config(size: str = "") -> Config:
+    width = 8 if size == "tiny" else 512
+    config = Config(
+        method=ConsSent(task="N", k=3, hidden=4 * width, classifier_width=width),
+        data=Data(max_seq_length=64, batch_size=64),
+        encoder=Words(),
+        optimizer=Optimizer(name="sgd", learning_rate=0.1, lr_scheduler_type="exponential", lr_decay=0.99, max_grad_norm=5.0),
+        eval=Evaluation(eval_steps=1000),
+        train=Train(num_train_epochs=20),
+    )
+    return sized(config, size)

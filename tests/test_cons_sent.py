@@ -1,0 +1,214 @@
+"""Perturbed and parted sentences: what each task promises, for every row; pure in seed, epoch and row. The losses against loops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import ranking_loss
+from jax_sentemb.methods.cons_sent import ConsSent, Encoded
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.words import WordsConfig, WordVectors
+from jax_sentemb.text.batches import Batches
+from jax_sentemb.text.examples import Perturbed
+from jax_sentemb.text.files import open_corpus
+from jax_sentemb.text.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
+from jax_sentemb.text.tokens import tokenize
+from jax_sentemb.text.words import WordTokenizer
+from jax_sentemb.types import Rows
+
+RANDOM = np.random.default_rng(0)
+LENGTHS = np.r_[1, 2, 3, 4, 5, RANDOM.integers(3, 13, 400)]
+REAL = np.arange(12) < LENGTHS[:, None]
+TOKENS = np.where(REAL, RANDOM.integers(2, 60, (405, 12)), 0)
+SHARE = np.cumsum(np.r_[0, 0, np.ones(98)]) / 98
+K = 3
+
+
+def rows(pair):
+    return [row[:length].tolist() for row, length in zip(*pair, strict=True)]
+
+
+def draws(epoch=0):
+    return Draws(7, epoch, np.arange(len(TOKENS)))
+
+
+WHOLE = rows((TOKENS, LENGTHS))
+
+
+def test_deleted_sentences_are_subsequences_k_shorter():
+    for whole, changed in zip(WHOLE, rows(delete(TOKENS, LENGTHS, K, draws())), strict=True):
+        if len(whole) <= K:
+            assert changed == whole
+            continue
+        assert len(changed) == len(whole) - K
+        left = iter(whole)
+        assert all(token in left for token in changed)
+
+
+def test_permuted_sentences_move_k_tokens_and_never_none():
+    numbered = np.where(REAL, np.arange(2, 14), 0)  # all tokens of a sentence differ
+    counts = []
+    for whole, changed in zip(rows((numbered, LENGTHS)), rows(permute(numbered, LENGTHS, K, draws())), strict=True):
+        assert sorted(changed) == sorted(whole)
+        moved = sum(one != other for one, other in zip(whole, changed, strict=True))
+        assert moved == 0 if len(whole) <= K else 2 <= moved <= K
+        counts.append(moved)
+    assert {2, 3} <= set(counts)
+
+
+def test_inserted_words_are_new_and_the_rest_stays_in_order():
+    for whole, changed in zip(WHOLE, rows(insert(TOKENS, LENGTHS, K, draws(), SHARE)), strict=True):
+        if len(whole) <= K:
+            assert changed == whole
+            continue
+        assert len(changed) == len(whole) + K
+        assert [token for token in changed if token in whole] == whole
+        assert all(2 <= token < 100 for token in changed)
+
+
+def test_replaced_words_are_new_and_k_of_them():
+    for whole, changed in zip(WHOLE, rows(replace(TOKENS, LENGTHS, K, draws(), SHARE)), strict=True):
+        different = [token for token, before in zip(changed, whole, strict=True) if token != before]
+        assert len(different) == (K if len(whole) > K else 0)
+        assert not set(different) & set(whole)
+
+
+def test_random_parts_are_the_sentence_and_neither_is_empty():
+    shares = []
+    for whole, first, second in zip(WHOLE, *map(rows, split_randomly(TOKENS, LENGTHS, draws())), strict=True):
+        assert sorted(first + second) == sorted(whole)
+        assert all(part == [] or is_subsequence(part, whole) for part in (first, second))
+        assert (bool(first) and bool(second)) or len(whole) == 1
+        shares.append(len(first) / len(whole))
+    assert np.mean(shares) == pytest.approx(0.5, abs=0.03)
+
+
+def is_subsequence(part, whole):
+    left = iter(whole)
+    return all(token in left for token in part)
+
+
+def test_a_cut_leaves_two_tokens_behind_it_and_falls_anywhere():
+    cuts = set()
+    for whole, first, second in zip(WHOLE, *map(rows, split_at(TOKENS, LENGTHS, draws())), strict=True):
+        assert first + second == whole
+        if len(whole) >= 3:
+            assert len(first) >= 1
+            assert len(second) >= 2
+        if len(whole) == 6:
+            cuts.add(len(first))
+    assert cuts == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("task", ["D", "P", "I", "R", "N", "C"])
+def test_a_change_depends_on_seed_epoch_and_row_alone(task):
+    change = {
+        "D": lambda t, n, d: delete(t, n, K, d), "P": lambda t, n, d: permute(t, n, K, d),
+        "I": lambda t, n, d: insert(t, n, K, d, SHARE), "R": lambda t, n, d: replace(t, n, K, d, SHARE),
+        "N": lambda t, n, d: split_randomly(t, n, d)[0], "C": lambda t, n, d: split_at(t, n, d)[0],
+    }[task]  # fmt: skip
+    whole = rows(change(TOKENS, LENGTHS, draws()))
+    some = RANDOM.permutation(len(TOKENS))[:50]
+    part = rows(change(TOKENS[some], LENGTHS[some], Draws(7, 0, some)))
+    assert part == [whole[row] for row in some]
+    assert rows(change(TOKENS, LENGTHS, draws(1))) != whole
+    assert rows(change(TOKENS, LENGTHS, Draws(8, 0, np.arange(len(TOKENS))))) != whole
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    lines = [" ".join(f"w{word}" for word in RANDOM.integers(0, 50, length)) for length in LENGTHS]
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in dict.fromkeys(lines)))
+    tokenizer = WordTokenizer.of([f"w{word}" for word in range(50)], True)
+    return tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 12, tmp_path / "cache"), tokenizer.vocab_size
+
+
+def test_half_of_the_sentences_are_whole_and_labels_say_which(tokens):
+    examples = Perturbed(*tokens, "R", K, seed=3)
+    numbers = np.arange(len(examples))
+    (texts,), labels = examples.texts(numbers, 0), examples.labels(numbers, 0)
+    whole = [tokens[0].ids(row).tolist() for row in numbers]
+    short = np.array([len(text) <= K for text in whole])
+    assert [text.tolist() == other for text, other in zip(texts, whole, strict=True)] == labels.astype(bool).tolist()
+    assert labels[short].all()
+    assert labels[~short].mean() == pytest.approx(0.5, abs=0.08)
+    assert (examples.labels(numbers, 1) != labels).any()
+    assert examples.report["too short for the task"] == short.sum()
+    assert Batches(Perturbed(*tokens, "I", K, seed=3), 8, 0).at(0).label.shape == (8,)
+
+
+def test_sentences_that_cannot_be_cut_are_left_out(tokens):
+    examples = Perturbed(*tokens, "C", 2, seed=3)
+    assert len(examples) == (tokens[0].lengths >= 3).sum() == len(tokens[0]) - examples.report["too short for the task"]
+    batch = Batches(examples, 8, 0).at(0)
+    assert batch.tokens.ndim == 3
+    assert batch.label is None
+    assert batch.mask.any(axis=-1).all()  # no empty part
+
+
+def test_the_right_part_is_ranked_among_those_of_the_next_sentences():
+    anchors, parts = RANDOM.normal(size=(2, 5, 4))
+    losses, hits = [], 0
+    for row in range(5):
+        scores = np.array([anchors[row] @ parts[(row + step) % 5] for step in range(3)])
+        losses.append(np.log(np.exp(scores).sum()) - scores[0])
+        hits += scores.argmax() == 0
+    loss, accuracy = ranking_loss(jnp.array(anchors), jnp.array(parts), 3)
+    assert float(loss) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert float(accuracy) == pytest.approx(hits / 5)
+
+
+ENCODER = WordVectors(WordsConfig(20, 4))
+LOADED = {"frozen": {"vectors": RANDOM.normal(size=(20, 4)).astype(np.float32)}}
+
+
+def test_the_classifier_is_three_linear_maps():
+    method = ConsSent(task="D", k=1, hidden=3, classifier_width=4)
+    params = method.init(ENCODER, LOADED, jax.random.key(0)).params
+    sentences, label = RANDOM.normal(size=(5, 6)), np.array([1, 0, 0, 1, 1], np.float32)
+    values = sentences
+    for name in ("first", "second", "output"):
+        values = values @ np.array(params["classifier"][name]["kernel"]) + np.array(params["classifier"][name]["bias"])
+    expected = np.mean([np.log(np.exp(row).sum()) - row[int(right)] for row, right in zip(values, label, strict=True)])
+    loss, _ = method.objective(params, None, Encoded(jnp.array(sentences), jnp.array(label)))
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_maximum_is_over_real_tokens_in_torch_too():
+    torch = pytest.importorskip("torch")
+    method = ConsSent(hidden=3)
+    params = jax.device_get(method.init(ENCODER, LOADED, jax.random.key(1)).params)
+    tokens = RANDOM.integers(2, 20, (3, 5)).astype(np.int32)
+    mask = np.arange(5) < np.array([[5], [2], [3]])
+    module = torch.nn.LSTM(4, 3, batch_first=True, bidirectional=True)
+    for direction, ending in (("forward", ""), ("backward", "_reverse")):
+        for name, theirs in (("input", "ih"), ("recurrent", "hh")):
+            part = params["lstm"][direction][name]
+            getattr(module, f"weight_{theirs}_l0{ending}").data = torch.tensor(part["kernel"].T)
+            getattr(module, f"bias_{theirs}_l0{ending}").data = torch.tensor(part["bias"])
+    expected = [
+        module(torch.tensor(LOADED["frozen"]["vectors"][row[:length]])[None])[0][0].max(0).values.detach().numpy()
+        for row, length in zip(tokens, mask.sum(1), strict=True)
+    ]
+    np.testing.assert_allclose(method.embed(ENCODER, params, Rows(tokens, mask)), expected, atol=1e-5)
+    np.testing.assert_array_equal(method.embed(ENCODER, params, Rows(tokens, np.zeros_like(mask))), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"task": "X"}, "is not one of D, P, I, R, N, C"),
+        ({"task": "P", "k": 1}, "must be at least 2 for task P"),
+        ({"task": "D", "k": 0}, "must be at least 1 for task D"),
+        ({"task": "N", "k": 9}, "more than data.batch_size=8"),
+        ({"pooling": "mean"}, "pooling max"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(settings, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        ConsSent(**settings).check(ENCODER, 8)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="works on word vectors"):
+        ConsSent().check(Bert(BertConfig()), 8)

@@ -1,0 +1,176 @@
+"""Multi-view losses against NumPy and finite differences, the shapes of the paper, and what the method refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import context_loss, negative_sampling, remove_top_direction, towards_orthonormal_rows
+from jax_sentemb.methods.multi_view import MultiView, draw_words
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.rnn import run_rnn
+from jax_sentemb.models.words import WordsConfig, WordVectors
+from jax_sentemb.types import Batch, Rows, TrainState
+
+ENCODER = WordVectors(WordsConfig(30, 4))
+RANDOM = np.random.default_rng(0)
+LOADED = {
+    "frozen": {
+        "vectors": RANDOM.normal(size=(30, 4)).astype(np.float32),
+        "counts": np.r_[0, 0, RANDOM.integers(1, 9, 28)].astype(np.float32),
+    }
+}
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def test_the_top_direction_is_the_singular_vector():
+    vectors = RANDOM.normal(size=(9, 14)) + 0.5
+    top = np.linalg.svd(vectors)[2][0]
+    expected = vectors - np.outer(vectors @ top, top)
+    np.testing.assert_allclose(remove_top_direction(jnp.array(vectors, jnp.float32), 60), expected, atol=1e-5)
+    np.testing.assert_allclose(remove_top_direction(jnp.zeros((3, 4)), 5), 0.0)
+    # The direction counts as fixed: the gradient of the sum of what remains is 1 - (sum of the direction) * direction.
+    gradient = jax.grad(lambda values: remove_top_direction(values, 60).sum())(jnp.array(vectors, jnp.float32))
+    np.testing.assert_allclose(gradient, np.tile(1 - top.sum() * top, (9, 1)), atol=1e-4)
+
+
+@pytest.mark.parametrize(("context", "itself"), [(1, True), (3, True), (2, False)])
+def test_neighbours_in_the_corpus_are_the_right_answers(context, itself):
+    agreement = RANDOM.normal(size=(7, 7))
+    losses, first = [], 0
+    for i in range(7):
+        columns = [j for j in range(7) if itself or j != i]
+        total = sum(np.exp(agreement[i, j]) for j in columns)
+        near = [j for j in columns if abs(i - j) <= context]
+        losses += [-np.log(np.exp(agreement[i, j]) / total) for j in near]
+        first += max(columns, key=lambda j: agreement[i, j]) in near
+    loss, accuracy = context_loss(jnp.array(agreement), context, itself)
+    assert float(loss) == pytest.approx(np.mean(losses), rel=1e-5)
+    assert float(accuracy) == pytest.approx(first / 7)
+    step = RANDOM.normal(size=(7, 7))
+    ends = [float(context_loss(jnp.array(agreement + sign * 1e-2 * step), context, itself)[0]) for sign in (1, -1)]
+    gradient = jax.grad(lambda values: context_loss(values, context, itself)[0])(jnp.array(agreement))
+    assert np.isfinite(gradient).all()
+    assert float((gradient * step).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=1e-2)
+
+
+def test_words_of_the_next_sentence_against_drawn_ones():
+    predicted, words, negatives = RANDOM.normal(size=(2, 3)), RANDOM.normal(size=(2, 4, 3)), RANDOM.normal(size=(2, 4, 5, 3))
+    mask = np.array([[1, 1, 0, 0], [1, 1, 1, 1]], np.float32)
+    losses = [
+        -np.log(sigmoid(predicted[i] @ words[i, t])) - sum(np.log(sigmoid(-predicted[i] @ other)) for other in negatives[i, t])
+        for i in range(2)
+        for t in range(4)
+        if mask[i, t]
+    ]
+    found = negative_sampling(*(jnp.array(values) for values in (predicted, words, negatives, mask)))
+    assert float(found) == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_rows_come_closer_to_orthonormal():
+    np.testing.assert_allclose(towards_orthonormal_rows(jnp.diag(jnp.array([2.0, 1.0])), 0.01), [[1.94, 0], [0, 1]], atol=1e-6)
+    matrix = jnp.array(RANDOM.normal(size=(3, 8)) * 0.5)
+    for _ in range(2000):
+        matrix = towards_orthonormal_rows(matrix, 0.01)
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(3), atol=1e-5)
+
+
+def test_the_published_shape_has_the_published_number_of_parameters():
+    encoder = WordVectors(WordsConfig(10, 300))
+    learned = jax.eval_shape(lambda key: MultiView().init(encoder, {}, key).params, jax.random.key(0))
+    trained = {name: part for name, part in learned.items() if name != "log_temperature"}
+    # 2 directions x 3 gates x 1024 x (300 + 1024 + two biases), and 300 x 2048.
+    assert sum(leaf.size for leaf in jax.tree.leaves(trained)) == 8_761_344
+
+
+def batch():
+    tokens = RANDOM.integers(2, 30, (6, 5)).astype(np.int32)
+    mask = np.arange(5) < np.array([[5], [1], [3], [4], [2], [5]])
+    return Batch(np.where(mask, tokens, 0).astype(np.int32), mask)
+
+
+@pytest.mark.parametrize("views", ["fg", "f", "g", "ff", "gg"])
+def test_the_discriminative_objective_is_that_of_its_views(views):
+    method = MultiView(views=views, hidden=3, context=2, iterations=80)
+    method.check(ENCODER, 6)
+    params = method.init(ENCODER, LOADED, jax.random.key(1)).params
+    params["log_temperature"] = jnp.log(jnp.float32(0.7))
+    given = batch()
+    loss, (metrics, _) = method.objective(params, None, method.encode(ENCODER, params, None, given, None))
+    words = LOADED["frozen"]["vectors"][given.tokens] * given.mask[..., None]
+    made = []
+    for name in {"fg": ("f", "g"), "f": ("f",), "g": ("g",), "ff": ("f", "f2"), "gg": ("g", "g2")}[views]:
+        if name[0] == "f":
+            view = np.array(run_rnn("gru", params[name], words, given.mask).last, np.float64)
+        else:
+            view = words.sum(1) / given.mask.sum(1, keepdims=True) @ np.array(params[name]["kernel"], np.float64)
+        top = np.linalg.svd(view)[2][0]
+        view = view - np.outer(view @ top, top)
+        made.append(view / np.linalg.norm(view, axis=1, keepdims=True))
+    cosines = made[0] @ made[-1].T
+    expected, _ = context_loss(jnp.array((cosines + cosines.T) / 0.7, jnp.float32), 2, views == "fg")
+    assert float(loss) == pytest.approx(float(expected), rel=1e-3)
+    assert float(metrics["temperature"]) == pytest.approx(0.7)
+
+
+def test_negative_words_follow_the_counts():
+    counts = np.zeros(30, np.float32)
+    counts[[5, 9]] = 1, 16  # to the power of 0.75: 1 and 8
+    drawn = np.asarray(draw_words(jax.random.key(0), jnp.array(counts), (100, 200)))
+    assert set(np.unique(drawn)) == {5, 9}
+    assert (drawn == 9).mean() == pytest.approx(8 / 9, abs=0.01)
+
+
+def test_the_generative_objective_looks_at_the_next_sentence_with_new_negatives_each_step():
+    method = MultiView(form="generative", hidden=3, context=1)
+    params = method.init(ENCODER, LOADED, jax.random.key(0)).params
+    given = batch()
+
+    def loss(params, step, tokens=given.tokens):
+        state = TrainState(params, None, None, None, jax.random.key_data(jax.random.key(3)), jnp.int32(step))
+        encoded = method.encode(ENCODER, params, state, Batch(tokens, given.mask), None)
+        encoded = encoded._replace(views=method.encode(ENCODER, params, state, given, None).views)
+        return float(method.objective(params, state, encoded)[0])
+
+    assert loss({**params, "U": 0 * params["U"]}, 0) == pytest.approx(6 * np.log(2), rel=1e-5)  # a word and five others
+    assert loss(params, 0) != loss(params, 1)
+    first, last = given.tokens.copy(), given.tokens.copy()
+    first[0], last[-1] = first[0] % 20 + 3, last[-1] % 20 + 3
+    assert loss(params, 0, first) == pytest.approx(loss(params, 0))  # nobody predicts the first sentence
+    assert loss(params, 0, last) != pytest.approx(loss(params, 0), rel=1e-4)
+
+
+def test_the_embedding_is_of_unit_views_and_knows_no_padding():
+    params = MultiView(hidden=3).init(ENCODER, LOADED, jax.random.key(0)).params
+    given = batch().rows
+    parts = {
+        name: MultiView(hidden=3, ensemble=name).embed(ENCODER, params, given) for name in ("f", "g", "concatenation", "average")
+    }
+    np.testing.assert_allclose(np.linalg.norm(parts["f"], axis=1), 1.0, atol=1e-5)
+    np.testing.assert_allclose(parts["concatenation"], np.concatenate([parts["f"], parts["g"]], axis=1), atol=1e-6)
+    np.testing.assert_allclose(parts["average"], (parts["f"] + parts["g"]) / 2, atol=1e-6)
+    empty = MultiView(hidden=3).embed(ENCODER, params, Rows(given.tokens, np.zeros_like(given.mask)))
+    np.testing.assert_allclose(empty, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"form": "contrastive"}, "is not discriminative, generative or both"),
+        ({"views": "h"}, "give fg or"),
+        ({"views": "ff", "form": "generative"}, "give fg or"),
+        ({"ensemble": "g", "views": "f"}, "is not average, concatenation or f"),
+        ({"hidden": 0}, "at least 1"),
+        ({"context": 8}, "below data.batch_size=8"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(settings, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        MultiView(**settings).check(ENCODER, 8)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="works on word vectors"):
+        MultiView().check(Bert(BertConfig()), 8)
