@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,11 +201,7 @@ def prepare(config: Config, workdir: Path) -> Material:
     def make_tokenizer(sentences: Lines) -> Tokenizer:
         return Tokenizer.load(vocabulary) if vocabulary else Tokenizer.train(sentences, config.data.vocab_size)
 
-    data = config.data
-    corpus = Corpus(
-        lambda pairs: corpus_files(data, config.eval.data, workdir, pairs),
-        make_tokenizer, data.max_seq_length, data.subset, data.subset_seed,
-    )  # fmt: skip
+    corpus = _corpus(config, workdir, make_tokenizer)
     examples = config.method.examples(corpus, config.train.seed)
     tokenizer = corpus.tokenizer
     tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs it
@@ -225,6 +222,14 @@ def prepare(config: Config, workdir: Path) -> Material:
     return Material(corpus.sentences, tokenizer, examples, batches, bert_config, loaded, tasks, absent, dev, final)
 
 
+def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any]) -> Corpus:
+    data = config.data
+    return Corpus(
+        lambda pairs: corpus_files(data, config.eval.data, workdir, pairs),
+        make_tokenizer, data.max_seq_length, data.subset, data.subset_seed,
+    )  # fmt: skip
+
+
 def _prepare_words(
     config: Config, words: Words, workdir: Path, tasks: dict[str, StsTask], absent: list[str], dev: str, final: FinalTasks | None
 ) -> Material:
@@ -239,16 +244,12 @@ def _prepare_words(
         return tokenizer
 
     config.method.check(WordVectors(WordsConfig(3, words.hidden_size)), config.data.batch_size)
-    data = config.data
-    corpus = Corpus(
-        lambda pairs: corpus_files(data, config.eval.data, workdir, pairs),
-        make_tokenizer, data.max_seq_length, data.subset, data.subset_seed,
-    )  # fmt: skip
+    corpus = _corpus(config, workdir, make_tokenizer)
     examples = config.method.examples(corpus, config.train.seed)
     corpus.tokenizer.save(workdir / "tokenizer")
     vectors = loaded["encoder" if words.trained else FROZEN]["vectors"]
     encoder_config = WordsConfig(len(vectors), vectors.shape[1], corpus.tokenizer.pad_id)
-    batches = Batches(examples, data.batch_size, config.train.seed)
+    batches = Batches(examples, config.data.batch_size, config.train.seed)
     return Material(corpus.sentences, corpus.tokenizer, examples, batches, encoder_config, loaded, tasks, absent, dev, final)
 
 
