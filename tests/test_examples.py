@@ -1,0 +1,181 @@
+"""What methods read: a sentence beside a copy with a masked span, and labelled pairs, alone and in batches."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from jax_sentemb.errors import DataError
+from jax_sentemb.text.batches import Batches
+from jax_sentemb.text.examples import SpanMasked
+from jax_sentemb.text.files import open_corpus
+from jax_sentemb.text.pairs import Pairs, PairTokens, read_pairs
+from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.text.tokens import tokenize
+
+LINES = [
+    "a short one",
+    "the quick brown fox jumps over the lazy dog",
+    "a short one",  # left out: a row is not a line
+    "nobody was surprised that the report said nothing at all",
+    "exactly thirty characters here",
+    "twenty-nine characters here!!",
+    "extraordinarily uncharacteristic misunderstandings",
+]
+ROWS = [line for number, line in enumerate(LINES) if number != 2]
+MASKED = [1, 2, 3, 5]  # rows of 30 characters and more
+ALL = np.arange(len(ROWS))
+SPAN, LENGTH, SEED = 5, 32, 7
+TOKENIZER = Tokenizer.train(LINES * 3, 150)
+PAIRS = Pairs(
+    ["a fox", "the dog", "a report", "one"], ["a dog jumps over", "lazy", "nobody said", "fox"], np.float32([1, 0, 2, 1]), 0
+)
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    """SpanMasked(span, seed) over LINES, whose tokens are cut to `length`."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "a.txt").write_text("".join(line + "\n" for line in LINES))
+    sentences = open_corpus(str(folder / "a.txt"))
+
+    def make(span=SPAN, seed=SEED, length=LENGTH):
+        return SpanMasked(tokenize(sentences, TOKENIZER, length, folder / "cache"), sentences, TOKENIZER, span, seed)
+
+    return make
+
+
+def lists(texts):
+    return [[ids.tolist() for ids in side] for side in texts]
+
+
+def copies(examples, rows, epoch):
+    return lists(examples.texts(np.array(rows), epoch))[1]
+
+
+def start_of(row, epoch, seed=SEED):
+    """Where the span begins: counter-based, so a run that goes on masks the same characters."""
+    random = np.random.Generator(np.random.Philox(key=[seed, row], counter=[epoch, 0, 0, 0]))
+    return int(random.integers(len(ROWS[row]) - SPAN + 1))
+
+
+def test_a_copy_is_the_string_without_the_span_and_one_mask_between_the_halves(examples):
+    made, cut = examples(), 0
+    assert made.line.tolist() == [0, 1, 3, 4, 5, 6]
+    for epoch in range(40):
+        plain, masked = lists(made.texts(ALL, epoch))
+        assert plain == [ids.tolist() for ids in TOKENIZER.encode(ROWS, LENGTH)[0]]
+        for row in MASKED:
+            text, start, room = ROWS[row], start_of(row, epoch), made.lengths[row] - 2
+            left, right = (ids[1:-1].tolist() for ids in TOKENIZER.encode([text[:start], text[start + SPAN :]], LENGTH)[0])
+            inner = [*left, TOKENIZER.mask_id, *right]
+            assert masked[row] == [TOKENIZER.cls_id, *inner[:room], TOKENIZER.sep_id]
+            assert masked[row].count(TOKENIZER.mask_id) == 1
+            assert TOKENIZER.mask_id not in plain[row]
+            cut += len(inner) > room
+    assert cut > 0  # some copies grow by more than there is room for
+
+
+def test_sentences_of_less_than_thirty_characters_stay_as_they_are(examples):
+    assert [len(ROWS[row]) for row in (3, 4)] == [30, 29]
+    for epoch in range(10):
+        plain, masked = lists(examples().texts(ALL, epoch))
+        assert [row for row in ALL if plain[row] != masked[row]] == MASKED
+
+
+def test_a_sentence_that_is_no_longer_than_the_span_stays_as_it_is(examples):
+    plain, masked = lists(examples(span=len(ROWS[1])).texts(np.array([1, 5]), 0))
+    assert [one == other for one, other in zip(plain, masked, strict=True)] == [True, False]
+
+
+def test_copies_are_pure_in_seed_row_and_epoch_whatever_else_is_asked_for(examples):
+    made = examples()
+    together = copies(made, ALL, 3)
+    copies(made, ALL, 4)
+    assert copies(made, ALL[::-1], 3) == together[::-1]
+    assert [copies(made, [row], 3)[0] for row in ALL] == together
+    assert copies(made, [2, 0, 2], 3) == [together[2], together[0], together[2]]
+    assert copies(examples(), ALL, 3) == together
+
+
+def test_other_epochs_and_seeds_mask_elsewhere(examples):
+    one, other = examples(), examples(seed=SEED + 1)
+    for row in MASKED:
+        drawn = [copies(one, [row], epoch) for epoch in range(20)]
+        assert len({str(masked) for masked in drawn}) > 8
+        assert sum(masked == copies(other, [row], epoch) for epoch, masked in enumerate(drawn)) < 8
+
+
+def test_a_copy_is_no_longer_than_its_row_says_and_ends_with_sep(examples):
+    made, plain = examples(length=12), [len(ids) for ids in TOKENIZER.encode(ROWS, 12)[0]]
+    assert made.lengths.tolist() == [min(length + 4, 12) for length in plain]
+    for epoch in range(30):
+        for limit, ids in zip(made.lengths, copies(made, ALL, epoch), strict=True):
+            assert len(ids) <= limit
+            assert (ids[0], ids[-1], ids.count(TOKENIZER.sep_id)) == (TOKENIZER.cls_id, TOKENIZER.sep_id, 1)
+
+
+def test_batches_hold_both_texts_of_their_rows_and_epoch(examples):
+    made = examples()
+    batches = Batches(made, 3, 0, (4, 8, 16))
+    for step in range(4):  # two epochs
+        batch, rows = batches.at(step), batches.rows(step)
+        assert batch.tokens.shape == batch.mask.shape == (3, 2, batch.tokens.shape[-1])
+        assert batch.label is None
+        held = [[ids[mask].tolist() for ids, mask in zip(*row, strict=True)] for row in zip(*batch[:2], strict=True)]
+        plain, masked = lists(made.texts(rows, step // 2))
+        assert held == [list(both) for both in zip(plain, masked, strict=True)]
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_batches_of_pairs_hold_their_labels(joined):
+    pairs = PairTokens(PAIRS, TOKENIZER, LENGTH, joined)
+    batches = Batches(pairs, 2, 0)
+    seen = []
+    for step in range(2):
+        batch, rows = batches.at(step), batches.rows(step)
+        assert batch.tokens.shape == batch.mask.shape == ((2, 16) if joined else (2, 2, 16))
+        assert (batch.label.dtype, batch.label.tolist()) == (np.float32, PAIRS.labels[rows].tolist())
+        assert batch.mask.reshape(2, -1, batch.mask.shape[-1]).sum(-1).max(1).tolist() == pairs.lengths[rows].tolist()
+        held = [ids[mask].tolist() for ids, mask in zip(*batch.rows, strict=True)]
+        for side, texts in enumerate(lists(pairs.texts(rows, 0))):
+            assert held[side :: 1 if joined else 2] == texts
+        seen += rows.tolist()
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+def test_the_fingerprint_of_pairs_stands_for_texts_labels_tokenizer_and_length():
+    other = Tokenizer.train(LINES, 90)
+    made = [
+        PairTokens(PAIRS, TOKENIZER, 12),
+        PairTokens(PAIRS, TOKENIZER, 11),
+        PairTokens(PAIRS, TOKENIZER, 12, joined=True),
+        PairTokens(PAIRS, other, 12),
+        PairTokens(PAIRS._replace(labels=np.float32([1, 0, 2, 0])), TOKENIZER, 12),
+        PairTokens(PAIRS._replace(first=PAIRS.second, second=PAIRS.first), TOKENIZER, 12),
+        PairTokens(PAIRS._replace(second=["a dog", *PAIRS.second[1:]]), TOKENIZER, 12),
+    ]
+    assert len({pairs.fingerprint for pairs in made}) == len(made)
+    assert PairTokens(PAIRS, TOKENIZER, 12).fingerprint == made[0].fingerprint
+
+
+def test_a_bad_row_of_pairs_is_named_with_file_and_line_in_every_kind_of_file(tmp_path):
+    rows = [("a", "b", "Neutral"), ("c", "d", "-"), ("e", "f", "perhaps")]
+    keys = ("sentence1", "sentence2", "label")
+    (tmp_path / "a.csv").write_text("".join(",".join(row) + "\n" for row in [keys, *rows]))
+    lines = "".join(json.dumps(dict(zip(keys, row, strict=True))) + "\n" for row in rows)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    for name, line in (("a.csv", 4), ("a.jsonl.gz", 3)):
+        with pytest.raises(DataError, match=rf"{name} line {line}: label 'perhaps' is not one of neutral, other") as caught:
+            read_pairs(str(tmp_path / name), ("neutral", "other"))
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("a.tsv", "no column 'sentence1', only none"), ("a.jsonl", "no pair with a label in 0")]
+)
+def test_an_empty_file_has_no_pairs(tmp_path, name, says):
+    (tmp_path / name).write_text("")
+    with pytest.raises(DataError, match=says):
+        read_pairs(str(tmp_path / name))
