@@ -25,6 +25,7 @@ class Data:
     batch_size: int = 64  # sentences over all devices
     subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
     subset_seed: int = 0
+    validation: int = 0  # sentences held out of training; the weights with the best accuracy (or loss) on them are kept
 
 
 @dataclass
@@ -59,6 +60,7 @@ class Optimizer:
     lr_scheduler_type: str = "linear"  # linear or cosine to 0, constant, steps or exponential, after the warm-up
     lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
     lr_decay: float = 0.99  # of "exponential": the rate is multiplied by it after each epoch
+    lr_drop: float = 1.0  # the rate is multiplied by it when the score on data.validation is not above its best (InferSent: 0.2)
     warmup_steps: int = 0
     warmup_ratio: float = 0.0  # of all steps, where warmup_steps is 0
     adam_beta1: float = 0.9
@@ -78,7 +80,7 @@ class Evaluation:
     tasks: str = ""  # scored at the end beside STS: names and groups as in jax_sentemb.evaluate; "corpus": that of data.files
     classifier: str = "senteval"  # protocol of those tasks
     dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
-    eval_steps: int = 250  # 0: at the end only
+    eval_steps: int = 250  # 0: at the end only; -1: after each epoch
     batch_size: int = 64
     max_seq_length: int = 128  # test sentences are cut here, not at the training length
     diagnostic_sentences: int = 512
@@ -120,7 +122,8 @@ def sized(config: Config, size: str) -> Config:
         if config.before is not None:
             config.before = sized(config.before, size)
         config.vary = ""
-        config.data = Data(files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8)
+        held_out = 16 if config.data.validation else 0
+        config.data = Data(files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8, validation=held_out)
         if isinstance(config.encoder, Words):
             config.encoder = dataclasses.replace(config.encoder, vectors="", hidden_size=12)
         else:
@@ -144,9 +147,9 @@ def check(config: Config) -> None:
         "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
         "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
         "encoder.intermediate_size": 1, "encoder.dropout": 0,
-        "encoder.max_words": 1, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
+        "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
         "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
-        "eval.eval_steps": 0, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
+        "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
         "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.logging_steps": 1,
         "train.save_steps": 0, "train.keep_checkpoints": 1, "train.seed": 0,
     }  # fmt: skip
@@ -159,6 +162,15 @@ def check(config: Config) -> None:
     for beta in ("adam_beta1", "adam_beta2", "rmsprop_decay", "lr_decay", "warmup_ratio"):
         if not 0 <= getattr(config.optimizer, beta) < 1:
             raise ConfigError(f"optimizer.{beta}={getattr(config.optimizer, beta)} must be from 0 to below 1")
+    if not 0 < config.optimizer.lr_drop <= 1:
+        raise ConfigError(f"optimizer.lr_drop={config.optimizer.lr_drop} must be above 0 and at most 1 (1: the rate never drops)")
+    if config.optimizer.lr_drop < 1 and not config.data.validation:
+        raise ConfigError(f"optimizer.lr_drop={config.optimizer.lr_drop} needs held-out sentences: --config.data.validation=1000")
+    if 0 < config.data.validation < config.data.batch_size:
+        raise ConfigError(
+            f"data.validation={config.data.validation} must be 0 or at least data.batch_size={config.data.batch_size}: "
+            "it is read in batches"
+        )
     choices = {
         "train.precision": ("float32", "bfloat16"),
         "optimizer.name": ("adamw", "rmsprop", "sgd"),

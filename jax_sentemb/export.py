@@ -46,6 +46,7 @@ POOLING_KEYS = {
     "mean": "pooling_mode_mean_tokens",
     "max": "pooling_mode_max_tokens",
     "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
+    "last": "pooling_mode_lasttoken",
 }
 EXPORTABLE = ("cls", "mean")
 
@@ -204,10 +205,7 @@ def _write_modules(
             "default_prompt_name": None,
             "similarity_fn_name": "cosine",
         },
-        "1_Pooling/config.json": {
-            "word_embedding_dimension": width,
-            **{key: mode == pooling for mode, key in POOLING_KEYS.items()},
-        },
+        "1_Pooling/config.json": pooling_config(width, pooling),
     }
     if convolution is not None:
         files[f"{CNN_FOLDER}/cnn_config.json"] = {
@@ -225,6 +223,11 @@ def _write_modules(
     for name, content in files.items():
         (directory / name).parent.mkdir(exist_ok=True)
         _write_json(directory / name, content)
+
+
+def pooling_config(width: int, pooling: str) -> dict[str, Any]:
+    """The settings of sentence-transformers' Pooling module, as every version reads them."""
+    return {"word_embedding_dimension": width, **{key: mode == pooling for mode, key in POOLING_KEYS.items()}}
 
 
 def verify_export(

@@ -198,6 +198,32 @@ def context_loss(agreement: Array, context: int, itself: bool) -> tuple[Array, A
     return loss, first.mean()
 
 
+def neighbour_loss(scores: Array, context: int, itself: str) -> tuple[Array, Array]:
+    """Mean over rows of the cross entropy of softmax_j(scores_ij) with targets spread evenly over 0 < |i - j| <= context.
+
+    scores: [N, N] of consecutive sentences. itself="zero": a sentence's score with itself is 0 and stays in the denominator, as in
+    QuickThoughts' code (Logeswaran and Lee 2018), where it can outrank others; "excluded": it is left out. Also the share of rows
+    that rank a neighbour first.
+    """
+    distance = jnp.abs(jnp.arange(len(scores))[:, None] - jnp.arange(len(scores)))
+    scores = jnp.where(distance == 0, 0.0 if itself == "zero" else -jnp.inf, scores)
+    neighbour = (distance > 0) & (distance <= context)
+    log_probability = scores - jax.nn.logsumexp(scores, axis=1, keepdims=True)
+    loss = -jnp.where(neighbour, log_probability, 0.0).sum(axis=1) / neighbour.sum(axis=1)
+    first = jnp.where(neighbour, scores, -jnp.inf).max(axis=1) >= scores.max(axis=1)
+    return loss.mean(), first.mean()
+
+
+def sampled_softmax_loss(right: Array, others: Array, mask: Array) -> Array:
+    """Mean over places of -log softmax of the score of the right word against those of other words.
+
+    right: [B, T]; others: [B, T, K], -inf where the other word is the right one, each less the logarithm of its expected count
+    among the K; mask: [B, T]. Source: Jean et al. 2015.
+    """
+    loss = jnp.logaddexp(right, jax.nn.logsumexp(others, axis=-1)) - right
+    return (loss * mask).sum() / jnp.maximum(mask.sum(), 1.0)
+
+
 def negative_sampling(predicted: Array, words: Array, negatives: Array, mask: Array) -> Array:
     """Mean over words of -log sigmoid(x . w) - sum over k of log sigmoid(-x . n_k).
 

@@ -22,6 +22,7 @@ from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.convert import export_run, read_facts, write_facts
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError
 from jax_sentemb.evaluation.embed import Embedder
+from jax_sentemb.evaluation.held_out import HeldOut, held_out_score
 from jax_sentemb.evaluation.scorer import FinalTasks, Scorer, evaluation_tasks, score_table, word_overlap_scores
 from jax_sentemb.evaluation.sts import StsTask
 from jax_sentemb.export import check_exportable
@@ -30,12 +31,12 @@ from jax_sentemb.log import Log
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors, make_encoder
 from jax_sentemb.sharding import make_mesh, over_batch
-from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.text.batches import Batches, BatchesInTurn, make_batches
+from jax_sentemb.text.examples import Corpus, Examples, hold_out
 from jax_sentemb.text.pairs import JoinedPairs
 from jax_sentemb.text.tokenizer import Lines, Tokenizer
 from jax_sentemb.text.words import WordTokenizer
-from jax_sentemb.train import StopSignal, batches_on_device, create_state, fit, make_optimizer, make_step
+from jax_sentemb.train import StopSignal, batches_on_device, create_state, drop_rate, fit, make_optimizer, make_step
 from jax_sentemb.types import Params, TrainState
 from jax_sentemb.vary import run_all
 from jax_sentemb.weights import read_parts, resolve
@@ -60,7 +61,8 @@ class Material(NamedTuple):
     sentences: Lines
     tokenizer: Any  # Tokenizer, or WordTokenizer
     examples: Examples
-    batches: Batches
+    batches: Batches | BatchesInTurn
+    held_out: Batches | BatchesInTurn | None  # data.validation sentences
     encoder_config: BertConfig | WordsConfig
     loaded: Params  # by part: "encoder", "cnn"...; {} for a start from scratch
     tasks: dict[str, StsTask]
@@ -140,13 +142,26 @@ def _run(config: Config, workdir: Path) -> int:
         log.rewind(int(state.step))
         log.say(f"continuing at step {int(state.step)} of {steps}")
 
-    def evaluate(step: int, state: TrainState) -> None:
-        score = scorer.dev(step, state.params)
+    held_out = material.held_out and HeldOut(config.method, encoder, material.held_out, mesh)
+
+    def evaluate(step: int, state: TrainState) -> TrainState:
+        score = dev = scorer.dev(step, state.params)
+        if held_out:
+            values = held_out(state)
+            score = held_out_score(values)
+            log.event(step, {f"validation/{name}": value for name, value in values.items()})
+            log.say(f"step {step}: " + ", ".join(f"validation {name} {value:.4f}" for name, value in values.items()))
         if step == 0:  # the starting point is scored for comparison, it is no checkpoint
-            best["start"] = {material.dev: score} if config.eval.data != "grammar" else scorer.all_spearman(state.params)
+            best["start"] = {material.dev: dev} if config.eval.data != "grammar" else scorer.all_spearman(state.params)
         elif score is not None and score > best["best_score"]:
             best.update(best_score=score, best_step=step)
             checkpoints.save_best(step, state.params, best)
+        elif config.optimizer.lr_drop < 1:
+            state, total = drop_rate(state, config.optimizer.lr_drop)
+            log.say(
+                f"step {step}: not above the best of step {best['best_step']}, the learning rate is now {total:.3g} of its schedule"
+            )
+        return state
 
     def save(step: int, state: TrainState) -> None:
         checkpoints.save(step, state, {**facts, **best})
@@ -154,27 +169,28 @@ def _run(config: Config, workdir: Path) -> int:
     try:
         start = int(state.step)
         if start == 0:
-            evaluate(0, state)
+            state = evaluate(0, state)
         if start < steps:
             step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk)
+            eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else material.batches.steps_per_epoch
             process = jax.process_index(), jax.process_count()
             rows = batches_on_device(lambda number: material.batches.at(number, *process), start, steps, mesh)
             with StopSignal() as stop:
                 state = fit(
                     state, step, rows, steps, config.train, log, config.data.batch_size,
-                    evaluate, config.eval.eval_steps, save, stop,
+                    evaluate, eval_steps, save, stop,
                 )  # fmt: skip
                 if stop:
                     checkpoints.wait()
                     log.say(f"stopped at step {int(state.step)} of {steps} and saved; the same command continues")
                     return PREEMPTED
-                evaluate(steps, state)
+                state = evaluate(steps, state)
                 save(steps, state)
         checkpoints.wait()
         params, at = state.params, steps
-        if material.dev and best["best_step"] >= 0:
+        if best["best_step"] >= 0:
             at, params = checkpoints.restore_best(state.params) or (at, params)
-            start_score = best["start"].get(material.dev)
+            start_score = None if held_out else best["start"].get(material.dev)
             if start_score is not None and best["best_score"] < start_score:
                 log.say(
                     f"warning: the best checkpoint scores {best['best_score']:.2f} on {material.dev}, below the starting point's "
@@ -218,8 +234,17 @@ def prepare(config: Config, workdir: Path) -> Material:
         length = getattr(config, name).max_seq_length
         if length > positions:
             raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
-    batches = Batches(examples, config.data.batch_size, config.train.seed)
-    return Material(corpus.sentences, tokenizer, examples, batches, bert_config, loaded, tasks, absent, dev, final)
+    examples, batches, held_out = _batches(config, examples)
+    return Material(corpus.sentences, tokenizer, examples, batches, held_out, bert_config, loaded, tasks, absent, dev, final)
+
+
+def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | BatchesInTurn, Batches | BatchesInTurn | None]:
+    """What is trained on, its batches, and those of what is held out."""
+    held_out, size, seed = None, config.data.batch_size, config.train.seed
+    if config.data.validation:
+        examples, held = hold_out(examples, config.data.validation, seed)
+        held_out = make_batches(held, size, seed)
+    return examples, make_batches(examples, size, seed), held_out
 
 
 def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any]) -> Corpus:
@@ -249,8 +274,9 @@ def _prepare_words(
     corpus.tokenizer.save(workdir / "tokenizer")
     vectors = loaded["encoder" if words.trained else FROZEN]["vectors"]
     encoder_config = WordsConfig(len(vectors), vectors.shape[1], corpus.tokenizer.pad_id)
-    batches = Batches(examples, config.data.batch_size, config.train.seed)
-    return Material(corpus.sentences, corpus.tokenizer, examples, batches, encoder_config, loaded, tasks, absent, dev, final)
+    tokenizer = corpus.tokenizer
+    examples, batches, held_out = _batches(config, examples)
+    return Material(corpus.sentences, tokenizer, examples, batches, held_out, encoder_config, loaded, tasks, absent, dev, final)
 
 
 def diagnostic_sample(config: Config, material: Material) -> list[str]:
@@ -332,7 +358,7 @@ def final_tasks(config: Config) -> FinalTasks | None:
     return FinalTasks(names, config.eval.data, config.eval.classifier)
 
 
-def total_steps(config: Config, batches: Batches) -> int:
+def total_steps(config: Config, batches: Batches | BatchesInTurn) -> int:
     """max_steps, or as many as num_train_epochs needs."""
     if config.train.max_steps >= 0:
         return config.train.max_steps

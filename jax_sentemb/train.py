@@ -51,7 +51,15 @@ def make_optimizer(options: settings.Optimizer, total_steps: int, steps_per_epoc
         scaled = _adam_without_bias_correction(b1, b2, epsilon)
     parts = [optax.clip_by_global_norm(options.max_grad_norm)] if options.max_grad_norm else []
     decay = optax.add_decayed_weights(options.weight_decay, lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params))
-    return optax.chain(*parts, scaled, decay, optax.scale_by_learning_rate(make_schedule(options, total_steps, steps_per_epoch)))
+    rate = optax.scale_by_learning_rate(make_schedule(options, total_steps, steps_per_epoch))
+    drops = [optax.inject_hyperparams(optax.scale)(step_size=1.0)] if options.lr_drop < 1 else []
+    return optax.chain(*parts, scaled, decay, rate, *drops)
+
+
+def drop_rate(state: TrainState, factor: float) -> tuple[TrainState, float]:
+    """The state with its learning rate multiplied by `factor` from here on, and the product of all such factors."""
+    total = optax.tree.get(state.opt_state, "step_size") * factor
+    return state._replace(opt_state=optax.tree.set(state.opt_state, step_size=total)), float(total)
 
 
 def _rate_by_step(rate: float, steps: dict[int, float]) -> optax.Schedule:
@@ -150,6 +158,20 @@ def make_step(method: Method, encoder: Any, optimizer: optax.GradientTransformat
     return jax.jit(step, donate_argnums=0, in_shardings=(both, over_batch(mesh)), out_shardings=(both, both))
 
 
+def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainState, Batch], dict[str, Array]]:
+    """The jitted (state, batch) -> loss and metrics of a batch that is not trained on; what is random in it is always the same."""
+
+    def measure(state: TrainState, batch: Batch) -> dict[str, Array]:
+        state = state._replace(step=jnp.zeros_like(state.step))
+        seeds = jax.random.bits(jax.random.wrap_key_data(state.rng), (len(batch.tokens),), jnp.uint32)
+        encoded = method.encode(encoder, state.params, state, batch, seeds)
+        loss, (metrics, _) = method.objective(state.params, state, encoded)
+        return {"loss": loss, **metrics}
+
+    both = replicated(mesh)
+    return jax.jit(measure, in_shardings=(both, over_batch(mesh)), out_shardings=both)
+
+
 def _cached_gradients(
     method: Method, encode: Callable, state: TrainState, batch: Batch, seeds: Array, chunk: int
 ) -> tuple[Array, dict[str, Array], Any, Params]:
@@ -223,7 +245,7 @@ def fit(
     options: settings.Train,
     log: Log,
     batch_size: int,
-    evaluate: Callable[[int, TrainState], None],
+    evaluate: Callable[[int, TrainState], TrainState],
     eval_steps: int,
     save: Callable[[int, TrainState], None],
     stop: StopSignal,
@@ -266,7 +288,7 @@ def fit(
             report(*late)
             late = None
             if due:
-                evaluate(number, state)
+                state = evaluate(number, state)
             if keep or stop:
                 save(number, state)
             if stop:

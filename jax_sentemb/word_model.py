@@ -1,8 +1,12 @@
 """Models on word vectors as files: settings, weights and vocabulary in one directory, read back without any code from it.
 
 model.json          {"format": "jax_sentemb words", "method": name, "settings": {...}, "encoder": {...}, "max_seq_length": n}
-model.safetensors   every parameter by its path, for instance f/forward/input/kernel
+model.safetensors   PyTorch's state dict: emb_layer.weight (word vectors), then the parts by the names of nn.GRU, nn.LSTM and
+                    nn.Linear, for instance f.weight_ih_l0_reverse or g.weight
 tokenizer.json      the words
+
+One LSTM, or the linear view alone, is a chain of stock modules of sentence-transformers, too: modules.json is there then, and the
+part's tensors lie in the folder of its module.
 """
 
 import functools
@@ -11,24 +15,37 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from jax_sentemb import __version__
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.export import PROBES, staged, verify_export
+from jax_sentemb.evaluation.words import NO_VIEWS, Views
+from jax_sentemb.export import PROBES, pooling_config, staged, verify_export
 from jax_sentemb.methods.cons_sent import ConsSent
-from jax_sentemb.methods.multi_view import MultiView
+from jax_sentemb.methods.infer_sent import InferSent
+from jax_sentemb.methods.language_model import LanguageModel
+from jax_sentemb.methods.multi_view import POOLINGS, MultiView
+from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.model_folder import MANIFEST, check_hashes, read_json, sha256
+from jax_sentemb.models.rnn import DIRECTIONS
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
 from jax_sentemb.text.words import WordTokenizer
-from jax_sentemb.types import Params
+from jax_sentemb.types import Array, Params, Rows
 
 FORMAT = "jax_sentemb words"
-METHODS = {"ConsSent": ConsSent, "MultiView": MultiView}  # what a file may name
+METHODS = {
+    method.__name__: method for method in (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts)
+}  # what a file may name
+VECTORS = "emb_layer.weight"
+LSTM_FOLDER, POOLING_FOLDER, DENSE_FOLDER = "1_LSTM", "2_Pooling", "3_Dense"
+# Part, and what its tensors are called in the module of sentence-transformers that computes it.
+STOCK = {LSTM_FOLDER: ("lstm", "encoder"), DENSE_FOLDER: ("g", "linear")}
+TORCH = {"input": "ih_l0", "recurrent": "hh_l0"}
+ENDINGS: dict[str, str] = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
 
 
 def is_word_model(directory: str | Path) -> bool:
@@ -49,46 +66,213 @@ def export_word_model(
     stated = {"format": FORMAT, **{name: facts[name] for name in ("method", "settings", "encoder", "max_seq_length")}}
     with staged(directory) as stage:
         write_word_model(stage, stated, params, tokenizer)
-        lines = [f"# {facts['name']}", "", f"{facts['method']} on word vectors, by jax_sentemb {__version__}; step {step}.", ""]
-        lines += ["    python -m jax_sentemb.evaluate --model THIS_FOLDER --data path/to/SentEval/data --tasks sts", ""]
-        lines += [f"* {name}: {value}" for name, value in facts["training"].items()]
-        (stage / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (stage / "README.md").write_text(_card(stage, facts, step), encoding="utf-8")
         difference = verify_export(stage, embed, PROBES, read_word_model)
-        hashes = {file.name: sha256(file) for file in sorted(stage.iterdir())}
+        hashes = {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()}
         manifest = {"jax_sentemb": __version__, "verification": {"max_abs_difference": difference}, "sha256": hashes}
-        (stage / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        _write_json(stage / MANIFEST, manifest)
     print(f"export {directory}: max abs difference {difference:.1e} over {len(PROBES)} sentences", flush=True)
 
 
+def _card(stage: Path, facts: dict[str, Any], step: int) -> str:
+    lines = [f"# {facts['name']}", "", f"{facts['method']} on word vectors, by jax_sentemb {__version__}; step {step}.", ""]
+    lines += ["    python -m jax_sentemb.evaluate --model THIS_FOLDER --data path/to/SentEval/data --tasks sts", ""]
+    if (stage / "modules.json").is_file():
+        lines += ["    from sentence_transformers import SentenceTransformer", '    model = SentenceTransformer("THIS_FOLDER")', ""]
+    lines += ["model.safetensors has PyTorch's names and shapes.", ""]
+    return "\n".join([*lines, *(f"* {name}: {value}" for name, value in facts["training"].items())]) + "\n"
+
+
 def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tokenizer: WordTokenizer) -> None:
-    """The three files; word counts, which only training needs, are left out."""
-    kept = {**params, FROZEN: {name: leaf for name, leaf in params[FROZEN].items() if name != "counts"}}
-    tensors = {path: np.asarray(leaf, np.float32) for path, leaf in flatten_dict(kept, sep="/").items()}
-    (directory / "model.safetensors").write_bytes(save(tensors))
-    (directory / "model.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    """The files of a model; what only training needs is left out."""
+    method, parts = _method(facts, "the run"), dict(params)
+    if "U" in parts and "g" not in parts:  # the generative linear view is the transpose of what predicts words
+        parts["g"] = {"kernel": parts["U"]}
+    vectors = (params["encoder"] if "encoder" in params else params[FROZEN])["vectors"]
+    files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
+    for name in method.embeds_by:
+        folder, prefix = next(((path, inner) for path, (part, inner) in STOCK.items() if _stock(method) == part), ("", name))
+        files.setdefault(folder, {}).update(part_to_torch(parts[name], prefix))
+    for folder, tensors in files.items():
+        (directory / folder).mkdir(exist_ok=True)
+        (directory / folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+    _write_json(directory / "model.json", facts)
     tokenizer.save(directory)
+    if _stock(method):
+        _write_modules(directory, method, facts["max_seq_length"], files)
 
 
-def embedder_of(facts: dict[str, Any], tokenizer: WordTokenizer, batch_size: int = 64, where: str = "model.json") -> Embedder:
-    """(params, sentences) -> float32 [N, E]; ModelFileError for facts that describe no method of ours."""
+def _stock(method: Any) -> str:
+    """The part that stock modules of sentence-transformers compute the whole embedding with: "lstm", "g", or ""."""
+    if method.embeds_by == ("lstm",) and method.pooling in ("max", "last"):
+        return "lstm"
+    return "g" if method.embeds_by == ("g",) and method.pooling == "mean" and isinstance(method, MultiView) else ""
+
+
+def _write_modules(directory: Path, method: Any, max_seq_length: int, files: dict[str, dict[str, np.ndarray]]) -> None:
+    """WordEmbeddings + LSTM + Pooling, or WordEmbeddings + Pooling + Dense."""
+    inputs = files[""][VECTORS].shape[1]
+    content: dict[str, dict | list] = {
+        "wordembedding_config.json": {
+            "tokenizer_class": "sentence_transformers.models.tokenizer.TransformersTokenizerWrapper",
+            "update_embeddings": False,
+            "max_seq_length": max_seq_length,
+        },
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 10**9,
+        },
+        "config_sentence_transformers.json": {
+            "__version__": {"jax_sentemb": __version__}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine",
+        },
+    }  # fmt: skip
+    if _stock(method) == "lstm":
+        kinds = ["WordEmbeddings", "LSTM", "Pooling"]
+        kernel = files[LSTM_FOLDER]["encoder.weight_hh_l0"]
+        both = "encoder.weight_hh_l0_reverse" in files[LSTM_FOLDER]
+        width = kernel.shape[1] * (2 if both else 1)
+        content[f"{LSTM_FOLDER}/lstm_config.json"] = {
+            "word_embedding_dimension": inputs, "hidden_dim": kernel.shape[1], "num_layers": 1, "dropout": 0, "bidirectional": both,
+        }  # fmt: skip
+    else:
+        kinds, width = ["WordEmbeddings", "Pooling", "Dense"], inputs
+        content[f"{DENSE_FOLDER}/config.json"] = {
+            "in_features": inputs, "out_features": len(files[DENSE_FOLDER]["linear.weight"]), "bias": False,
+            "activation_function": "torch.nn.modules.linear.Identity",
+        }  # fmt: skip
+    content[f"{POOLING_FOLDER}/config.json"] = pooling_config(width, method.pooling)
+    folders = {"WordEmbeddings": "", "LSTM": LSTM_FOLDER, "Pooling": POOLING_FOLDER, "Dense": DENSE_FOLDER}
+    content["modules.json"] = [
+        {"idx": place, "name": str(place), "path": folders[kind], "type": f"sentence_transformers.models.{kind}"}
+        for place, kind in enumerate(kinds)
+    ]
+    for name, value in content.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        _write_json(directory / name, value)
+
+
+def part_to_torch(part: Params, name: str) -> dict[str, np.ndarray]:
+    """A recurrent or linear part under PyTorch's names and in its shapes."""
+    if "kernel" in part:
+        return {f"{name}.weight": np.ascontiguousarray(np.asarray(part["kernel"], np.float32).T)}
+    tensors = {}
+    for direction, suffix in ENDINGS.items():
+        for ours, theirs in TORCH.items() if direction in part else ():
+            leaf, ending = part[direction][ours], theirs + suffix
+            tensors[f"{name}.weight_{ending}"] = np.ascontiguousarray(np.asarray(leaf["kernel"], np.float32).T)
+            tensors[f"{name}.bias_{ending}"] = np.asarray(leaf["bias"], np.float32)
+    return tensors
+
+
+def part_from_torch(tensors: dict[str, np.ndarray], name: str) -> Params:
+    """The inverse of `part_to_torch`; KeyError for a missing tensor."""
+    if f"{name}.weight" in tensors:
+        return {"kernel": tensors[f"{name}.weight"].T}
+    both = DIRECTIONS if f"{name}.weight_ih_l0_reverse" in tensors else DIRECTIONS[:1]
+    return {
+        direction: {
+            ours: {
+                "kernel": tensors[f"{name}.weight_{theirs}{ENDINGS[direction]}"].T,
+                "bias": tensors[f"{name}.bias_{theirs}{ENDINGS[direction]}"],
+            }
+            for ours, theirs in TORCH.items()
+        }
+        for direction in both
+    }
+
+
+def _method(facts: dict[str, Any], where: str) -> Any:
     try:
         method = METHODS[facts["method"]](**facts["settings"])
         encoder = WordVectors(WordsConfig(**facts["encoder"]))
-        length = int(facts["max_seq_length"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{where} describes no model that this version knows: {type(error).__name__} {error}") from None
     method.check(encoder, 2**30)
-    return Embedder(lambda params, rows: method.embed(encoder, params, rows), tokenizer, length, batch_size)
+    return method
+
+
+def embedder_of(
+    facts: dict[str, Any], tokenizer: WordTokenizer, batch_size: int = 64, where: str = "model.json", apart: bool = False
+) -> Embedder:
+    """(params, sentences) -> float32 [N, E]; ModelFileError for facts that describe no method of ours.
+
+    `apart`: the views of a method that has several stay as they are, side by side, for `views_of`.
+    """
+    method = _method(facts, where)
+    encoder, length = WordVectors(WordsConfig(**facts["encoder"])), facts.get("max_seq_length")
+    if not isinstance(length, int) or length < 1:
+        raise ModelFileError(f"{where}: max_seq_length={length!r} is no number of words")
+
+    def embed(params: Params, rows: Rows) -> Array:
+        if apart and isinstance(method, MultiView):
+            return jnp.concatenate(method.views_of(encoder, params, rows), axis=-1)
+        return method.embed(encoder, params, rows)
+
+    return Embedder(embed, tokenizer, length, batch_size)
+
+
+def views_of(facts: dict[str, Any]) -> Views:
+    """What the embeddings of `embedder_of(..., apart=True)` consist of."""
+    method = _method(facts, "model.json")
+    if not isinstance(method, MultiView):
+        return NO_VIEWS
+    poolings = method.pooling.split("+")
+    counts = [len(poolings) - (name[0] == "g" and "last" in poolings) for name in method.embeds_by]
+    return Views(tuple(2 * method.hidden * count for count in counts), average=method.ensemble == "average")
+
+
+def with_readout(facts: dict[str, Any], options: Sequence[str], params: Params | None) -> dict[str, Any]:
+    """`facts` with other poolings or another ensemble; ConfigError for what the method, or `params`, does not have."""
+    if not options:
+        return facts
+    if facts["method"] != "MultiView":
+        raise ConfigError(f"{', '.join(options)}: {facts['method']} has one way to embed; only multi-view models have others")
+    poolings = [option for option in options if option in POOLINGS]
+    ensembles = [option for option in options if option not in poolings]
+    if len(ensembles) > 1:
+        raise ConfigError(f"{' and '.join(ensembles)}: give one")
+    chosen = {"pooling": "+".join(poolings)} if poolings else {}
+    chosen |= {"ensemble": ensembles[0]} if ensembles else {}
+    changed = {**facts, "settings": {**facts["settings"], **chosen}}
+    method = _method(changed, "the option")
+    if absent := [name for name in method.embeds_by if params is not None and name not in params]:
+        raise ConfigError(f"{' and '.join(absent)}: the directory has no such view")
+    return changed
 
 
 def read_word_model(directory: str | Path, batch_size: int = 64) -> Callable[[Sequence[str]], np.ndarray]:
     """Sentences -> float32 [N, E] by a directory; ModelFileError where it is damaged or changed."""
-    directory = Path(directory)
-    facts, file = read_json(directory / "model.json"), directory / "model.safetensors"
-    check_hashes(directory, [directory / "model.json", file, directory / "tokenizer.json"])
-    try:
-        params = unflatten_dict(load(file.read_bytes()), sep="/")
-    except (OSError, SafetensorError, ValueError, TypeError) as error:
-        raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
-    embedder = embedder_of(facts, WordTokenizer.load(directory), batch_size, str(directory / "model.json"))
+    facts, params, tokenizer = read_files(directory)
+    embedder = embedder_of(facts, tokenizer, batch_size, str(Path(directory) / "model.json"))
     return functools.partial(embedder, params)
+
+
+def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
+    """Facts, parameters and vocabulary; ModelFileError where a file is damaged or changed."""
+    directory = Path(directory)
+    facts = read_json(directory / "model.json")
+    method = _method(facts, str(directory / "model.json"))
+    stock = next((path for path, (part, _) in STOCK.items() if _stock(method) == part), "")
+    weights = [directory / folder / "model.safetensors" for folder in dict.fromkeys(("", stock))]
+    check_hashes(directory, [directory / "model.json", *weights, directory / "tokenizer.json"])
+    tensors: dict[str, np.ndarray] = {}
+    for file in weights:
+        try:
+            tensors |= load(file.read_bytes())
+        except (OSError, SafetensorError, ValueError, TypeError) as error:
+            raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
+    try:
+        parts = {name: part_from_torch(tensors, STOCK[stock][1] if stock else name) for name in method.embeds_by}
+        params = {FROZEN: {"vectors": tensors[VECTORS]}, **parts}
+    except KeyError as error:
+        raise ModelFileError(f"{directory} has no tensor {error}, which {facts['method']} needs") from None
+    words = WordsConfig(**facts["encoder"])
+    if params[FROZEN]["vectors"].shape != (words.vocab_size, words.hidden_size):
+        raise ModelFileError(
+            f"{weights[0]}: {VECTORS} has shape {list(params[FROZEN]['vectors'].shape)}, "
+            f"model.json says [{words.vocab_size}, {words.hidden_size}]"
+        )
+    return facts, params, WordTokenizer.load(directory)
+
+
+def _write_json(path: Path, content: dict | list) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

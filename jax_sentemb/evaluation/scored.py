@@ -1,9 +1,11 @@
 """Whatever can be scored, opened by one line of text: directories of encoders, word-vector files, tf-idf.
 
 PATH[@OPTION+OPTION...], or NAME=PATH... for another name in tables. Options: a pooling of a BERT (cls, mean, first_last);
-sif or stop-words for word vectors; then what is done to the embeddings of a task (whiten, remove-first, unit), in order.
+readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g); sif or stop-words for word vectors; then what
+is done to the embeddings of a task (whiten, remove-first, unit), in order.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.evaluation.words import TfIdf, WordAverage, remove_first_component, whiten
+from jax_sentemb.evaluation.words import NO_VIEWS, TfIdf, Views, WordAverage, remove_first_component, unit_length, whiten
 from jax_sentemb.model_folder import sha256
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.text.vectors import is_word_vectors, read_word_vectors
@@ -19,17 +21,13 @@ from jax_sentemb.text.vectors import is_word_vectors, read_word_vectors
 Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
 
 
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
-
-
 AFTERWARDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "whiten": whiten,
     "remove-first": remove_first_component,
-    "unit": _unit,
+    "unit": unit_length,
 }
 WORD_OPTIONS = ("sif", "stop-words")
+READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2")  # of multi-view models
 SIF = 1e-3  # Arora, Liang and Ma 2017
 TF_IDF = "tf-idf"
 
@@ -42,11 +40,12 @@ class Scored(NamedTuple):
     per_task: bool  # False: `fit` does not look at its argument, so tasks can share embeddings
     afterwards: tuple[str, ...]  # of AFTERWARDS, applied to the embeddings of a task's distinct sentences
     facts: dict[str, Any]  # what results say of it
+    views: Views = NO_VIEWS  # that `fit`'s embeddings consist of
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """Embeddings [n, E] of a task's distinct sentences after what is done to them as a set."""
+        """Views [n, E] of a task's distinct sentences after what is done to them as a set; `views.joined` makes embeddings."""
         for step in self.afterwards:
-            vectors = AFTERWARDS[step](vectors).astype(np.float32)
+            vectors = self.views.each(AFTERWARDS[step], vectors).astype(np.float32)
         return vectors
 
 
@@ -62,11 +61,11 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
         raise ConfigError(f"--model {text}: {name!r} is no name for a model")
     source, options = _options(rest)
     afterwards = tuple(option for option in options if option in AFTERWARDS)
-    pooling = [option for option in options if option in POOLINGS]
+    pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
     words = [option for option in options if option in WORD_OPTIONS]
     path = Path(source).expanduser()
     facts: dict[str, Any] = {"source": path.name, "options": list(options)}
-    per_task = False
+    per_task, views = False, NO_VIEWS
     if source == TF_IDF:
         if pooling or words:
             raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(AFTERWARDS)}")
@@ -82,17 +81,15 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
     else:
         if words:
             raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files")
-        if len(pooling) > 1:
-            raise ConfigError(f"--model {text}: {' and '.join(pooling)}: give one pooling")
-        encode, more = _encoder(text, path, source, (pooling or [""])[0], batch_size)
+        encode, views, more = _encoder(text, path, source, [option for option in options if option not in afterwards], batch_size)
         fit = _constant(encode)
         facts |= more
     label = name or "+".join([path.resolve().name or source, *options])
-    return Scored(label, fit, per_task, afterwards, facts)
+    return Scored(label, fit, per_task, afterwards, facts, views)
 
 
 def _options(text: str) -> tuple[str, tuple[str, ...]]:
-    known = (*POOLINGS, *WORD_OPTIONS, *AFTERWARDS)
+    known = tuple(dict.fromkeys((*POOLINGS, *READOUTS, *WORD_OPTIONS, *AFTERWARDS)))
     source, at, options = text.rpartition("@")
     if not at or Path(text).expanduser().exists():
         return text, ()
@@ -103,40 +100,50 @@ def _options(text: str) -> tuple[str, tuple[str, ...]]:
     return source, chosen
 
 
-def _encoder(text: str, path: Path, source: str, pooling: str, batch_size: int) -> tuple[Encode, dict[str, Any]]:
+def _encoder(text: str, path: Path, source: str, options: Sequence[str], batch_size: int) -> tuple[Encode, Views, dict[str, Any]]:
     """The encoder of a work directory, of an export or another sentence-transformers or Hugging Face directory."""
     from jax_sentemb.convert import read_checkpoint, read_facts, run_embedder
     from jax_sentemb.export import read_embedder
+    from jax_sentemb.text.words import WordTokenizer
     from jax_sentemb.weights import resolve
-    from jax_sentemb.word_model import is_word_model, read_word_model
+    from jax_sentemb.word_model import embedder_of, is_word_model, read_files, views_of, with_readout
 
-    if (path / "model.json").is_file() and not is_word_model(path):
+    facts: dict[str, Any] = {}
+    if is_run := (path / "model.json").is_file() and not is_word_model(path):
         facts = read_facts(path)
         if facts.get("scores_pairs"):
             raise ConfigError(
                 f"--model {text}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores"
             )
         params, step = read_checkpoint(path, "best")
+        kind = {"kind": "work directory", "step": step, "max_seq_length": facts["max_seq_length"]}
+        if facts["encoder"].get("model_type") == "words":
+            tokenizer = WordTokenizer.load(path / "tokenizer")
+    else:
+        try:
+            folder = resolve(source)
+        except ConfigError as error:
+            raise ConfigError(f"--model {text}: {str(error).partition(': ')[2]}") from None
+        weights = sorted(folder.rglob("*.safetensors"))
+        kind = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
+        if is_word_model(folder):
+            facts, params, tokenizer = read_files(folder)
+    if facts.get("encoder", {}).get("model_type") == "words":
+        try:
+            facts = with_readout(facts, options, None if is_run else params)
+        except ConfigError as error:
+            raise ConfigError(f"--model {text}: {error}") from None
+        embedder = embedder_of(facts, tokenizer, batch_size, apart=True)
+        return functools.partial(embedder, params), views_of(facts), {**kind, "settings": facts["settings"]}
+    if bad := [option for option in options if option not in POOLINGS]:
+        raise ConfigError(f"--model {text}: {bad[0]} is an option of multi-view models")
+    if len(options) > 1:
+        raise ConfigError(f"--model {text}: {' and '.join(options)}: give one pooling")
+    pooling = options[0] if options else ""
+    if is_run:
         embedder = run_embedder(path, facts, pooling)
-        kind = {"kind": "work directory", "step": step, "pooling": pooling or facts["pooling"]}
-
-        def encode(sentences: Sequence[str]) -> np.ndarray:
-            return embedder(params, sentences)
-
-        return encode, kind | {"max_seq_length": facts["max_seq_length"]}
-    try:
-        folder = resolve(source)
-    except ConfigError as error:
-        raise ConfigError(f"--model {text}: {str(error).partition(': ')[2]}") from None
-    weights = sorted(folder.rglob("*.safetensors"))
-    if is_word_model(folder):
-        if pooling:
-            raise ConfigError(f"--model {text}: {pooling} is a pooling of BERTs")
-        return read_word_model(folder, batch_size), {"kind": "word model", "sha256": {file.name: sha256(file) for file in weights}}
-    return read_embedder(folder, batch_size, pooling), {
-        "kind": "encoder directory",
-        "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights},
-    }
+        return functools.partial(embedder, params), NO_VIEWS, {**kind, "pooling": pooling or facts["pooling"]}
+    return read_embedder(folder, batch_size, pooling), NO_VIEWS, kind
 
 
 def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:

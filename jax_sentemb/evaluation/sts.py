@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import pearsonr, rankdata, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
-from jax_sentemb.evaluation.words import remove_first_component
+from jax_sentemb.evaluation.words import NO_VIEWS, Views, remove_first_component
 
 # The subsets of each year as SentEval names its files. STS13 has no SMT: its licence does not let SentEval pass it on.
 SUBSETS = {
@@ -195,18 +195,24 @@ def _score(similarities: Callable[[Pairs], np.ndarray], tasks: dict[str, StsTask
 Similarities = dict[str, dict[str, np.ndarray]]  # kind -> subset -> float64 [pairs]
 
 
-def pair_similarities(vectors: np.ndarray, place: dict[str, int], task: StsTask, protocol: Protocol) -> Similarities:
+def pair_similarities(
+    vectors: np.ndarray, place: dict[str, int], task: StsTask, protocol: Protocol, views: Views = NO_VIEWS
+) -> Similarities:
     """Every kind of similarity of the pairs of one set; `place` maps a sentence to its row of `vectors` [n, E].
 
-    NumericsError where embeddings are not finite.
+    Where embeddings consist of views, `vectors` are these, and a protocol's removal is of each view. NumericsError where embeddings
+    are not finite.
     """
     vectors = np.asarray(vectors, np.float64)
     _unit_length(vectors, task.name)  # refuses what is not finite
+    if not protocol.remove_first_component:
+        vectors = views.joined(vectors)
     found: Similarities = {kind: {} for kind in SIMILARITIES}
     for subset, pairs in task.subsets.items():
         first, second = (vectors[[place[sentence] for sentence in side]] for side in (pairs.first, pairs.second))
         if protocol.remove_first_component:
-            first, second = (_unit_length(remove_first_component(side), task.name) for side in (first, second))
+            sides = (views.joined(views.each(remove_first_component, side)) for side in (first, second))
+            first, second = (_unit_length(side, task.name) for side in sides)
         for kind in SIMILARITIES:
             found[kind][subset] = similarity(first, second, kind)
     return found

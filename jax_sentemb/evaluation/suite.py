@@ -13,6 +13,7 @@ from jax_sentemb import __version__
 from jax_sentemb.errors import ConfigError, DataError, NumericsError, UserError
 from jax_sentemb.evaluation import arguments, sts, tasks, transfer
 from jax_sentemb.evaluation.scored import Encode, Scored
+from jax_sentemb.evaluation.words import NO_VIEWS, Views
 from jax_sentemb.model_folder import sha256
 
 STS = (*sts.SUBSETS, *sts.BENCHMARK, *sts.SICK)
@@ -204,18 +205,19 @@ def score(
             if not np.isfinite(vectors).all():
                 bad = int((~np.isfinite(vectors).all(axis=1)).sum())
                 raise NumericsError(f"{item.name}: {bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
-            outcome = score_one(item, place, model.finish(vectors), protocols)
+            outcome = score_one(item, place, model.finish(vectors), protocols, model.views)
             seconds = {"encoding": encoded - started, "scoring": time.perf_counter() - encoded}
             yield item, outcome._replace(seconds={name: round(value, 3) for name, value in seconds.items()})
         except UserError as error:
             yield item, error
 
 
-def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols: Protocols) -> Outcome:
-    """Scores of one task from the embeddings [n, E] of its distinct sentences."""
+def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols: Protocols, views: Views = NO_VIEWS) -> Outcome:
+    """Scores of one task from the embeddings [n, E] of its distinct sentences, or from the views that they consist of."""
     if isinstance(item.data, sts.StsTask):
-        found = sts.pair_similarities(vectors, place, item.data, protocols.sts)
+        found = sts.pair_similarities(vectors, place, item.data, protocols.sts, views)
         return sts_outcome(item, found, protocols)
+    vectors = views.joined(vectors)
     if isinstance(item.data, arguments.ArgumentTask):
 
         def embed(sentences: Sequence[str]) -> np.ndarray:

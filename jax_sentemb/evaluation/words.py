@@ -6,10 +6,11 @@ A baseline is fitted to all sentences of a task, SentEval's `prepare`, and encod
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.sparse import csr_matrix
 
 from jax_sentemb.errors import NumericsError
@@ -92,10 +93,46 @@ class TfIdf(NamedTuple):
         return table
 
 
+class Views(NamedTuple):
+    """The views that embeddings consist of: what is done to a set of embeddings is done to each view, then views are joined.
+
+    Without widths an embedding is one piece that stays as it is.
+    """
+
+    widths: tuple[int, ...] = ()
+    average: bool = False  # else side by side
+
+    def each(self, change: Callable[[np.ndarray], np.ndarray], vectors: np.ndarray) -> np.ndarray:
+        """Embeddings [N, E] with each view changed as a set."""
+        return np.concatenate([change(part) for part in self._parts(vectors)], axis=1)
+
+    def joined(self, vectors: np.ndarray) -> np.ndarray:
+        """Embeddings from views [N, sum of widths]: at unit length, averaged or side by side."""
+        if not self.widths:
+            return vectors
+        parts = [unit_length(part) for part in self._parts(vectors)]
+        return sum(parts[1:], parts[0]) / len(parts) if self.average else np.concatenate(parts, axis=1)
+
+    def _parts(self, vectors: np.ndarray) -> list[np.ndarray]:
+        return np.split(vectors, np.cumsum(self.widths)[:-1], axis=1) if self.widths else [vectors]
+
+
+NO_VIEWS = Views()
+
+
+def unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Embeddings [N, E] at length 1; a zero stays zero."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1)
+
+
 def first_component(vectors: np.ndarray) -> np.ndarray:
     """First right singular vector of embeddings [N, E] that are not centred: float64 [E]."""
-    _, axes = np.linalg.eigh(_finite(vectors).T @ _finite(vectors))
-    return axes[:, -1]
+    vectors = _finite(vectors)
+    wide = vectors.shape[0] < vectors.shape[1]  # the smaller of the two products has the same singular values
+    product = vectors @ vectors.T if wide else vectors.T @ vectors
+    top = eigh(product, subset_by_index=[len(product) - 1] * 2)[1][:, 0]
+    return unit_length((top @ vectors)[None])[0] if wide else top
 
 
 def remove_first_component(vectors: np.ndarray) -> np.ndarray:

@@ -10,11 +10,12 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import context_loss, cosine, negative_sampling, remove_top_direction, towards_orthonormal_rows, unit
 from jax_sentemb.methods import Learned
 from jax_sentemb.models.rnn import init_rnn, run_rnn
-from jax_sentemb.models.words import FROZEN, word_states
+from jax_sentemb.models.words import FROZEN, check_words, pooled_states, word_states
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 VIEWS = {"fg": ("f", "g"), "f": ("f",), "g": ("g",), "ff": ("f", "f2"), "gg": ("g", "g2")}
+POOLINGS = ("mean", "max", "min", "last")
 EXPONENT = 0.75  # of word counts, as word2vec draws negative words
 
 
@@ -34,9 +35,10 @@ class MultiView:
     brought towards orthonormal rows (`invertible`), and g is U^T. "both": f, g and U with both losses.
     views: "fg"; or an ablation of Table 6, discriminative only: one view alone ("f", "g") or two of a kind ("ff", "gg"). There a
     sentence is no neighbour of itself (the paper does not say; with f and g it is one).
-    The embedding takes f's mean over time, not its last states, and averages the views at unit length (`ensemble`: "average",
-    "concatenation", or one view: "f", "g"). The paper removes the first component of each view over a data set before that; here
-    @remove-first of jax_sentemb.evaluate and its multiview protocol do so on the whole embedding.
+    The embedding takes f's mean over time, not its last states, and averages the views at unit length: the paper's choice without
+    labels. `pooling` "max+mean+min+last" (g has no last) with `ensemble` "concatenation" is its choice for classifiers; `ensemble`
+    can be one view, too. jax_sentemb.evaluate takes both as options (runs/mv@f, runs/mv@max+mean+min+last+concatenation), and
+    @remove-first, or its multiview protocol, takes the first component of each view over a data set out before views are joined.
     A batch is consecutive sentences. `params`: "f", "g", "f2", "g2", "U", "log_temperature" as needed, and the word vectors.
     """
 
@@ -50,12 +52,16 @@ class MultiView:
     remove_component: bool = True
     iterations: int = 5
     ensemble: str = "average"
-    pooling: str = "mean"  # over time, of each view
+    pooling: str = "mean"  # over time, of each view: mean, max, min, last, or several joined by +
+
+    @property
+    def embeds_by(self) -> tuple[str, ...]:
+        """The views that an embedding joins."""
+        return VIEWS[self.views] if self.ensemble in ("average", "concatenation") else (self.ensemble,)
 
     def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
-        if encoder.config.model_type != "words":
-            raise ConfigError("this method works on word vectors: build the config with encoder=Words(vectors=...)")
+        check_words(encoder)
         if self.form not in ("discriminative", "generative", "both"):
             raise ConfigError(f"method.form={self.form!r} is not discriminative, generative or both")
         if self.views not in VIEWS or (self.views != "fg" and self.form != "discriminative"):
@@ -64,8 +70,15 @@ class MultiView:
             raise ConfigError(
                 f"method.ensemble={self.ensemble!r} is not average, concatenation or {' or '.join(VIEWS[self.views])}"
             )
-        if min(self.hidden, self.negatives, self.iterations) < 1 or not 0 <= self.beta < 1 or self.pooling != "mean":
-            raise ConfigError("method: hidden, negatives and iterations must be at least 1, beta from 0 to below 1, pooling mean")
+        if min(self.hidden, self.negatives, self.iterations) < 1 or not 0 <= self.beta < 1:
+            raise ConfigError("method: hidden, negatives and iterations must be at least 1, beta from 0 to below 1")
+        poolings = self.pooling.split("+")
+        if not set(poolings) <= set(POOLINGS) or len(set(poolings)) < len(poolings):
+            raise ConfigError(f"method.pooling={self.pooling!r}: give one or more of {', '.join(POOLINGS)}, joined by +")
+        if self.pooling == "last" and any(name[0] == "g" for name in self.embeds_by):
+            raise ConfigError("method.pooling=last: a linear view has no last state; add mean, max or min")
+        if self.ensemble == "average" and "last" in poolings and {name[0] for name in self.embeds_by} == {"f", "g"}:
+            raise ConfigError(f"method.pooling={self.pooling} with ensemble=average: f is wider than g, take concatenation")
         if not 1 <= self.context < batch_size:
             raise ConfigError(f"method.context={self.context} must be at least 1 and below data.batch_size={batch_size}")
 
@@ -92,7 +105,12 @@ class MultiView:
         """Last states of f, means of g."""
         rows = batch.rows
         words = word_states(encoder, params, rows)
-        views = [self._view(name, params, words, rows.mask, encoder.dtype, training=True) for name in self._learned_views()]
+        views = [
+            run_rnn("gru", params[name], words, rows.mask, encoder.dtype).last
+            if name[0] == "f"
+            else self._linear_view(name, params, words, rows.mask)
+            for name in self._learned_views()
+        ]
         return Encoded(views, rows.tokens.astype(jnp.float32), rows.mask.astype(jnp.float32))
 
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
@@ -121,24 +139,34 @@ class MultiView:
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """The views at unit length, averaged or side by side; or one of them."""
-        words = word_states(encoder, params, rows)
-        names = VIEWS[self.views] if self.ensemble in ("average", "concatenation") else (self.ensemble,)
-        views = [self._view(name, params, words, rows.mask, encoder.dtype, training=False) for name in names]
-        if self.ensemble == "concatenation":
-            return jnp.concatenate([unit(view) for view in views], axis=-1)
-        return sum((unit(view) for view in views[1:]), unit(views[0])) / len(views)
+        views = [unit(view) for view in self.views_of(encoder, params, rows)]
+        return jnp.concatenate(views, axis=-1) if self.ensemble == "concatenation" else sum(views[1:], views[0]) / len(views)
+
+    def views_of(self, encoder: Any, params: Params, rows: Rows) -> list[Array]:
+        """The views that the embedding joins, as they are: f from its states, g from W times each word vector."""
+        words, found = word_states(encoder, params, rows), []
+        poolings = self.pooling.split("+")
+        for name in self.embeds_by:
+            if name[0] == "f":
+                states, last = run_rnn("gru", params[name], words, rows.mask, encoder.dtype)
+                parts = [last if pooling == "last" else pooled_states(states, rows.mask, pooling) for pooling in poolings]
+            elif poolings == ["mean"]:  # the same for much less
+                parts = [self._linear_view(name, params, words, rows.mask)]
+            else:
+                states = jnp.matmul(words, self._kernel(name, params), precision="highest")
+                parts = [pooled_states(states, rows.mask, pooling) for pooling in poolings if pooling != "last"]
+            found.append(jnp.concatenate(parts, axis=-1))
+        return found
 
     def _learned_views(self) -> tuple[str, ...]:
         """The views with parameters of their own: the generative g is U^T."""
         return ("f",) if self.form == "generative" else VIEWS[self.views]
 
-    def _view(self, name: str, params: Params, words: Array, mask: Array, dtype: Any, training: bool) -> Array:
-        count = jnp.maximum(mask.sum(-1, keepdims=True), 1)
-        if name[0] == "f":
-            found = run_rnn("gru", params[name], words, mask, dtype)
-            return found.last if training else found.states.sum(1) / count
-        kernel = params[name]["kernel"] if name in params else params["U"]
-        return jnp.matmul(words.sum(1) / count, kernel, precision="highest")
+    def _linear_view(self, name: str, params: Params, words: Array, mask: Array) -> Array:
+        return jnp.matmul(pooled_states(words, mask, "mean"), self._kernel(name, params), precision="highest")
+
+    def _kernel(self, name: str, params: Params) -> Array:
+        return params[name]["kernel"] if name in params else params["U"]
 
     def _generative(self, params: Params, state: TrainState, encoded: Encoded) -> Array:
         """Negative sampling of the words of the next sentence; the last sentence of a batch has none."""

@@ -22,6 +22,30 @@ def apply_head(params: Params, embeddings: Array) -> Array:
     return jnp.tanh(jnp.matmul(embeddings, params["kernel"], precision="highest") + params["bias"])
 
 
+def init_linear(key: Array, inputs: int, outputs: int) -> Params:
+    """Kernel and bias from U(-b, b), b = 1 / sqrt(inputs), as torch's Linear starts."""
+    kernel_key, bias_key = jax.random.split(key)
+    bound = inputs**-0.5
+    return {
+        "kernel": jax.random.uniform(kernel_key, (inputs, outputs), jnp.float32, -bound, bound),
+        "bias": jax.random.uniform(bias_key, (outputs,), jnp.float32, -bound, bound),
+    }
+
+
+def init_classifier(key: Array, inputs: int, width: int, classes: int) -> Params:
+    """InferSent's classifier: linear layers "first", "second" and "output"."""
+    widths = (inputs, width, width, classes)
+    keys = zip(("first", "second", "output"), jax.random.split(key, 3), strict=True)
+    return {name: init_linear(layer_key, *widths[place : place + 2]) for place, (name, layer_key) in enumerate(keys)}
+
+
+def class_logits(params: Params, values: Array) -> Array:
+    """Logits [B, C] of InferSent's classifier for [B, I]: nothing stands between its linear layers."""
+    for name in ("first", "second", "output"):
+        values = jnp.matmul(values, params[name]["kernel"], precision="highest") + params[name]["bias"]
+    return values
+
+
 def init_token_head(key: Array, width: int, vocab_size: int) -> Params:
     """BERT's masked-language-model head: dense, norm, and a bias for each token; its output kernel is the word embedding."""
     return {

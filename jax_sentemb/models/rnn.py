@@ -1,4 +1,4 @@
-"""Bidirectional GRU and LSTM of one layer, equal to torch's; padding changes nothing in either direction."""
+"""GRU and LSTM of one layer, in one or both directions, equal to torch's; padding changes nothing in either direction."""
 
 from typing import NamedTuple
 
@@ -14,12 +14,14 @@ DIRECTIONS = ("forward", "backward")
 
 
 class Recurrent(NamedTuple):
-    states: Array  # float32 [R, T, 2H], both directions of each word; 0 at padding
+    states: Array  # float32 [R, T, 2H], both directions of each word (H with one); 0 at padding
     last: Array  # float32 [R, 2H]: the forward state of the last word, the backward state of the first
 
 
-def init_rnn(key: Array, kind: str, inputs: int, hidden: int, gate_bias: float | None = None) -> Params:
-    """For each direction "input" [I, G H] and "recurrent" [H, G H], kernel and bias.
+def init_rnn(
+    key: Array, kind: str, inputs: int, hidden: int, gate_bias: float | None = None, directions: tuple[str, ...] = DIRECTIONS
+) -> Params:
+    """For each of the directions "input" [I, G H] and "recurrent" [H, G H], kernel and bias.
 
     With a `gate_bias`: kernels are He's normal, N(0, 2 / inputs), biases 0 but those of the gates (the new or cell input is none).
     Without: everything from U(-b, b), b = 1 / sqrt(H), as torch does.
@@ -27,7 +29,7 @@ def init_rnn(key: Array, kind: str, inputs: int, hidden: int, gate_bias: float |
     params: Params = {}
     if gate_bias is None:
         shapes = {"input": inputs, "recurrent": hidden}
-        for direction in DIRECTIONS:
+        for direction in directions:
             params[direction] = {}
             for name, size in shapes.items():
                 key, *keys = jax.random.split(key, 3)
@@ -40,7 +42,7 @@ def init_rnn(key: Array, kind: str, inputs: int, hidden: int, gate_bias: float |
         return params
     candidate = 2  # place of the part that is no gate, in both kinds
     gates = jnp.concatenate([jnp.full(hidden, 0.0 if place == candidate else gate_bias) for place in range(GATES[kind])])
-    for direction, direction_key in zip(DIRECTIONS, jax.random.split(key), strict=True):
+    for direction, direction_key in zip(directions, jax.random.split(key, len(directions)), strict=True):
         keys = jax.random.split(direction_key)
         params[direction] = {
             name: {
@@ -53,8 +55,9 @@ def init_rnn(key: Array, kind: str, inputs: int, hidden: int, gate_bias: float |
 
 
 def run_rnn(kind: str, params: Params, vectors: Array, mask: Array, dtype: jnp.dtype = jnp.float32) -> Recurrent:
-    """Both directions over `vectors` [R, T, I] with `mask` bool [R, T], right-padded."""
-    outputs = [_direction(kind, params[name], vectors, mask, dtype, name == "backward") for name in DIRECTIONS]
+    """The directions that `params` has over `vectors` [R, T, I] with `mask` bool [R, T], right-padded."""
+    names = [name for name in DIRECTIONS if name in params]
+    outputs = [_direction(kind, params[name], vectors, mask, dtype, name == "backward") for name in names]
     states = jnp.concatenate([states for states, _ in outputs], axis=-1)
     return Recurrent(jnp.where(mask[..., None], states, 0.0), jnp.concatenate([last for _, last in outputs], axis=-1))
 

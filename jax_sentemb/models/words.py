@@ -5,7 +5,9 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.models.bert import Bert, BertConfig, BertOutput
+from jax_sentemb.models.rnn import run_rnn
 from jax_sentemb.types import Array, Params, Rows
 
 FROZEN = "frozen"  # the part of the parameters that no optimiser touches
@@ -46,3 +48,24 @@ def word_states(encoder: Any, params: Params, rows: Rows) -> Array:
     """Word vectors [R, T, E] from the part of `params` that has them."""
     part = params["encoder"] if "encoder" in params else params[FROZEN]
     return encoder.apply({"params": part}, rows).hidden[-1]
+
+
+def check_words(encoder: Any) -> None:
+    """Raise ConfigError if the encoder is not a table of word vectors."""
+    if encoder.config.model_type != "words":
+        raise ConfigError("this method works on word vectors: build the config with encoder=Words(vectors=...)")
+
+
+def pooled_states(states: Array, mask: Array, pooling: str) -> Array:
+    """[R, E] from states [R, T, E]: the "mean", "max" or "min" over real tokens; 0 for a row without any."""
+    if pooling == "mean":
+        return jnp.where(mask[..., None], states, 0.0).sum(1) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+    sign = 1.0 if pooling == "max" else -1.0
+    largest = jnp.where(mask[..., None], sign * states, -jnp.inf).max(axis=1)
+    return jnp.where(mask.any(axis=1, keepdims=True), sign * largest, 0.0)
+
+
+def lstm_max(encoder: Any, params: Params, lstm: str, rows: Rows) -> Array:
+    """The maximum over real tokens of the states of the LSTM `params[lstm]` (InferSent's BiLSTM-max; its code lets padding win)."""
+    states = run_rnn("lstm", params[lstm], word_states(encoder, params, rows), rows.mask, encoder.dtype).states
+    return pooled_states(states, rows.mask, "max")

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from jax_sentemb.errors import DataError
-from jax_sentemb.text.examples import Examples
+from jax_sentemb.text.examples import Examples, InTurn
 from jax_sentemb.text.tokens import pad
 from jax_sentemb.types import Batch
 
@@ -70,6 +70,26 @@ class Batches:
             part = part[np.argsort(self.tokens.lengths[part], kind="stable")].reshape(-1, self.batch_size)
             order[start : start + group] = part[random.permutation(len(part))].reshape(-1)
         return order
+
+
+class BatchesInTurn:
+    """Batches of several kinds of examples, one of each in turn; an epoch has as many as all of them together."""
+
+    def __init__(self, parts: Sequence[Batches]) -> None:
+        self._parts = parts
+        self.steps_per_epoch = sum(part.steps_per_epoch for part in parts)
+
+    def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
+        """As that of `Batches`."""
+        number, part = divmod(step, len(self._parts))
+        return self._parts[part].at(number, process_index, process_count)
+
+
+def make_batches(examples: Examples, batch_size: int, seed: int) -> Batches | BatchesInTurn:
+    """The batches of a run; kinds of examples that come in turn are drawn in another order each."""
+    if isinstance(examples, InTurn):
+        return BatchesInTurn([Batches(part, batch_size, seed + number) for number, part in enumerate(examples.parts)])
+    return Batches(examples, batch_size, seed)
 
 
 def bucket(length: int, buckets: Sequence[int]) -> int:

@@ -1,7 +1,8 @@
 """What a method reads from its corpus: sentences, sentences beside a copy with a masked span, or labelled pairs."""
 
 import re
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,6 +76,16 @@ class Corpus:
         """Distinct sentences, made inconsistent or cut in two for a task of ConsSent."""
         return Perturbed(self.plain(), self.tokenizer.vocab_size, task, k, seed)
 
+    def perturbed_in_turn(self, tasks: str, k: int, seed: int) -> "InTurn":
+        """The same sentences for several tasks of ConsSent, a batch each in turn; labels tell the classified tasks apart."""
+        tokens, classified = self.plain(), [task for task in tasks if task not in RANKED]
+        places = [classified.index(task) if task in classified else 0 for task in tasks]
+        parts = [
+            Perturbed(tokens, self.tokenizer.vocab_size, task, k, seed + number, place)
+            for number, (task, place) in enumerate(zip(tasks, places, strict=True))
+        ]
+        return InTurn(parts)
+
     def span_masked(self, span: int, seed: int) -> "SpanMasked":
         """Distinct sentences, each beside a copy in which `span` characters are masked."""
         tokens = self.plain()
@@ -144,12 +155,13 @@ class SpanMasked:
 class Perturbed:
     """Sentences for a task of ConsSent: one text that is made inconsistent half of the time, or the two parts of a cut sentence.
 
-    Labels of the first kind: 1 consistent, 0 not. Sentences that are too short for the change stay consistent (the paper does not
-    say); those that cannot be cut, of fewer than 3 words, are left out. `report` counts both.
+    Labels of the first kind: 1 consistent, 0 not, and 2 * `place` more where the task is one of several. Sentences that are too
+    short for the change stay consistent (the paper does not say); those that cannot be cut, of fewer than 3 words, are left out.
+    `report` counts both.
     """
 
-    def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int) -> None:
-        self._tokens, self._task, self._k, self._seed = tokens, task, k, seed
+    def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int, place: int = 0) -> None:
+        self._tokens, self._task, self._k, self._seed, self._place = tokens, task, k, seed, place
         self._ranked = task in RANKED
         self._kept = np.flatnonzero(tokens.lengths >= 3) if self._ranked else np.arange(len(tokens))
         self.line, self.pad_id = tokens.line[self._kept], tokens.pad_id
@@ -158,6 +170,9 @@ class Perturbed:
         self.fingerprint = f"{tokens.fingerprint}|{task}({k})"
         short = len(tokens) - len(self._kept) if self._ranked else int((tokens.lengths <= k).sum())
         self.report = {**tokens.report, "too short for the task": short}
+        if short == len(tokens):
+            need = 3 if self._ranked else k + 1
+            raise DataError(f"task {task}({k}) needs sentences of {need} words or more, and the corpus has none: lower method.k")
         share = np.cumsum(tokens.word_counts(vocab_size), dtype=np.float64)
         self._share = share / share[-1]
 
@@ -179,12 +194,75 @@ class Perturbed:
 
     def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
         """float32 [B], 1 for a consistent sentence; None for the tasks that rank."""
-        return None if self._ranked else self._consistent(rows, epoch).astype(np.float32)
+        return None if self._ranked else self._consistent(rows, epoch).astype(np.float32) + 2 * self._place
 
     def _consistent(self, rows: np.ndarray, epoch: int) -> np.ndarray:
         """Bool [B]: half of the sentences, and those that are too short to change."""
         kept = Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5
         return kept | (self._tokens.lengths[self._kept[rows]] <= self._k)
+
+
+class InTurn:
+    """Several kinds of examples that are trained on in turn, a batch each; what is asked of all of them is that of the first."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+        first = parts[0]
+        self.line, self.lengths, self.pad_id, self.max_seq_length = first.line, first.lengths, first.pad_id, first.max_seq_length
+        self.report = first.report
+        self.fingerprint = "|".join(part.fingerprint for part in parts)
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """Those of the first kind."""
+        return self.parts[0].texts(rows, epoch)
+
+    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
+        """Those of the first kind."""
+        return self.parts[0].labels(rows, epoch)
+
+
+class Some:
+    """Some rows of other examples."""
+
+    def __init__(self, whole: Examples, rows: np.ndarray) -> None:
+        self._whole, self._rows = whole, rows
+        self.line, self.lengths = whole.line[rows], whole.lengths[rows]
+        self.report, self.pad_id, self.max_seq_length = whole.report, whole.pad_id, whole.max_seq_length
+        self.fingerprint = f"{whole.fingerprint}|{len(rows)} rows {zlib.crc32(rows.tobytes())}"
+        self.ordered = getattr(whole, "ordered", False)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """Those of the rows."""
+        return self._whole.texts(self._rows[rows], epoch)
+
+    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
+        """Those of the rows."""
+        return self._whole.labels(self._rows[rows], epoch)
+
+
+def hold_out(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
+    """The examples without `count` sentences, and those of them: drawn by seed, or the last ones of an ordered corpus."""
+    if count >= len(examples):
+        raise DataError(f"data.validation={count} leaves nothing of the {len(examples)} examples to train on")
+    if getattr(examples, "ordered", False):
+        lines = examples.line[len(examples) - count :]
+    else:
+        lines = np.random.Generator(np.random.Philox(seed)).choice(examples.line, count, replace=False)
+
+    def divide(part: Examples) -> tuple[Examples, Examples]:
+        held = np.isin(part.line, lines)
+        return Some(part, np.flatnonzero(~held)), Some(part, np.flatnonzero(held))
+
+    if isinstance(examples, InTurn):
+        rest, held = zip(*map(divide, examples.parts), strict=True)
+        return InTurn(rest), InTurn(held)
+    return divide(examples)
 
 
 def _ragged(tokens: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:

@@ -1,0 +1,162 @@
+"""ConsSent: the six tasks, multitask and ensemble, beside the baselines, on transfer and probing tasks; and a sweep of k.
+
+    python experiments/conssent/run.py --corpus wiki_sentences.txt.xz --ordered ordered_wiki.txt.xz --nli nli.tsv.xz,more.tsv.xz \\
+        --vectors glove.6B.50d.npz --senteval senteval --probing probing --workdir runs/conssent
+    python experiments/conssent/run.py --workdir runs/conssent --tables-only
+
+A run or score that is there is not repeated. Writes results.csv, results.md and k_sweep.png here.
+"""
+
+import argparse
+import csv
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+BEST = {"D(5)": ("D", 5), "P(3)": ("P", 3), "I(3)": ("I", 3), "R(2)": ("R", 2), "N(3)": ("N", 3), "C(4)": ("C", 4)}
+SWEEP = {f"D({k})": ("D", k) for k in (1, 2, 3, 4)}
+TASKS = ("MR", "CR", "TREC", "MRPC", "SICKEntailment", "SICKRelatedness", "STSBenchmark")
+PROBING = ("Length", "WordContent", "BigramShift")
+STEPS = 2000
+SIZE = ("--config.method.hidden=256", "--config.method.classifier_width=256")
+RATE = ("--config.optimizer.name=adamw", "--config.optimizer.learning_rate=1e-3", "--config.optimizer.lr_scheduler_type=constant",
+        "--config.optimizer.lr_drop=0.2")  # fmt: skip
+HELD_OUT = ("--config.data.validation=2048", "--config.eval.eval_steps=500")
+LENGTH = (f"--config.train.max_steps={STEPS}", "--config.train.save_steps=0", "--config.train.logging_steps=100",
+          "--config.data.batch_size=64")  # fmt: skip
+
+
+def runs(options):
+    """Name -> flags."""
+    shuffled, ordered = f"--config.data.files={options.corpus}", f"--config.data.files={options.ordered}"
+    subset = "--config.data.subset=150000"
+    common = (f"--config.encoder.vectors={options.vectors}", *LENGTH)
+    config = "--config=configs/cons_sent.py"
+    found = {
+        name: (config, shuffled, subset, f"--config.method.task={task}", f"--config.method.k={k}", *SIZE, *RATE, *HELD_OUT, *common)
+        for name, (task, k) in (BEST | SWEEP).items()
+    }
+    found["untrained"] = (*found["R(2)"], "--config.train.max_steps=0")
+    multitask = ("--config=configs/cons_sent_multitask.py", "--config.method.hidden=128", "--config.method.classifier_width=256")
+    found["MT(3)"] = (*multitask, shuffled, subset, *RATE, *HELD_OUT, *common)
+    found["language model"] = (
+        "--config=configs/language_model.py", shuffled, subset, "--config.method.hidden=512", "--config.encoder.hidden_size=128",
+        "--config.encoder.max_words=20000", "--config.method.candidates=2048", *LENGTH, *HELD_OUT,
+    )  # fmt: skip
+    found["QuickThoughts"] = (
+        "--config=configs/quick_thoughts.py", ordered, "--config.method.hidden=128", *HELD_OUT, *common,
+    )  # fmt: skip
+    nli = f"--config.data.files={options.nli}"
+    found["InferSent (labels)"] = ("--config=configs/infer_sent.py", nli, *SIZE, *RATE, *HELD_OUT, *common)
+    return found
+
+
+def folder(options, name):
+    return options.workdir / "".join(letter for letter in name.replace(" ", "_") if letter not in "()")
+
+
+def train(options):
+    for name, flags in runs(options).items():
+        if (folder(options, name) / "scores.json").exists():
+            continue
+        print(f"== {name}", flush=True)
+        subprocess.run([sys.executable, "-m", "jax_sentemb.main", *flags, "--workdir", str(folder(options, name))], check=True)
+
+
+def evaluate(options):
+    """The six with their ensemble, and all others; on both groups of tasks."""
+    others = {name: folder(options, name) for name in runs(options) if name not in BEST}
+    others["GloVe average"] = options.vectors
+    six = {name: folder(options, name) for name in BEST}
+    for stage, data, tasks in (("transfer", options.senteval, TASKS), ("probing", options.probing, PROBING)):
+        for label, models, more in (("six", six, ["--ensemble"]), ("others", others, [])):
+            output = options.workdir / f"{stage}-{label}"
+            if not data or (output / "tables.md").exists():
+                continue
+            named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
+            command = [sys.executable, "-m", "jax_sentemb.evaluate", *named, *more, "--data", data, "--tasks", ",".join(tasks)]
+            subprocess.run([*command, "--classifier", "senteval_prototyping", "--output", str(output)], check=True)
+
+
+def collect(options):
+    """(stage, model, task, score) of everything that is there; and the accuracy on each method's own task."""
+    found = []
+    for stage, tasks in (("transfer", TASKS), ("probing", PROBING)):
+        scores = {}
+        for file in sorted(options.workdir.glob(f"{stage}-*/*/*.json")):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            values = content["scores"]
+            scores.setdefault(content["model"], {})[content["task"]] = values.get("accuracy", values.get("pearson"))
+        order = [*BEST, "MT(3)", "ensemble", "untrained", "GloVe average", "language model", "QuickThoughts", "InferSent (labels)", *SWEEP]
+        for model in (name for name in order if len(scores.get(name, {})) == len(tasks)):
+            found += [(stage, model, task, scores[model][task]) for task in tasks]
+            found.append((stage, model, "average", statistics.mean(scores[model].values())))
+    for name in (*BEST, *SWEEP, "MT(3)", "QuickThoughts", "InferSent (labels)"):
+        log = folder(options, name) / "metrics.jsonl"
+        if log.exists():
+            events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+            best = max((100 * event["validation/accuracy"] for event in events if "validation/accuracy" in event), default=0.0)
+            found.append(("own task", name, "held-out accuracy", best))
+    return found
+
+
+def tables(found):
+    lines = []
+    for stage in dict.fromkeys(row[0] for row in found):
+        part = {(model, task): value for kind, model, task, value in found if kind == stage}
+        columns = list(dict.fromkeys(task for _, task in part))
+        lines += [f"**{stage}**", "", "| | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
+        for model in dict.fromkeys(model for model, _ in part):
+            lines.append(f"| {model} | " + " | ".join(f"{part[model, column]:.1f}" for column in columns) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def plot(found):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    scores = {(model, task): value for _, model, task, value in found}
+    shown = [task for task in ("TREC", "MRPC", "STSBenchmark", *PROBING) if all((f"D({k})", task) in scores for k in range(1, 6))]
+    if not shown:
+        return
+    figure, panels = pyplot.subplots(1, len(shown), figsize=(2.6 * len(shown), 2.6), layout="constrained")
+    for panel, task in zip(panels, shown, strict=True):
+        panel.plot(range(1, 6), [scores[f"D({k})", task] for k in range(1, 6)], marker="o")
+        panel.set_title(task, fontsize=10)
+        panel.set_xlabel("k deleted words")
+        panel.set_xticks(range(1, 6))
+    panels[0].set_ylabel("accuracy, or Pearson x 100")
+    figure.savefig(HERE / "k_sweep.png", dpi=110)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("corpus", "ordered", "nli", "vectors", "senteval"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--probing", default="", help="folder of experiments/probing_rebuilt/build.py")
+    parser.add_argument("--workdir", type=Path, default=Path("runs/conssent"))
+    parser.add_argument("--tables-only", action="store_true")
+    options = parser.parse_args()
+    if not options.tables_only:
+        if not all((options.corpus, options.ordered, options.nli, options.vectors, options.senteval)):
+            parser.error("--corpus, --ordered, --nli, --vectors and --senteval are needed to train and score")
+        train(options)
+        evaluate(options)
+    found = collect(options)
+    with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["stage", "model", "task", "score"])
+        writer.writerows((*row[:3], f"{row[3]:.4f}") for row in found)
+    (HERE / "results.md").write_text(tables(found), encoding="utf-8")
+    plot(found)
+    print(tables(found))
+
+
+if __name__ == "__main__":
+    main()
