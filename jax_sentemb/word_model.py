@@ -5,8 +5,9 @@ model.safetensors   PyTorch's state dict: emb_layer.weight (word vectors), then 
                     nn.Linear, for instance f.weight_ih_l0_reverse or g.weight
 tokenizer.json      the words
 
-One LSTM, or the linear view alone, is a chain of stock modules of sentence-transformers, too: modules.json is there then, and the
-part's tensors lie in the folder of its module.
+One LSTM, the linear view alone, or the average of word vectors is a chain of stock modules of sentence-transformers, too: then
+modules.json is there, and a part's tensors lie in the folder of its module. Its vectors are the same but for a sentence without any
+word, whose maximum over nothing is -inf there and 0 here.
 """
 
 import functools
@@ -30,6 +31,7 @@ from jax_sentemb.methods.infer_sent import InferSent
 from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.methods.multi_view import POOLINGS, MultiView
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
+from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.model_folder import MANIFEST, check_hashes, read_json, sha256
 from jax_sentemb.models.rnn import DIRECTIONS
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
@@ -37,13 +39,11 @@ from jax_sentemb.text.words import WordTokenizer
 from jax_sentemb.types import Array, Params, Rows
 
 FORMAT = "jax_sentemb words"
-METHODS = {
-    method.__name__: method for method in (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts)
-}  # what a file may name
+KNOWN = (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts, WordAverage)
+METHODS = {method.__name__: method for method in KNOWN}  # what a file may name
 VECTORS = "emb_layer.weight"
-LSTM_FOLDER, POOLING_FOLDER, DENSE_FOLDER = "1_LSTM", "2_Pooling", "3_Dense"
-# Part, and what its tensors are called in the module of sentence-transformers that computes it.
-STOCK = {LSTM_FOLDER: ("lstm", "encoder"), DENSE_FOLDER: ("g", "linear")}
+LSTM_FOLDER, POOLING_FOLDER, DENSE_FOLDER, NORMALIZE_FOLDER = "1_LSTM", "2_Pooling", "3_Dense", "4_Normalize"
+STOCK = {LSTM_FOLDER: "encoder", DENSE_FOLDER: "linear"}  # what these modules of sentence-transformers call their tensors
 TORCH = {"input": "ih_l0", "recurrent": "hh_l0"}
 ENDINGS: dict[str, str] = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
 
@@ -91,59 +91,64 @@ def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tok
     vectors = (params["encoder"] if "encoder" in params else params[FROZEN])["vectors"]
     files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
     for name in method.embeds_by:
-        folder, prefix = next(((path, inner) for path, (part, inner) in STOCK.items() if _stock(method) == part), ("", name))
+        folder, prefix = _place(method, name)
         files.setdefault(folder, {}).update(part_to_torch(parts[name], prefix))
     for folder, tensors in files.items():
         (directory / folder).mkdir(exist_ok=True)
         (directory / folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     _write_json(directory / "model.json", facts)
     tokenizer.save(directory)
-    if _stock(method):
+    if _stock(method) is not None:
         _write_modules(directory, method, facts["max_seq_length"], files)
 
 
-def _stock(method: Any) -> str:
-    """The part that stock modules of sentence-transformers compute the whole embedding with: "lstm", "g", or ""."""
-    if method.embeds_by == ("lstm",) and method.pooling in ("max", "last"):
-        return "lstm"
-    return "g" if method.embeds_by == ("g",) and method.pooling == "mean" and isinstance(method, MultiView) else ""
+def _stock(method: Any) -> tuple[str, ...] | None:
+    """The stock modules of sentence-transformers that compute the whole embedding, as folders behind the word vectors; or None."""
+    if isinstance(method, WordAverage):
+        return (POOLING_FOLDER,)
+    if method.embeds_by == ("lstm",):
+        return (LSTM_FOLDER, POOLING_FOLDER)
+    if method.embeds_by == ("g",) and method.pooling == "mean":
+        return (POOLING_FOLDER, DENSE_FOLDER, NORMALIZE_FOLDER)
+    return None
+
+
+def _place(method: Any, part: str) -> tuple[str, str]:
+    """Folder of a part's tensors, and the prefix of their names."""
+    return next(((folder, STOCK[folder]) for folder in _stock(method) or () if folder in STOCK), ("", part))
 
 
 def _write_modules(directory: Path, method: Any, max_seq_length: int, files: dict[str, dict[str, np.ndarray]]) -> None:
-    """WordEmbeddings + LSTM + Pooling, or WordEmbeddings + Pooling + Dense."""
-    inputs = files[""][VECTORS].shape[1]
+    """The list of modules, and the settings of each."""
+    chain = _stock(method) or ()
+    inputs = width = files[""][VECTORS].shape[1]
     content: dict[str, dict | list] = {
         "wordembedding_config.json": {
             "tokenizer_class": "sentence_transformers.models.tokenizer.TransformersTokenizerWrapper",
             "update_embeddings": False,
             "max_seq_length": max_seq_length,
         },
-        "tokenizer_config.json": {
-            "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "[PAD]", "unk_token": "[UNK]", "model_max_length": 10**9,
-        },
+        # Special tokens are not named: a text that says "[PAD]" has three words. The module pads by itself.
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**9},
         "config_sentence_transformers.json": {
             "__version__": {"jax_sentemb": __version__}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine",
         },
     }  # fmt: skip
-    if _stock(method) == "lstm":
-        kinds = ["WordEmbeddings", "LSTM", "Pooling"]
-        kernel = files[LSTM_FOLDER]["encoder.weight_hh_l0"]
-        both = "encoder.weight_hh_l0_reverse" in files[LSTM_FOLDER]
-        width = kernel.shape[1] * (2 if both else 1)
+    if LSTM_FOLDER in chain:
+        hidden, both = files[LSTM_FOLDER]["encoder.weight_hh_l0"].shape[1], "encoder.weight_hh_l0_reverse" in files[LSTM_FOLDER]
+        width = hidden * (2 if both else 1)
         content[f"{LSTM_FOLDER}/lstm_config.json"] = {
-            "word_embedding_dimension": inputs, "hidden_dim": kernel.shape[1], "num_layers": 1, "dropout": 0, "bidirectional": both,
+            "word_embedding_dimension": inputs, "hidden_dim": hidden, "num_layers": 1, "dropout": 0, "bidirectional": both,
         }  # fmt: skip
-    else:
-        kinds, width = ["WordEmbeddings", "Pooling", "Dense"], inputs
+    if DENSE_FOLDER in chain:
         content[f"{DENSE_FOLDER}/config.json"] = {
             "in_features": inputs, "out_features": len(files[DENSE_FOLDER]["linear.weight"]), "bias": False,
             "activation_function": "torch.nn.modules.linear.Identity",
         }  # fmt: skip
     content[f"{POOLING_FOLDER}/config.json"] = pooling_config(width, method.pooling)
-    folders = {"WordEmbeddings": "", "LSTM": LSTM_FOLDER, "Pooling": POOLING_FOLDER, "Dense": DENSE_FOLDER}
     content["modules.json"] = [
-        {"idx": place, "name": str(place), "path": folders[kind], "type": f"sentence_transformers.models.{kind}"}
-        for place, kind in enumerate(kinds)
+        {"idx": place, "name": str(place), "path": folder, "type": f"sentence_transformers.models.{kind}"}
+        for place, (folder, kind) in enumerate([("", "WordEmbeddings"), *((folder, folder.split("_")[1]) for folder in chain)])
     ]
     for name, value in content.items():
         (directory / name).parent.mkdir(exist_ok=True)
@@ -251,8 +256,8 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
     directory = Path(directory)
     facts = read_json(directory / "model.json")
     method = _method(facts, str(directory / "model.json"))
-    stock = next((path for path, (part, _) in STOCK.items() if _stock(method) == part), "")
-    weights = [directory / folder / "model.safetensors" for folder in dict.fromkeys(("", stock))]
+    folders = dict.fromkeys(("", *(_place(method, name)[0] for name in method.embeds_by)))
+    weights = [directory / folder / "model.safetensors" for folder in folders]
     check_hashes(directory, [directory / "model.json", *weights, directory / "tokenizer.json"])
     tensors: dict[str, np.ndarray] = {}
     for file in weights:
@@ -261,7 +266,7 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
         except (OSError, SafetensorError, ValueError, TypeError) as error:
             raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
     try:
-        parts = {name: part_from_torch(tensors, STOCK[stock][1] if stock else name) for name in method.embeds_by}
+        parts = {name: part_from_torch(tensors, _place(method, name)[1]) for name in method.embeds_by}
         params = {FROZEN: {"vectors": tensors[VECTORS]}, **parts}
     except KeyError as error:
         raise ModelFileError(f"{directory} has no tensor {error}, which {facts['method']} needs") from None

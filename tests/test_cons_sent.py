@@ -1,17 +1,19 @@
 """Perturbed and parted sentences: what each task promises, for every row; pure in seed, epoch and row. The losses against loops."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.losses import ranking_loss
-from jax_sentemb.methods.cons_sent import ConsSent, Encoded
+from jax_sentemb.methods.cons_sent import IN_TURN, ConsSent, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import WordsConfig, WordVectors
-from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.examples import Perturbed
+from jax_sentemb.text.batches import Batches, make_batches
+from jax_sentemb.text.examples import Corpus, Perturbed, hold_out
 from jax_sentemb.text.files import open_corpus
 from jax_sentemb.text.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
 from jax_sentemb.text.tokens import tokenize
@@ -117,6 +119,32 @@ def test_a_change_depends_on_seed_epoch_and_row_alone(task):
     assert rows(change(TOKENS, LENGTHS, Draws(8, 0, np.arange(len(TOKENS))))) != whole
 
 
+WORDS = ["maya", "goes", "to", "school", ".", "she", "loves", "it", "are", "doesn't"]
+
+
+def as_tokens(sentence):
+    return [WORDS.index(word) + 2 for word in sentence.split()]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence", "expected"),
+    [  # Table 1 of the paper: what each task makes of "Maya goes to school ." and "She loves it ."
+        (lambda t, n, d: [delete(t, n, 1, d)], "maya goes to school .", ["maya goes to ."]),
+        (lambda t, n, d: [permute(t, n, 2, d)], "maya goes to school .", ["maya to goes school ."]),
+        (lambda t, n, d: [insert(t, n, 1, d, SHARE)], "maya goes to school .", ["maya goes are to school ."]),
+        (lambda t, n, d: [replace(t, n, 1, d, SHARE)], "maya goes to school .", ["maya doesn't to school ."]),
+        (split_at, "maya goes to school .", ["maya", "goes to school ."]),
+        (split_at, "she loves it .", ["she loves", "it ."]),
+        (split_randomly, "maya goes to school .", ["maya school .", "goes to"]),
+        (split_randomly, "she loves it .", ["she loves .", "it"]),
+    ],
+)
+def test_the_examples_of_the_paper_are_drawn(change, sentence, expected):
+    whole, count = np.array(as_tokens(sentence)), 20_000
+    drawn = [rows(part) for part in change(np.tile(whole, (count, 1)), np.full(count, len(whole)), Draws(0, 0, np.arange(count)))]
+    assert [as_tokens(part) for part in expected] in [list(parts) for parts in zip(*drawn, strict=True)]
+
+
 @pytest.fixture
 def tokens(tmp_path):
     lines = [" ".join(f"w{word}" for word in RANDOM.integers(0, 50, length)) for length in LENGTHS]
@@ -148,6 +176,52 @@ def test_sentences_that_cannot_be_cut_are_left_out(tokens):
     assert batch.mask.any(axis=-1).all()  # no empty part
 
 
+def test_a_corpus_without_a_sentence_that_is_long_enough_is_refused(tokens):
+    with pytest.raises(DataError, match=r"task D\(12\) needs sentences of 13 words") as caught:
+        Perturbed(*tokens, "D", 12, seed=3)
+    assert "\n" not in str(caught.value)
+
+
+def test_tasks_come_in_turn_and_each_has_its_classifier(tokens):
+    corpus = SimpleNamespace(plain=lambda: tokens[0], tokenizer=SimpleNamespace(vocab_size=tokens[1]))
+    examples = Corpus.perturbed_in_turn(corpus, IN_TURN, K, seed=3)
+    batches = make_batches(examples, 8, 0)
+    kinds = [(batch.tokens.ndim, None if batch.label is None else {int(label) // 2 for label in batch.label}) for batch in
+             (batches.at(step) for step in range(12))]  # fmt: skip
+    assert kinds == [(2, {0}), (3, None), (2, {1}), (3, None), (2, {2}), (2, {3})] * 2  # D N P C I R
+    assert batches.steps_per_epoch == sum(len(part) // 8 for part in examples.parts)
+    method = ConsSent(task="MT", k=K, hidden=3, classifier_width=4)
+    params = jax.device_get(method.init(ENCODER, LOADED, jax.random.key(0)).params)
+    sentences = jnp.array(RANDOM.normal(size=(5, 6)), jnp.float32)
+    whole = np.array([1, 0, 0, 1, 1], np.float32)
+    for place, task in enumerate("DPIR"):
+        alone = ConsSent(task=task, k=K, hidden=3, classifier_width=4)
+        own = {**params, "classifier": jax.tree.map(lambda leaf, place=place: leaf[place], params["classifier"])}
+        expected, _ = alone.objective(own, None, Encoded(sentences, whole))
+        found, _ = method.objective(params, None, Encoded(sentences, whole + 2 * place))
+        assert float(found) == pytest.approx(float(expected))
+    halves = [alone.embed(ENCODER, {**params, "lstm": params[name]}, ROWS) for name in ("lstm", "lstm_of_parts")]
+    np.testing.assert_allclose(method.embed(ENCODER, params, ROWS), np.concatenate(halves, axis=1), atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [8, 30])
+def test_held_out_sentences_are_in_no_training_batch(tokens, count):
+    corpus = SimpleNamespace(plain=lambda: tokens[0], tokenizer=SimpleNamespace(vocab_size=tokens[1]))
+    for examples in (tokens[0], Perturbed(*tokens, "C", 2, 3), Corpus.perturbed_in_turn(corpus, IN_TURN, K, 3)):
+        rest, held = hold_out(examples, count, seed=1)
+        parts = zip(getattr(rest, "parts", [rest]), getattr(held, "parts", [held]), strict=True)
+        for training, kept in parts:
+            assert not set(training.line) & set(kept.line)
+            assert len(kept) <= count
+        assert len(rest) + len(held) == len(examples)
+        assert rest.fingerprint != hold_out(examples, count, seed=2)[0].fingerprint
+    row = np.array([3])
+    np.testing.assert_array_equal(hold_out(tokens[0], count, 1)[1].texts(row, 0)[0][0], tokens[0].ids(
+        int(np.flatnonzero(tokens[0].line == hold_out(tokens[0], count, 1)[1].line[3])[0])))  # fmt: skip
+    with pytest.raises(DataError, match="leaves nothing"):
+        hold_out(tokens[0], len(tokens[0]), 1)
+
+
 def test_the_right_part_is_ranked_among_those_of_the_next_sentences():
     anchors, parts = RANDOM.normal(size=(2, 5, 4))
     losses, hits = [], 0
@@ -162,6 +236,7 @@ def test_the_right_part_is_ranked_among_those_of_the_next_sentences():
 
 ENCODER = WordVectors(WordsConfig(20, 4))
 LOADED = {"frozen": {"vectors": RANDOM.normal(size=(20, 4)).astype(np.float32)}}
+ROWS = Rows(RANDOM.integers(2, 20, (3, 5)).astype(np.int32), np.arange(5) < np.array([[5], [2], [3]]))
 
 
 def test_the_classifier_is_three_linear_maps():

@@ -90,7 +90,17 @@ def collect(options):
             content = json.loads(file.read_text(encoding="utf-8"))
             values = content["scores"]
             scores.setdefault(content["model"], {})[content["task"]] = values.get("accuracy", values.get("pearson"))
-        order = [*BEST, "MT(3)", "ensemble", "untrained", "GloVe average", "language model", "QuickThoughts", "InferSent (labels)", *SWEEP]
+        order = [
+            *BEST,
+            "MT(3)",
+            "ensemble",
+            "untrained",
+            "GloVe average",
+            "language model",
+            "QuickThoughts",
+            "InferSent (labels)",
+            *SWEEP,
+        ]
         for model in (name for name in order if len(scores.get(name, {})) == len(tasks)):
             found += [(stage, model, task, scores[model][task]) for task in tasks]
             found.append((stage, model, "average", statistics.mean(scores[model].values())))
