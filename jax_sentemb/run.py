@@ -158,8 +158,9 @@ def _run(config: Config, workdir: Path) -> int:
             checkpoints.save_best(step, state.params, best)
         elif config.optimizer.lr_drop < 1:
             state, total = drop_rate(state, config.optimizer.lr_drop)
+            log.event(step, {"learning_rate_factor": total})
             log.say(
-                f"step {step}: not above the best of step {best['best_step']}, the learning rate is now {total:.3g} of its schedule"
+                f"step {step}: not above the best of step {best['best_step']}: the learning rate is {total:.2g} of its schedule"
             )
         return state
 
