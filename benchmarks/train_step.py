@@ -1,6 +1,6 @@
 """Step time of SimCSE, AMI+SimCSE and miCSE against a plain PyTorch SimCSE loop: same model, batch, lengths and dropout, one run.
 
-    python benchmarks/train_step.py [--shape small|minilm|base] [--rounds 10]
+    PYTHONPATH=. python benchmarks/train_step.py [--shape small|minilm|base] [--rounds 10]
 
 Every contender lives in its own process and they take turns, so that a drift of the machine's speed meets all of them. Printed:
 median milliseconds of a step, and the median over the rounds of (PyTorch's time / ours) at the same precision: above 1 we are
@@ -8,10 +8,11 @@ faster.
 """
 
 import argparse
-import multiprocessing
+import functools
 import os
 import statistics
-import time
+
+from benchmarks.interleaved import interleave
 
 SHAPES = {  # layers, hidden, heads, intermediate
     "small": (4, 256, 4, 1024),
@@ -108,17 +109,9 @@ def jax_stepper(name, shape, precision):
     return step
 
 
-def contender(name, shape, steps, pipe):
+def make(shape, name):
     method, precision = name.split()
-    step = torch_stepper(shape, precision) if method == "torch" else jax_stepper(method, shape, precision)
-    for _ in range(2):
-        step()
-    pipe.send("ready")
-    while pipe.recv():
-        start = time.perf_counter()
-        for _ in range(steps):
-            step()
-        pipe.send((time.perf_counter() - start) / steps)
+    return torch_stepper(shape, precision) if method == "torch" else jax_stepper(method, shape, precision)
 
 
 def main():
@@ -127,19 +120,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=3, help="steps a turn")
     options = parser.parse_args()
-    context = multiprocessing.get_context("spawn")
-    pipes = {}
-    for name in CONTENDERS:
-        pipes[name], theirs = context.Pipe()
-        context.Process(target=contender, args=(name, options.shape, options.steps, theirs), daemon=True).start()
-        assert pipes[name].recv() == "ready"
-    times = {name: [] for name in CONTENDERS}
-    for _ in range(options.rounds):
-        for name, pipe in pipes.items():
-            pipe.send(True)
-            times[name].append(pipe.recv())
-    for pipe in pipes.values():
-        pipe.send(False)
+    times = interleave(functools.partial(make, options.shape), CONTENDERS, options.rounds, options.steps)
     print(f"{options.shape} {SHAPES[options.shape]}, {BATCH} sentences x 2 views x {WIDTH} tokens, {options.rounds} rounds")
     print(f"{'':<22}{'ms/step':>9}{'min':>9}{'PyTorch/ours':>14}{'ours/SimCSE':>13}")
     for name, taken in times.items():

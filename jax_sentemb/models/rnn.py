@@ -1,6 +1,7 @@
 """GRU and LSTM of one layer, in one or both directions, equal to torch's; padding changes nothing in either direction."""
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,20 +67,64 @@ def _direction(kind: str, params: Params, vectors: Array, mask: Array, dtype: jn
     # All input products at once; only what depends on the state before is left to the scan.
     inputs = (matmul(vectors, params["input"]["kernel"], dtype) + params["input"]["bias"]).swapaxes(0, 1)
     recurrent = params["recurrent"]
-    rows, hidden = vectors.shape[0], recurrent["kernel"].shape[0]
-    start = jnp.zeros((rows, hidden))
-    cell = _gru if kind == "gru" else _lstm
+    states, last = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
+    return states.swapaxes(0, 1), last
 
-    def step(carry: tuple[Array, ...], now: tuple[Array, Array]) -> tuple[tuple[Array, ...], Array]:
-        values, real = now
-        from_state = matmul(carry[0], recurrent["kernel"], dtype) + recurrent["bias"]
-        following = cell(values, from_state, carry)
-        # A padded place hands on the state as it is, so the backward direction starts at the last word.
-        following = tuple(jnp.where(real[:, None], new, old) for new, old in zip(following, carry, strict=True))
-        return following, following[0]
 
-    carry, states = lax.scan(step, (start,) * (1 if kind == "gru" else 2), (inputs, mask.T), reverse=backward)
-    return states.swapaxes(0, 1), carry[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _recur(
+    kind: str, dtype: jnp.dtype, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
+) -> tuple[Array, Array]:
+    """States [T, R, H] and the last one [R, H], from input products [T, R, G H].
+
+    Differentiated by hand: of what a step adds to the gradient of `kernel` only the factors are kept, and one product over all
+    steps takes the place of a sum over steps that reads and writes a whole kernel each time.
+    """
+    return _recur_forward(kind, dtype, backward, inputs, kernel, bias, mask)[0]
+
+
+def _recur_forward(
+    kind: str, dtype: jnp.dtype, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
+) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
+    start = jnp.zeros((inputs.shape[1], kernel.shape[0]))
+
+    def step(carry: tuple[Array, ...], now: tuple[Array, Array]) -> tuple[tuple[Array, ...], Any]:
+        from_state = matmul(carry[0], kernel, dtype) + bias
+        following = _masked_cell(kind, now[0], from_state, carry, now[1])
+        return following, (following[0], carry, from_state)
+
+    carry, (states, before, from_state) = lax.scan(step, (start,) * (1 if kind == "gru" else 2), (inputs, mask), reverse=backward)
+    return (states, carry[0]), (inputs, kernel, mask, before, from_state)
+
+
+def _recur_backward(
+    kind: str, dtype: jnp.dtype, backward: bool, saved: tuple[Any, ...], gradients: tuple[Array, Array]
+) -> tuple[Array, Array, Array, None]:
+    inputs, kernel, mask, before, from_state = saved
+    to_states, to_last = gradients
+    transposed = kernel.T
+
+    def step(to_carry: tuple[Array, ...], now: Any) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
+        values, real, carry, recurrent, to_state = now
+        _, pull_back = jax.vjp(lambda *given: _masked_cell(kind, *given, real), values, recurrent, carry)
+        to_values, to_recurrent, to_before = pull_back((to_carry[0] + to_state, *to_carry[1:]))
+        return (to_before[0] + matmul(to_recurrent, transposed, dtype), *to_before[1:]), (to_values, to_recurrent)
+
+    start = (to_last, *(jnp.zeros_like(to_last) for _ in before[1:]))
+    each = (inputs, mask, before, from_state, to_states)
+    _, (to_inputs, to_recurrent) = lax.scan(step, start, each, reverse=not backward)
+    flat = to_recurrent.reshape(-1, to_recurrent.shape[-1])
+    _, to_kernel = jax.vjp(lambda kernel: matmul(before[0].reshape(-1, kernel.shape[0]), kernel, dtype), kernel)
+    return to_inputs, to_kernel(flat)[0], flat.sum(0), None
+
+
+_recur.defvjp(_recur_forward, _recur_backward)
+
+
+def _masked_cell(kind: str, values: Array, from_state: Array, carry: tuple[Array, ...], real: Array) -> tuple[Array, ...]:
+    # A padded place hands on the state as it is, so the backward direction starts at the last word.
+    following = (_gru if kind == "gru" else _lstm)(values, from_state, carry)
+    return tuple(jnp.where(real[:, None], new, old) for new, old in zip(following, carry, strict=True))
 
 
 def _gru(inputs: Array, from_state: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:

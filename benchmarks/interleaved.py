@@ -1,0 +1,40 @@
+"""Contenders that take turns, each in a process of its own, so that a drift of the machine's speed meets all of them."""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+
+
+def interleave(
+    make: Callable[[str], Callable[[], object]], names: Sequence[str], rounds: int, steps: int
+) -> dict[str, list[float]]:
+    """Seconds of a step of each contender in each round.
+
+    `make` (importable, so that a process can call it) builds the step of a name; the first two steps are not timed.
+    """
+    context = multiprocessing.get_context("spawn")
+    pipes = {}
+    for name in names:
+        pipes[name], theirs = context.Pipe()
+        context.Process(target=_contend, args=(make, name, steps, theirs), daemon=True).start()
+        assert pipes[name].recv() == "ready"
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name, pipe in pipes.items():
+            pipe.send(True)
+            times[name].append(pipe.recv())
+    for pipe in pipes.values():
+        pipe.send(False)
+    return times
+
+
+def _contend(make, name, steps, pipe):
+    step = make(name)
+    for _ in range(2):
+        step()
+    pipe.send("ready")
+    while pipe.recv():
+        start = time.perf_counter()
+        for _ in range(steps):
+            step()
+        pipe.send((time.perf_counter() - start) / steps)
