@@ -106,7 +106,7 @@ def _recur_backward(
 
     def step(to_carry: tuple[Array, ...], now: Any) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
         values, real, carry, recurrent, to_state = now
-        _, pull_back = jax.vjp(lambda *given: _masked_cell(kind, *given, real), values, recurrent, carry)
+        pull_back: Any = jax.vjp(lambda a, b, c: _masked_cell(kind, a, b, c, real), values, recurrent, carry)[1]
         to_values, to_recurrent, to_before = pull_back((to_carry[0] + to_state, *to_carry[1:]))
         return (to_before[0] + matmul(to_recurrent, transposed, dtype), *to_before[1:]), (to_values, to_recurrent)
 
