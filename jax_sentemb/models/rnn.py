@@ -67,8 +67,8 @@ def _direction(kind: str, params: Params, vectors: Array, mask: Array, dtype: jn
     # All input products at once; only what depends on the state before is left to the scan.
     inputs = (matmul(vectors, params["input"]["kernel"], dtype) + params["input"]["bias"]).swapaxes(0, 1)
     recurrent = params["recurrent"]
-    states, last = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
-    return states.swapaxes(0, 1), last
+    found: Any = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
+    return found[0].swapaxes(0, 1), found[1]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
