@@ -57,8 +57,8 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
 
 
-def parse(argv: list[str], usage: str) -> tuple[Any, Path]:
-    """The Config with its overrides, and the work directory. Prints help and exits 0 when asked to."""
+def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
+    """The Config with its overrides, the work directory, and how to join other processes. Prints help and exits 0 when asked to."""
     wants_help = {"--help", "-h", "-help", "--helpfull"} & set(argv[1:])
     config_path = _value(argv, "config")
     if wants_help and not config_path:
@@ -69,7 +69,7 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path]:
     file = Path(config_path.partition(":")[0])
     if not file.is_file():
         raise ConfigError(f"--config {file}: no such file{_suggest(file)}")
-    config, workdir = _load([argument for argument in argv if argument not in (wants_help or ())], config_path)
+    config, values = _load([argument for argument in argv if argument not in (wants_help or ())], config_path)
     if wants_help:
         from jax_sentemb.config import flatten
 
@@ -77,10 +77,16 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path]:
         for name, value in flatten(config).items():
             print(f"  --config.{name}={value!r}")
         raise SystemExit(0)
-    return config, Path(workdir or f"runs/{file.stem}").expanduser()
+    how = {
+        "automatic": values.distributed,
+        "coordinator": values.coordinator,
+        "processes": values.processes,
+        "process": values.process,
+    }
+    return config, Path(values.workdir or f"runs/{file.stem}").expanduser(), how
 
 
-def _load(argv: list[str], config_path: str) -> tuple[Any, str]:
+def _load(argv: list[str], config_path: str) -> tuple[Any, Any]:
     from absl import flags
     from ml_collections import config_flags
 
@@ -89,6 +95,10 @@ def _load(argv: list[str], config_path: str) -> tuple[Any, str]:
     values = flags.FlagValues()
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
     flags.DEFINE_string("workdir", "", "Where everything of the run goes.", flag_values=values)
+    flags.DEFINE_bool("distributed", False, "One of several processes that find each other.", flag_values=values)
+    flags.DEFINE_string("coordinator", "", "HOST:PORT of process 0.", flag_values=values)
+    flags.DEFINE_integer("processes", 0, "How many processes there are.", flag_values=values)
+    flags.DEFINE_integer("process", -1, "Which of them this is.", flag_values=values)
     try:
         stray = values(argv)[1:]
     except UserError:
@@ -105,7 +115,7 @@ def _load(argv: list[str], config_path: str) -> tuple[Any, str]:
     if not isinstance(config, Config):
         raise ConfigError(f"--config {config_path}: get_config returned {type(config).__name__}, not a jax_sentemb Config")
     check(config)
-    return config, values.workdir
+    return config, values
 
 
 def _value(argv: list[str], name: str) -> str:

@@ -94,6 +94,7 @@ class Train:
     num_train_epochs: float = 1.0
     max_steps: int = -1  # overrides num_train_epochs; 0 trains nothing: scores and exports the starting point
     precision: str = "float32"  # of matrix products: float32 or bfloat16
+    fsdp: int = 1  # devices over which parameters and the optimiser's state are split; 1: each device has all of them
     grad_cache_chunk: int = 0  # sentences encoded at once; 0: the whole batch. Same gradients, less memory
     logging_steps: int = 10
     save_steps: int = 500  # 0: at the end only
@@ -150,7 +151,7 @@ def check(config: Config) -> None:
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
         "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
         "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
-        "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.logging_steps": 1,
+        "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.fsdp": 1, "train.logging_steps": 1,
         "train.save_steps": 0, "train.keep_checkpoints": 1, "train.seed": 0,
     }  # fmt: skip
     values = flatten(config)

@@ -14,6 +14,8 @@ Train a sentence encoder without labels, score it, and export it for sentence-tr
   --config.SECTION.FIELD=V    change a setting; the file's settings are shown by --config FILE --help
   --workdir DIR               checkpoints, log, scores and export go here (default: runs/NAME of the config);
                               the same command again continues an interrupted run
+  --distributed               one of several processes that find each other: TPU pods, SLURM, MPI (docs/pods.md);
+                              elsewhere --coordinator HOST:PORT --processes N --process I
   --debug                     show a traceback with an error
   --help                      this text
 
@@ -24,8 +26,11 @@ Exit codes: 0 done, 2 usage or configuration, 3 data, 4 model file or checkpoint
 
 def main(argv: list[str]) -> int:
     """Exit code of a run with the command line `argv` (program name first)."""
-    config, workdir = parse(argv, USAGE)
-    from jax_sentemb.run import run  # after parsing: --help and mistakes answer without loading JAX's compiler
+    config, workdir, how = parse(argv, USAGE)
+    from jax_sentemb.distributed import Join, join  # after parsing: --help and mistakes answer without loading JAX's compiler
+
+    join(Join(**how))
+    from jax_sentemb.run import run
 
     return run(config, workdir)
 

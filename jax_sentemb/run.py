@@ -1,5 +1,6 @@
 """One run from settings to scores and export: it puts the parts together and holds no mathematics."""
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -20,6 +21,7 @@ from jax_sentemb.checkpoint import Checkpoints
 from jax_sentemb.command_line import PREEMPTED, use_compilation_cache
 from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.convert import export_run, read_facts, write_facts
+from jax_sentemb.distributed import agree, first
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.held_out import HeldOut, held_out_score
@@ -30,7 +32,7 @@ from jax_sentemb.generated import corpus_files, corpus_task
 from jax_sentemb.log import Log
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors, make_encoder
-from jax_sentemb.sharding import make_mesh, over_batch
+from jax_sentemb.sharding import gathered, make_mesh, over_batch, over_parameters
 from jax_sentemb.text.batches import Batches, BatchesInTurn, make_batches
 from jax_sentemb.text.examples import Corpus, Examples, hold_out
 from jax_sentemb.text.pairs import JoinedPairs
@@ -51,6 +53,7 @@ FREE = (
     "train.tensorboard",
     "train.strict",
     "train.grad_cache",
+    "train.fsdp",
     "data.files",
 )
 
@@ -82,7 +85,7 @@ def run(config: Config, workdir: Path) -> int:
     except OSError as error:
         raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
     try:
-        with FileLock(workdir / "LOCK", timeout=0):
+        with FileLock(workdir / "LOCK", timeout=0) if first() else contextlib.nullcontext():
             if config.before is not None:
                 if code := run(_before(config), workdir / "before"):
                     return code
@@ -108,17 +111,20 @@ def _before(config: Config) -> Config:
 
 
 def _run(config: Config, workdir: Path) -> int:
-    mesh = make_mesh(config.data.batch_size)
+    mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
     material = prepare(config, workdir)
     steps = total_steps(config, material.batches)
     log = Log(workdir, config.train.tensorboard)
+    facts = _facts(config, material, steps)
+    agree(json.dumps(facts))
     _write_json(workdir / "config.json", flatten(config))
     _write_json(workdir / "run.json", {**_versions(), "corpus": material.examples.report, "steps": steps})
     log.say(_describe(material, steps, mesh.size))
 
     dtype = jnp.dtype(config.train.precision)
     encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0))
-    write_facts(workdir, material.encoder_config, model_facts(config, material, workdir))
+    if first():
+        write_facts(workdir, material.encoder_config, model_facts(config, material, workdir))
     optimizer = make_optimizer(config.optimizer, steps, material.batches.steps_per_epoch)
     state = create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
     scores_pairs = getattr(config.method, "scores_pairs", False)
@@ -133,7 +139,6 @@ def _run(config: Config, workdir: Path) -> int:
     scorer = Scorer(embedder, material.tasks, material.dev, sample, log, config.train.strict, scores_pairs)
 
     checkpoints = Checkpoints(workdir, config.train.keep_checkpoints)
-    facts = _facts(config, material, steps)
     restored = checkpoints.restore(state, facts)
     best: dict[str, Any] = {"start": {}, "best_score": -math.inf, "best_step": -1}
     if restored is not None:
@@ -172,7 +177,7 @@ def _run(config: Config, workdir: Path) -> int:
         if start == 0:
             state = evaluate(0, state)
         if start < steps:
-            step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk)
+            step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk, over_parameters(mesh, state))
             eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else material.batches.steps_per_epoch
             process = jax.process_index(), jax.process_count()
             rows = batches_on_device(lambda number: material.batches.at(number, *process), start, steps, mesh)
@@ -181,7 +186,7 @@ def _run(config: Config, workdir: Path) -> int:
                     state, step, rows, steps, config.train, log, config.data.batch_size,
                     evaluate, eval_steps, save, stop,
                 )  # fmt: skip
-                if stop:
+                if stop.reached:
                     checkpoints.wait()
                     log.say(f"stopped at step {int(state.step)} of {steps} and saved; the same command continues")
                     return PREEMPTED
@@ -221,7 +226,8 @@ def prepare(config: Config, workdir: Path) -> Material:
     corpus = _corpus(config, workdir, make_tokenizer)
     examples = config.method.examples(corpus, config.train.seed)
     tokenizer = corpus.tokenizer
-    tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs it
+    if first():
+        tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs it
     if bert_config is None:
         bert_config = dataclasses.replace(_new_bert(config, tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
     bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
@@ -250,8 +256,10 @@ def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | Ba
 
 def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any]) -> Corpus:
     data = config.data
+    folder = workdir if first() else workdir / f"process-{jax.process_index()}"  # of files that a run generates
+    folder.mkdir(parents=True, exist_ok=True)
     return Corpus(
-        lambda pairs: corpus_files(data, config.eval.data, workdir, pairs),
+        lambda pairs: corpus_files(data, config.eval.data, folder, pairs),
         make_tokenizer, data.max_seq_length, data.subset, data.subset_seed,
     )  # fmt: skip
 
@@ -272,7 +280,8 @@ def _prepare_words(
     config.method.check(WordVectors(WordsConfig(3, words.hidden_size)), config.data.batch_size)
     corpus = _corpus(config, workdir, make_tokenizer)
     examples = config.method.examples(corpus, config.train.seed)
-    corpus.tokenizer.save(workdir / "tokenizer")
+    if first():
+        corpus.tokenizer.save(workdir / "tokenizer")
     vectors = loaded["encoder" if words.trained else FROZEN]["vectors"]
     encoder_config = WordsConfig(len(vectors), vectors.shape[1], corpus.tokenizer.pad_id)
     tokenizer = corpus.tokenizer
@@ -298,6 +307,7 @@ def finish(
     log: Log,
 ) -> None:
     """Final scores to the terminal and scores.json, then the verified export."""
+    params = gathered(params)
     scores = scorer.all_tasks(params) if material.tasks else {}
     if cut := scorer.embedder.truncated:
         log.say(f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={config.eval.max_seq_length}")
@@ -311,6 +321,8 @@ def finish(
     if material.final:
         results["transfer"] = material.final.score(workdir.name, lambda sentences: scorer.embedder(params, sentences))
         results["absent"] = [*material.absent, *material.final.absent]
+    if not first():
+        return
     _write_json(workdir / "scores.json", results)
     facts = model_facts(config, material, workdir)
     write_facts(workdir, material.encoder_config, {**facts, "scores": scores, "scores_of_step": step})
@@ -410,4 +422,6 @@ def _versions() -> dict[str, Any]:
 
 
 def _write_json(path: Path, content: Any) -> None:
+    if not first():
+        return
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -17,7 +17,7 @@ from jax_sentemb.errors import NumericsError
 from jax_sentemb.log import Log
 from jax_sentemb.methods import Method
 from jax_sentemb.models.words import FROZEN
-from jax_sentemb.sharding import over_batch, put_batch, replicated
+from jax_sentemb.sharding import over_batch, over_parameters, put_batch, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Array]]]
@@ -112,7 +112,8 @@ def create_state(
             jnp.zeros((), jnp.int32),
         )
 
-    return jax.jit(create, out_shardings=replicated(mesh))(loaded)
+    shardings = over_parameters(mesh, jax.eval_shape(create, loaded))
+    return jax.jit(create, out_shardings=shardings)(loaded)
 
 
 def _trained(params: Params) -> tuple[Params, Params]:
@@ -122,8 +123,10 @@ def _trained(params: Params) -> tuple[Params, Params]:
     }
 
 
-def make_step(method: Method, encoder: Any, optimizer: optax.GradientTransformation, mesh: Mesh, chunk: int = 0) -> Step:
-    """The jitted train step: (state, batch) -> (state, metrics). The state is donated.
+def make_step(
+    method: Method, encoder: Any, optimizer: optax.GradientTransformation, mesh: Mesh, chunk: int = 0, shardings: Any = None
+) -> Step:
+    """The jitted train step: (state, batch) -> (state, metrics). The state is donated, and lies as `shardings` say (none: whole).
 
     chunk > 0 caches gradients: sentences are encoded `chunk` at a time without keeping activations, the objective is
     differentiated with respect to what was encoded, and a second pass carries that into the parameters (Gao et al. 2021). Dropout
@@ -154,8 +157,9 @@ def make_step(method: Method, encoder: Any, optimizer: optax.GradientTransformat
         metrics = {"loss": loss, "grad_norm": optax.tree.norm(gradients), **metrics}
         return state._replace(step=state.step + 1), metrics
 
-    both = replicated(mesh)
-    return jax.jit(step, donate_argnums=0, in_shardings=(both, over_batch(mesh)), out_shardings=(both, both))
+    whole = replicated(mesh)
+    shardings = shardings or whole
+    return jax.jit(step, donate_argnums=0, in_shardings=(shardings, over_batch(mesh)), out_shardings=(shardings, whole))
 
 
 def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainState, Batch], dict[str, Array]]:
@@ -168,8 +172,7 @@ def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainSta
         loss, (metrics, _) = method.objective(state.params, state, encoded)
         return {"loss": loss, **metrics}
 
-    both = replicated(mesh)
-    return jax.jit(measure, in_shardings=(both, over_batch(mesh)), out_shardings=both)
+    return jax.jit(measure, in_shardings=(None, over_batch(mesh)), out_shardings=replicated(mesh))
 
 
 def _cached_gradients(
@@ -213,20 +216,30 @@ def batches_on_device(at: Callable[[int], Batch], start: int, end: int, mesh: Me
 
 
 class StopSignal:
-    """True after the first SIGTERM or SIGINT; the second one ends the program at once. Restores the handlers on exit."""
+    """`at(step)` is True from the first SIGTERM or SIGINT on; the second one ends the program. Restores the handlers on exit.
+
+    Of several processes any may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+    """
 
     def __init__(self) -> None:
-        self.number = 0
+        self.reached = False
+        self._several = jax.process_count() > 1
 
-    def __bool__(self) -> bool:
-        return self.number != 0
+    def at(self, step: int) -> bool:
+        """Whether to save and stop after this step."""
+        if self._several and not self.reached:
+            from jax.experimental import multihost_utils
+
+            self.reached = multihost_utils.reached_preemption_sync_point(step)
+        return self.reached
 
     def __enter__(self) -> "StopSignal":
-        self.previous = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = () if self._several else (signal.SIGTERM, signal.SIGINT)
+        self.previous = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
     def _note(self, number: int, frame: Any) -> None:
-        self.number = number
+        self.reached = True
         self._restore()
 
     def __exit__(self, *error: object) -> None:
@@ -284,14 +297,15 @@ def fit(
         late = (number, metrics)
         due = eval_steps and number % eval_steps == 0 and number < total_steps
         keep = options.save_steps and number % options.save_steps == 0 and number < total_steps
-        if due or keep or stop:
+        stopping = stop.at(number)
+        if due or keep or stopping:
             report(*late)
             late = None
             if due:
                 state = evaluate(number, state)
-            if keep or stop:
+            if keep or stopping:
                 save(number, state)
-            if stop:
+            if stopping:
                 return state
             clock, clocked = time.monotonic(), number
     if late is not None:

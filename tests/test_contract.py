@@ -17,7 +17,7 @@ from jax_sentemb.evaluation import scorer
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import FROZEN, WordsConfig, make_encoder
 from jax_sentemb.run import prepare, run
-from jax_sentemb.sharding import make_mesh, put_batch
+from jax_sentemb.sharding import make_mesh, over_parameters, put_batch
 from jax_sentemb.types import Batch, Rows
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
@@ -67,12 +67,14 @@ class Tiny:
         return train.create_state(self.config.method, self.encoder, self.optimizer, self.material.loaded, 0, mesh)
 
     def mesh(self, devices):
-        return make_mesh(self.config.data.batch_size, jax.devices()[:devices])
+        return make_mesh(self.config.data.batch_size, jax.devices()[:devices], fsdp=2 if devices == 8 else 1)
 
     def step(self, devices=1, chunk=0):
         key = (devices, chunk)
         if key not in self.steps:
-            self.steps[key] = train.make_step(self.config.method, self.encoder, self.optimizer, self.mesh(devices), chunk)
+            mesh = self.mesh(devices)
+            shardings = over_parameters(mesh, self.state(devices))
+            self.steps[key] = train.make_step(self.config.method, self.encoder, self.optimizer, mesh, chunk, shardings)
         return self.steps[key]
 
     def batch(self, number):
@@ -156,6 +158,8 @@ def test_the_same_on_several_devices(tiny, devices):
         pytest.skip("eight devices: tried on miCSE, which has every part of the others")
     one, losses = tiny.run(tiny.state(), 0, 3)
     several, sharded = tiny.run(tiny.state(devices), 0, 3, devices)
+    split = [leaf for leaf in jax.tree.leaves((several.params, several.opt_state)) if not leaf.is_fully_replicated]
+    assert bool(split) == (devices == 8)  # 4 x 2: parameters and the optimiser's state are in two halves
     np.testing.assert_allclose(sharded, losses, rtol=1e-5)
     assert sharded[0] == pytest.approx(losses[0], rel=1e-6)
     for left, right in zip(jax.tree.leaves(one.params), jax.tree.leaves(several.params), strict=True):

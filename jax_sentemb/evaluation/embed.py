@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
+from jax_sentemb.sharding import gathered, put_whole
 from jax_sentemb.text.batches import bucket
 from jax_sentemb.text.tokens import pad
 from jax_sentemb.types import Array, Params, Rows
@@ -49,13 +50,14 @@ class Embedder:
         self.batch_size = -(-batch_size // devices) * devices  # every device gets equally many rows
         self.buckets = (*(width for width in sorted(buckets) if width < max_seq_length), max_seq_length)
         self.truncated = 0
-        self._embed = jax.jit(embed)
         self._sharding = sharding
         self._replicated = NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else None
+        self._embed = jax.jit(embed, out_shardings=self._replicated)  # every process reads all of it
 
     def __call__(self, params: Params, sentences: Sequence[Any]) -> np.ndarray:
         """float32 [N, E], row i for sentence i; [0, E] for no sentence."""
-        params = jax.device_put(params, self._replicated)  # once, not with every batch; free where it already lies there
+        # Once, not with every batch; free where it already lies there.
+        params = put_whole(gathered(params), self._replicated)
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
         ids, self.truncated = self.tokenizer.encode(list(place), self.max_seq_length)
         vectors = np.zeros((len(place), self._width(params)), np.float32)
@@ -77,7 +79,7 @@ class Embedder:
         """A full batch on the device; the last batch is filled up with copies of its first row."""
         width = bucket(max(len(row) for row in ids), self.buckets)
         rows = pad(ids + [ids[0]] * (self.batch_size - len(ids)), width, self.tokenizer.pad_id)
-        return jax.device_put(rows, self._sharding)
+        return put_whole(rows, self._sharding)
 
     def _width(self, params: Params) -> int:
         shape = (self.batch_size, self.buckets[0])
