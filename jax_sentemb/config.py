@@ -96,6 +96,8 @@ class Train:
     precision: str = "float32"  # of matrix products: float32 or bfloat16
     fsdp: int = 1  # devices over which parameters and the optimiser's state are split; 1: each device has all of them
     grad_cache_chunk: int = 0  # sentences encoded at once; 0: the whole batch. Same gradients, less memory
+    attention_block: int = 0  # queries that attend at once: memory linear in the length, for long sentences; 0: whole maps
+    remat: bool = False  # layers are computed again in the backward pass: less memory on accelerators (a CPU's compiler undoes it)
     logging_steps: int = 10
     save_steps: int = 500  # 0: at the end only
     keep_checkpoints: int = 2
@@ -151,7 +153,8 @@ def check(config: Config) -> None:
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
         "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
         "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
-        "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.fsdp": 1, "train.logging_steps": 1,
+        "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.fsdp": 1,
+        "train.attention_block": 0, "train.logging_steps": 1,
         "train.save_steps": 0, "train.keep_checkpoints": 1, "train.seed": 0,
     }  # fmt: skip
     values = flatten(config)

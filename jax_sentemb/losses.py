@@ -7,6 +7,7 @@ from jax import lax
 from jax_sentemb.types import Array
 
 EPSILON = 1e-12
+LARGEST = 2048  # rows of a matrix of similarities that are computed at once, in batches that are multiples of it
 
 
 def unit(vectors: Array) -> Array:
@@ -36,18 +37,33 @@ def info_nce(
     term compares the two views, the queue adds negatives only (methods differ from the printed equation, which is unbounded).
     negatives=False is miCSE's Table 4 as its code does it: all logits but the positive's are 0, log(1 + (B - 1) exp(-cos_ii / t)).
     """
-    logits = cosine(first, second) / temperature
-    positive = jnp.diagonal(logits)
     if not negatives:
+        positive = jnp.diagonal(cosine(first, second)) / temperature
         rest = jnp.log(jnp.maximum(len(first) - 1, EPSILON))
         return jax.nn.softplus(rest - positive).mean(), (positive > 0).mean()
-    if queue is not None:
-        to_queue = cosine(first, lax.stop_gradient(queue)) / temperature
-        if queue_valid is not None:
-            to_queue = jnp.where(queue_valid, to_queue, -jnp.inf)
-        logits = jnp.concatenate([logits, to_queue], axis=1)
-    loss = jax.nn.logsumexp(logits - positive[:, None], axis=1)  # small losses stay exact
-    return loss.mean(), (positive >= logits.max(axis=1)).mean()
+    against, whole = unit(second), len(first)
+    queued = None if queue is None else unit(lax.stop_gradient(queue))
+
+    def some(part: tuple[Array, Array]) -> tuple[Array, Array]:
+        rows, place = part
+        logits = jnp.matmul(rows, against.T, precision=lax.Precision.HIGHEST) / temperature
+        positive = jnp.take_along_axis(logits, place[:, None], axis=1)
+        if queued is not None:
+            to_queue = jnp.matmul(rows, queued.T, precision=lax.Precision.HIGHEST) / temperature
+            if queue_valid is not None:
+                to_queue = jnp.where(queue_valid, to_queue, -jnp.inf)
+            logits = jnp.concatenate([logits, to_queue], axis=1)
+        loss = jax.nn.logsumexp(logits - positive, axis=1)  # small losses stay exact
+        return loss, positive[:, 0] >= logits.max(axis=1)
+
+    parts = unit(first), jnp.arange(whole)
+    if whole > LARGEST and whole % LARGEST == 0:
+        # Rows by rows, and again in the backward pass: the matrix of all pairs of a huge batch is never there.
+        parts = jax.tree.map(lambda values: values.reshape(-1, LARGEST, *values.shape[1:]), parts)
+        loss, right = lax.map(jax.checkpoint(some), parts)
+    else:
+        loss, right = some(parts)
+    return loss.mean(), right.mean()
 
 
 def correlation(first: Array, second: Array, valid: Array) -> Array:

@@ -54,6 +54,8 @@ FREE = (
     "train.strict",
     "train.grad_cache",
     "train.fsdp",
+    "train.attention_block",
+    "train.remat",
     "data.files",
 )
 
@@ -122,7 +124,8 @@ def _run(config: Config, workdir: Path) -> int:
     log.say(_describe(material, steps, mesh.size))
 
     dtype = jnp.dtype(config.train.precision)
-    encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0))
+    memory = config.train.attention_block, config.train.remat
+    encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), *memory)
     if first():
         write_facts(workdir, material.encoder_config, model_facts(config, material, workdir))
     optimizer = make_optimizer(config.optimizer, steps, material.batches.steps_per_epoch)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_sentemb import losses
 from jax_sentemb.losses import (
     alignment,
     correlation,
@@ -155,3 +156,24 @@ def test_masked_token_loss_equals_numpy():
         expected = -sum(log_probability[row, t, targets[row, t]] for t in range(5) if selected[row, t])
         assert loss[row] == pytest.approx(expected, abs=1e-5)
         assert count[row] == selected[row].sum()
+
+
+@pytest.mark.parametrize("with_queue", [False, True])
+def test_a_large_batch_is_compared_in_parts_with_the_same_gradients(monkeypatch, with_queue):
+    random = np.random.default_rng(3)
+    first, second, queue = (jnp.array(random.normal(size=(count, 5)), jnp.float32) for count in (12, 12, 7))
+    given = (queue, jnp.arange(7) < 4) if with_queue else (None, None)
+
+    def found():
+        def loss(first, second):
+            return info_nce(first, second, 0.1, *given)
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(first, second)
+
+    (whole, accuracy), gradients = found()
+    monkeypatch.setattr(losses, "LARGEST", 4)
+    (parts, other), others = found()
+    assert float(parts) == pytest.approx(float(whole), rel=1e-6)
+    assert float(other) == float(accuracy)
+    for one, two in zip(gradients, others, strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)

@@ -127,20 +127,12 @@ class AttentionMI:
         """For the encoder's `observe`: log attention and validity [R, H, M] at the positions of each head's slice."""
 
         def gather(layer: int, attention: Attention) -> tuple[Array, Array]:
-            rows, heads, _, width = attention.scores.shape
-            place = layers.index(layer)
+            heads, place = attention.query.shape[1], layers.index(layer)
             query, key = (
                 jnp.repeat(self._of_layer(axis, place, layers, heads), views, axis=0) for axis in (positions.query, positions.key)
             )
-
-            def take(values: Array) -> Array:
-                return jnp.take_along_axis(values.reshape(rows, heads, width * width), query * width + key, axis=-1)
-
-            normalizer = jnp.take_along_axis(attention.log_normalizer[..., 0], query, axis=-1)
-            logs = take(attention.scores) - normalizer
-            if attention.kept is None or not self.post_dropout:
-                return logs, jnp.ones(logs.shape, bool)
-            return logs, take(attention.kept)
+            kept = attention.kept_at(query, key) if self.post_dropout else jnp.ones(query.shape, bool)
+            return attention.log_probability_at(query, key), kept
 
         return gather
 

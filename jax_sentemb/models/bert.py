@@ -12,11 +12,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, keep_mask, matmul
+from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, keep_mask, kept_at, matmul
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
-MAX_POSITIONS = 2**11  # strides of the attention's dropout counter: larger than any sequence
+STREAMS = 8  # of random numbers in a layer
+MAX_POSITIONS = 2**11  # larger than any sequence
+STRIDES = (MAX_POSITIONS**2, MAX_POSITIONS, 1)  # of the attention's dropout counter: head, query, key
 ACTIVATIONS = {
     # The exact GELU through erf: jax.nn.gelu goes through erfc, which costs two more passes on a CPU.
     "gelu": lambda x: 0.5 * x * (1.0 + jax.lax.erf(x * 0.5**0.5)),
@@ -50,10 +52,41 @@ class BertConfig:
 class Attention(NamedTuple):
     """One layer's attention, as `observe` sees it; the compiler drops what it does not use."""
 
-    scores: Array  # float32 [R, H, T, T], scaled and masked: log probability = scores - log_normalizer
+    query: Array  # [R, H, T, D / H]
+    key: Array  # the same
+    mask: Array  # bool [R, T]
     log_normalizer: Array  # float32 [R, H, T, 1]
-    probabilities: Array  # float32 [R, H, T, T], before dropout
-    kept: Array | None  # bool [R, H, T, T], False where dropout removed an entry; None without dropout
+    scores: Array | None  # float32 [R, H, T, T], scaled and masked: log probability = scores - log_normalizer; None in blocks
+    probabilities: Array | None  # float32 [R, H, T, T], before dropout; None in blocks
+    kept: Array | None  # bool [R, H, T, T], False where dropout removed an entry; None without dropout, and in blocks
+    seeds: Array | None = None  # of dropout
+    rate: float = 0.0
+    stream: int = 0
+
+    def log_probability_at(self, query: Array, key: Array) -> Array:
+        """Float32 [R, H, M] at places int [R, H, M] of queries and keys, both real tokens."""
+        normalizer = jnp.take_along_axis(self.log_normalizer[..., 0], query, axis=-1)
+        if self.scores is not None:
+            return _entries(self.scores, query, key) - normalizer
+        rows = [
+            jnp.take_along_axis(values, place[..., None], axis=2).astype(jnp.float32)
+            for values, place in ((self.query, query), (self.key, key))
+        ]
+        return (rows[0] * rows[1]).sum(-1) / self.query.shape[-1] ** 0.5 - normalizer
+
+    def kept_at(self, query: Array, key: Array) -> Array:
+        """Bool [R, H, M]: the entries at these places that dropout left."""
+        if self.kept is not None:
+            return _entries(self.kept, query, key)
+        if self.seeds is None or self.rate == 0.0:
+            return jnp.ones(query.shape, bool)
+        head = jnp.arange(query.shape[1])[:, None]
+        return kept_at(self.rate, self.seeds, self.stream, head * STRIDES[0] + query * STRIDES[1] + key * STRIDES[2])
+
+
+def _entries(maps: Array, query: Array, key: Array) -> Array:
+    rows, heads, _, width = maps.shape
+    return jnp.take_along_axis(maps.reshape(rows, heads, width * width), query * width + key, axis=-1)
 
 
 class BertOutput(NamedTuple):
@@ -65,11 +98,17 @@ Observe = Callable[[int, Attention], Any]
 
 
 class Bert(nn.Module):
-    """Token states of every layer. `dropout` is the rate for hidden states and attention alike."""
+    """Token states of every layer. `dropout` is the rate for hidden states and attention alike.
+
+    `attention_block` queries attend at once, and again in the backward pass: no map of queries and keys is kept (0: whole maps).
+    `remat` keeps only the states between layers, and computes the inside of each again in the backward pass.
+    """
 
     config: BertConfig
     dtype: jnp.dtype = jnp.float32  # of the matrix products; parameters, sums and norms stay float32
     dropout: float = 0.1
+    attention_block: int = 0
+    remat: bool = False
 
     @nn.compact
     def __call__(
@@ -89,9 +128,11 @@ class Bert(nn.Module):
         rate = self.dropout if dropout_rate is None else dropout_rate
         hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, token_types, seeds, rate)]
         observed = {}
+        kind = nn.remat(Layer, static_argnums=(4,)) if self.remat else Layer  # 4: the rate
         for number in range(1, self.config.num_hidden_layers + 1):
-            layer = Layer(self.config, self.dtype, number, name=f"layer_{number - 1}")
+            layer = kind(self.config, self.dtype, number, self.attention_block, name=f"layer_{number - 1}")
             states, attention = layer(hidden[-1], rows.mask, seeds, rate)
+            attention = attention._replace(seeds=seeds, rate=rate, stream=STREAMS * number)
             hidden.append(states)
             if observe is not None and number in observed_layers:
                 observed[number] = observe(number, attention)
@@ -123,18 +164,21 @@ class Layer(nn.Module):
     config: BertConfig
     dtype: jnp.dtype
     number: int
+    attention_block: int = 0
 
     @nn.compact
     def __call__(self, states: Array, mask: Array, seeds: Array | None, rate: float) -> tuple[Array, Attention]:
-        config, stream = self.config, 8 * self.number
+        config, stream = self.config, STREAMS * self.number
 
         def dense(inputs: Array, name: str, features: int) -> Array:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
             return matmul(inputs, kernel, self.dtype) + bias
 
         query, key, value = self.query_key_value(states)
-        weights, attention = attend(query, key, mask, seeds, rate, stream)
-        context = jnp.matmul(weights.astype(self.dtype), value, preferred_element_type=jnp.float32)
+        if self.attention_block:
+            context, attention = attend_in_blocks(query, key, value, mask, seeds, rate, stream, self.attention_block)
+        else:
+            context, attention = attend(query, key, value, mask, seeds, rate, stream)
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)
@@ -153,10 +197,12 @@ class Layer(nn.Module):
         return list(heads.transpose(2, 0, 3, 1, 4))
 
 
-def attend(query: Array, key: Array, mask: Array, seeds: Array | None, rate: float, stream: int) -> tuple[Array, Attention]:
-    """Attention weights [R, H, T, T] after dropout, and the Attention they come from. Softmax in float32.
+def attend(
+    query: Array, key: Array, value: Array, mask: Array, seeds: Array | None, rate: float, stream: int, start: Array | int = 0
+) -> tuple[Array, Attention]:
+    """Context float32 [R, H, T, D / H] with dropout on the weights, and the Attention it comes from. Softmax in float32.
 
-    A finite mask value: a row of padding only gets uniform weights, never NaN.
+    A finite mask value: a row of padding only gets uniform weights, never NaN. The queries are those from `start` on.
     """
     scores = jnp.matmul(query, key.swapaxes(-1, -2), preferred_element_type=jnp.float32) / query.shape[-1] ** 0.5
     scores = jnp.where(mask[:, None, None, :], scores, -1e9)
@@ -166,7 +212,25 @@ def attend(query: Array, key: Array, mask: Array, seeds: Array | None, rate: flo
     probabilities = exponentials / total
     weights, kept = probabilities, None
     if seeds is not None and rate > 0.0:
-        strides = (MAX_POSITIONS**2, MAX_POSITIONS, 1)
-        kept = keep_mask(rate, seeds, stream, scores.shape[1:], strides)
+        kept = keep_mask(rate, seeds, stream, scores.shape[1:], STRIDES, start * STRIDES[1])
         weights = jnp.where(kept, probabilities / (1.0 - rate), 0.0)
-    return weights, Attention(scores, largest + jnp.log(total), probabilities, kept)
+    context = jnp.matmul(weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
+    return context, Attention(query, key, mask, largest + jnp.log(total), scores, probabilities, kept)
+
+
+def attend_in_blocks(
+    query: Array, key: Array, value: Array, mask: Array, seeds: Array | None, rate: float, stream: int, block: int
+) -> tuple[Array, Attention]:
+    """As `attend`, `block` queries at a time; the backward pass computes each block again, so memory is linear in T."""
+    rows, heads, width, inner = query.shape
+    padding = -width % block
+    blocks = jnp.pad(query, ((0, 0), (0, 0), (0, padding), (0, 0))).reshape(rows, heads, -1, block, inner).transpose(2, 0, 1, 3, 4)
+
+    @jax.checkpoint
+    def one(part: tuple[Array, Array]) -> tuple[Array, Array]:
+        context, attention = attend(part[0], key, value, mask, seeds, rate, stream, part[1])
+        return context, attention.log_normalizer
+
+    found = jax.lax.map(one, (blocks, jnp.arange(len(blocks)) * block))
+    context, normalizer = (part.transpose(1, 2, 0, 3, 4).reshape(rows, heads, width + padding, -1)[:, :, :width] for part in found)
+    return context, Attention(query, key, mask, normalizer, None, None, None)

@@ -22,27 +22,47 @@ def mix(bits: Array) -> Array:
     return bits ^ (bits >> 15)
 
 
-def random_bits(seeds: Array, stream: int, shape: Sequence[int], strides: Sequence[int] | None = None) -> Array:
+GOLDEN = 0x9E3779B1  # an odd number whose multiples lie far apart
+
+
+def random_bits(
+    seeds: Array, stream: int, shape: Sequence[int], strides: Sequence[int] | None = None, start: Array | int = 0
+) -> Array:
     """Random uint32 of shape [R, *shape] that depend on (seed of the row, stream, position) only.
 
     A counter hash instead of `jax.random`: it fuses into the elementwise kernel that uses it, and a row gets the same bits
-    whatever batch, chunk, device or padding it is in. `strides` numbers the positions; the default is row-major, and callers
-    whose shape grows with padding give strides that do not.
+    whatever batch, chunk, device or padding it is in. `strides` numbers the positions from `start` on; the default is row-major,
+    and callers whose shape grows with padding give strides that do not.
     """
     if strides is None:
         strides = [1] * len(shape)
         for axis in range(len(shape) - 2, -1, -1):
             strides[axis] = strides[axis + 1] * shape[axis + 1]
-    counter = jnp.zeros((), jnp.uint32)
+    counter = jnp.asarray(start, jnp.uint32) * jnp.uint32(GOLDEN)
     for axis, stride in enumerate(strides):
-        counter = counter + lax.broadcasted_iota(jnp.uint32, tuple(shape), axis) * jnp.uint32(stride * 0x9E3779B1 % 2**32)
+        counter = counter + lax.broadcasted_iota(jnp.uint32, tuple(shape), axis) * jnp.uint32(stride * GOLDEN % 2**32)
+    return _bits(seeds, stream, counter[None])
+
+
+def _bits(seeds: Array, stream: int, counter: Array) -> Array:
     row = mix(seeds + jnp.uint32(stream * 0x85EBCA6B % 2**32))
-    return mix(row.reshape((-1,) + (1,) * len(shape)) ^ counter[None])
+    return mix(row.reshape((-1,) + (1,) * (counter.ndim - 1)) ^ counter)
 
 
-def keep_mask(rate: float, seeds: Array, stream: int, shape: Sequence[int], strides: Sequence[int] | None = None) -> Array:
+def keep_mask(
+    rate: float, seeds: Array, stream: int, shape: Sequence[int], strides: Sequence[int] | None = None, start: Array | int = 0
+) -> Array:
     """Bool [R, *shape], False with probability `rate`, independent for every row and position."""
-    return random_bits(seeds, stream, shape, strides) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
+    return random_bits(seeds, stream, shape, strides, start) >= _limit(rate)
+
+
+def kept_at(rate: float, seeds: Array, stream: int, numbers: Array) -> Array:
+    """What `keep_mask` has at the positions with these numbers (sums of place times stride), int [R, ...]."""
+    return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= _limit(rate)
+
+
+def _limit(rate: float) -> Array:
+    return jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
 def dropout(values: Array, rate: float, seeds: Array | None, stream: int) -> Array:

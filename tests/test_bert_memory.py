@@ -1,0 +1,104 @@
+"""Attention in blocks and recomputed layers: the same states, gradients and attention mutual information in less memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.types import Rows
+
+CONFIG = BertConfig(50, 16, 4, 2, 32, 600)
+WIDTH = 11
+LENGTHS = np.array([11, 4, 7])
+RANDOM = np.random.default_rng(0)
+ROWS = Rows(
+    np.repeat(RANDOM.integers(5, 50, (3, WIDTH)), 2, 0).astype(np.int32), np.repeat(np.arange(WIDTH) < LENGTHS[:, None], 2, 0)
+)
+SEEDS = jnp.arange(6, dtype=jnp.uint32) + 100
+PARAMS = Bert(CONFIG).init(jax.random.key(0), ROWS)["params"]
+AMI = AttentionMI(samples=60)
+WEIGHTS = RANDOM.normal(size=16).astype(np.float32)
+
+
+def measured(model):
+    """(token states, mutual information, gradients of a loss of both) with dropout on."""
+    layers = AMI.chosen_layers(4)
+    positions = AMI.sample(jnp.arange(3, dtype=jnp.uint32), jnp.array(LENGTHS), WIDTH, AMI.slices(layers, 2))
+    observe = AMI.observe(positions, layers, 2)
+
+    def loss(params):
+        output = model.apply({"params": params}, ROWS, SEEDS, observe=observe, observed_layers=layers)
+        information, valid = AMI.mutual_information(output.observed, positions)
+        states = jnp.where(ROWS.mask[..., None], output.hidden[-1], 0.0)
+        return (states * WEIGHTS).sum() + 10 * information.sum(), (states, information, valid)
+
+    (_, found), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(PARAMS)
+    return found, gradients
+
+
+@pytest.fixture(scope="module")
+def plain():
+    jax.config.update("jax_disable_most_optimizations", True)  # compile-bound, and what is compared does not depend on them
+    yield measured(Bert(CONFIG, dropout=0.2))
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.parametrize("settings", [{"attention_block": 4}, {"attention_block": 64}, {"attention_block": 4, "remat": True}])
+def test_states_information_and_gradients_are_the_same(plain, settings):
+    (states, information, valid), gradients = plain
+    found, others = measured(Bert(CONFIG, dropout=0.2, **settings))
+    np.testing.assert_allclose(found[0], states, atol=1e-5)
+    np.testing.assert_allclose(found[1], information, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found[2], valid)  # the same entries survive dropout
+    assert 0.4 < float(valid.mean()) < 0.9
+    for one, other in zip(jax.tree.leaves(gradients), jax.tree.leaves(others), strict=True):
+        np.testing.assert_allclose(other, one, atol=2e-4 * max(1.0, float(jnp.abs(one).max())))
+
+
+@pytest.mark.parametrize("without_dropout", [True, False])
+def test_positions_look_up_what_the_map_has(without_dropout):
+    seeds = None if without_dropout else SEEDS
+    query, key = (jnp.array(RANDOM.integers(0, 4, (6, 2, 9))) for _ in range(2))
+
+    def look(_, attention):
+        return attention.log_probability_at(query, key), attention.kept_at(query, key)
+
+    found = [
+        Bert(CONFIG, dropout=0.3, attention_block=block).apply(
+            {"params": PARAMS}, ROWS, seeds, observe=look, observed_layers=(2,)
+        ).observed[2]
+        for block in (0, 3)
+    ]  # fmt: skip
+    np.testing.assert_allclose(found[1][0], found[0][0], atol=1e-5)
+    np.testing.assert_array_equal(found[1][1], found[0][1])
+    assert bool(found[0][1].all()) == without_dropout
+
+
+def test_memory_grows_with_the_length_and_not_with_its_square():
+    config = BertConfig(50, 16, 2, 2, 32, 600)
+
+    def temporary(width, **settings):
+        model = Bert(config, dropout=0.1, **settings)
+        rows = Rows(jnp.ones((4, width), jnp.int32), jnp.ones((4, width), bool))
+        params = jax.eval_shape(model.init, jax.random.key(0), rows)["params"]
+
+        def loss(params):
+            return model.apply({"params": params}, rows, SEEDS[:4]).hidden[-1].sum()
+
+        return jax.jit(jax.grad(loss)).lower(params).compile().memory_analysis().temp_size_in_bytes
+
+    whole, blocks = temporary(512), temporary(512, attention_block=32)
+    assert blocks < whole / 4
+    assert blocks < 3 * temporary(256, attention_block=32)
+
+
+def test_recomputed_layers_keep_their_inputs_only():
+    # On CPUs the compiler merges the second computation with the first again, so what is kept is read before it.
+    model = Bert(CONFIG, dropout=0.1, remat=True)
+    _, pull_back = jax.vjp(lambda params: model.apply({"params": params}, ROWS, SEEDS).hidden[-1].sum(), PARAMS)
+    maps = [leaf.shape for leaf in jax.tree.leaves(pull_back) if hasattr(leaf, "shape") and leaf.shape[-2:] == (WIDTH, WIDTH)]
+    assert not maps
+    _, pull_back = jax.vjp(lambda params: Bert(CONFIG).apply({"params": params}, ROWS, SEEDS).hidden[-1].sum(), PARAMS)
+    assert [leaf.shape for leaf in jax.tree.leaves(pull_back) if hasattr(leaf, "shape") and leaf.shape[-2:] == (WIDTH, WIDTH)]
