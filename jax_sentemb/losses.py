@@ -7,7 +7,7 @@ from jax import lax
 from jax_sentemb.types import Array
 
 EPSILON = 1e-12
-LARGEST = 2048  # rows of a matrix of similarities that are computed at once, in batches that are multiples of it
+PAIRS = 2**22  # similarities of a batch that are computed at once
 
 
 def unit(vectors: Array) -> Array:
@@ -45,11 +45,11 @@ def info_nce(
     queued = None if queue is None else unit(lax.stop_gradient(queue))
 
     def some(part: tuple[Array, Array]) -> tuple[Array, Array]:
-        rows, place = part
-        logits = jnp.matmul(rows, against.T, precision=lax.Precision.HIGHEST) / temperature
+        anchors, place = part
+        logits = jnp.matmul(anchors, against.T, precision=lax.Precision.HIGHEST) / temperature
         positive = jnp.take_along_axis(logits, place[:, None], axis=1)
         if queued is not None:
-            to_queue = jnp.matmul(rows, queued.T, precision=lax.Precision.HIGHEST) / temperature
+            to_queue = jnp.matmul(anchors, queued.T, precision=lax.Precision.HIGHEST) / temperature
             if queue_valid is not None:
                 to_queue = jnp.where(queue_valid, to_queue, -jnp.inf)
             logits = jnp.concatenate([logits, to_queue], axis=1)
@@ -57,12 +57,14 @@ def info_nce(
         return loss, positive[:, 0] >= logits.max(axis=1)
 
     parts = unit(first), jnp.arange(whole)
-    if whole > LARGEST and whole % LARGEST == 0:
-        # Rows by rows, and again in the backward pass: the matrix of all pairs of a huge batch is never there.
-        parts = jax.tree.map(lambda values: values.reshape(-1, LARGEST, *values.shape[1:]), parts)
-        loss, right = lax.map(jax.checkpoint(some), parts)
-    else:
+    rows = whole
+    while rows * whole > PAIRS and rows % 2 == 0:
+        rows //= 2
+    if rows == whole:
         loss, right = some(parts)
+    else:  # rows by rows, and again in the backward pass: the matrix of all pairs of a huge batch is never there
+        parts = jax.tree.map(lambda values: values.reshape(-1, rows, *values.shape[1:]), parts)
+        loss, right = lax.map(jax.checkpoint(some), parts)
     return loss.mean(), right.mean()
 
 
