@@ -14,9 +14,10 @@ from jax_sentemb.checkpoint import Checkpoints
 from jax_sentemb.config import Words, check, flatten
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import scorer
+from jax_sentemb.material import prepare
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import FROZEN, WordsConfig, make_encoder
-from jax_sentemb.run import prepare, run
+from jax_sentemb.run import run
 from jax_sentemb.sharding import make_mesh, over_parameters, put_batch
 from jax_sentemb.types import Batch, Rows
 

@@ -1,0 +1,150 @@
+"""What a run works on: corpus, tokenizer, batches, weights, evaluation sets; checked against each other before anything compiles."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jax_sentemb.config import Config, Words
+from jax_sentemb.distributed import first
+from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.evaluation.scorer import FinalTasks, evaluation_tasks
+from jax_sentemb.evaluation.sts import StsTask
+from jax_sentemb.generated import corpus_files, corpus_task
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.text.batches import Batches, BatchesInTurn, make_batches
+from jax_sentemb.text.examples import Corpus, Examples, hold_out
+from jax_sentemb.text.tokenizer import Lines, Tokenizer
+from jax_sentemb.text.words import WordTokenizer
+from jax_sentemb.types import Params
+from jax_sentemb.weights import read_parts, resolve
+from jax_sentemb.word_table import word_table
+
+
+class Material(NamedTuple):
+    """What a run works on, before any compilation."""
+
+    sentences: Lines
+    tokenizer: Any  # Tokenizer, or WordTokenizer
+    examples: Examples
+    batches: Batches | BatchesInTurn
+    held_out: Batches | BatchesInTurn | None  # data.validation sentences
+    encoder_config: BertConfig | WordsConfig
+    loaded: Params  # by part: "encoder", "cnn"...; {} for a start from scratch
+    tasks: dict[str, StsTask]
+    absent: list[str]
+    dev: str  # the task that selects the best checkpoint, "" without one
+    final: FinalTasks | None  # classification and other tasks for the end
+
+
+def prepare(config: Config, workdir: Path) -> Material:
+    """Corpus, tokenizer, batches, weights and evaluation sets, checked against each other; errors before anything compiles."""
+    tasks, absent, dev = evaluation_tasks(config.eval)
+    final = final_tasks(config)
+    if isinstance(config.encoder, Words):
+        return _prepare_words(config, config.encoder, workdir, tasks, absent, dev, final)
+    weights = resolve(config.encoder.weights) if config.encoder.weights else None
+    bert_config, loaded = read_parts(weights) if weights else (None, {})
+    config.method.check(Bert(bert_config or _new_bert(config, config.data.vocab_size)), config.data.batch_size)
+    vocabulary = config.data.tokenizer or weights
+
+    def make_tokenizer(sentences: Lines) -> Tokenizer:
+        return Tokenizer.load(vocabulary) if vocabulary else Tokenizer.train(sentences, config.data.vocab_size)
+
+    corpus = _corpus(config, workdir, make_tokenizer)
+    examples = config.method.examples(corpus, config.train.seed)
+    tokenizer = corpus.tokenizer
+    if first():
+        tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs it
+    if bert_config is None:
+        bert_config = dataclasses.replace(_new_bert(config, tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
+    bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
+    if tokenizer.vocab_size > bert_config.vocab_size:
+        raise ModelFileError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's embedding {bert_config.vocab_size} rows: "
+            "data.tokenizer and encoder.weights do not belong together"
+        )
+    positions = bert_config.max_position_embeddings - bert_config.position_offset
+    for name in ("data", "eval"):
+        length = getattr(config, name).max_seq_length
+        if length > positions:
+            raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
+    examples, batches, held_out = _batches(config, examples)
+    return Material(corpus.sentences, tokenizer, examples, batches, held_out, bert_config, loaded, tasks, absent, dev, final)
+
+
+def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | BatchesInTurn, Batches | BatchesInTurn | None]:
+    """What is trained on, its batches, and those of what is held out."""
+    held_out, size, seed = None, config.data.batch_size, config.train.seed
+    if config.data.validation:
+        examples, held = hold_out(examples, config.data.validation, seed)
+        held_out = make_batches(held, size, seed)
+    return examples, make_batches(examples, size, seed), held_out
+
+
+def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any]) -> Corpus:
+    data = config.data
+    folder = workdir if first() else workdir / f"process-{jax.process_index()}"  # of files that a run generates
+    folder.mkdir(parents=True, exist_ok=True)
+    return Corpus(
+        lambda pairs: corpus_files(data, config.eval.data, folder, pairs),
+        make_tokenizer, data.max_seq_length, data.subset, data.subset_seed,
+    )  # fmt: skip
+
+
+def _prepare_words(
+    config: Config, words: Words, workdir: Path, tasks: dict[str, StsTask], absent: list[str], dev: str, final: FinalTasks | None
+) -> Material:
+    """As `prepare`, with word vectors in place of a BERT."""
+    loaded: Params = {}
+
+    def make_tokenizer(sentences: Lines) -> WordTokenizer:
+        scored = [text for task in tasks.values() for pairs in task.subsets.values() for side in pairs[:2] for text in side]
+        scored += [text for item in (final.items if final else []) for text in item.sentences]
+        tokenizer, tables = word_table(words, sentences, scored, config.train.seed)
+        loaded.update(tables)
+        return tokenizer
+
+    config.method.check(WordVectors(WordsConfig(3, words.hidden_size)), config.data.batch_size)
+    corpus = _corpus(config, workdir, make_tokenizer)
+    examples = config.method.examples(corpus, config.train.seed)
+    if first():
+        corpus.tokenizer.save(workdir / "tokenizer")
+    vectors = loaded["encoder" if words.trained else FROZEN]["vectors"]
+    encoder_config = WordsConfig(len(vectors), vectors.shape[1], corpus.tokenizer.pad_id)
+    tokenizer = corpus.tokenizer
+    examples, batches, held_out = _batches(config, examples)
+    return Material(corpus.sentences, tokenizer, examples, batches, held_out, encoder_config, loaded, tasks, absent, dev, final)
+
+
+def diagnostic_sample(config: Config, material: Material) -> list[str]:
+    """Sentences of the corpus, drawn by the run's seed, that label-free diagnostics look at."""
+    count = min(config.eval.diagnostic_sentences, len(material.examples))
+    chosen = np.random.default_rng(config.train.seed).choice(len(material.examples), count, replace=False)
+    return [material.sentences[int(line)] for line in material.examples.line[np.sort(chosen)]]
+
+
+def final_tasks(config: Config) -> FinalTasks | None:
+    """The tasks of eval.tasks with their data, or None."""
+    if not config.eval.tasks:
+        return None
+    if getattr(config.method, "scores_pairs", False):
+        raise ConfigError("eval.tasks: a cross-encoder has no embeddings that classifiers could be trained on; leave it empty")
+    names = corpus_task(config.data.files) if config.eval.tasks == "corpus" else config.eval.tasks
+    return FinalTasks(names, config.eval.data, config.eval.classifier)
+
+
+def _new_bert(config: Config, vocab_size: int) -> BertConfig:
+    encoder = config.encoder
+    return BertConfig(
+        vocab_size=vocab_size,
+        hidden_size=encoder.hidden_size,
+        num_hidden_layers=encoder.num_hidden_layers,
+        num_attention_heads=encoder.num_attention_heads,
+        intermediate_size=encoder.intermediate_size,
+        max_position_embeddings=max(config.data.max_seq_length, config.eval.max_seq_length),
+    )
