@@ -16,6 +16,7 @@ EPILOG = """\
 models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
 vectors (GloVe or fastText text, .vec, .npz; .gz and .xz too), or tf-idf; several --model give several rows. Options follow an @:
   bert@cls  bert@mean  bert@first_last   the pooling of an encoder
+  multi@f  multi@max+mean+concatenation  what is read of a multi-view model (--vectors FILE adds words that a corpus did not have)
   bert@mean+whiten                       embeddings of a task whitened; remove-first takes out their first component; unit length
   glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words
   "mine=runs/micse"                      another name in the tables
@@ -79,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help"
     )
+    parser.add_argument("--vectors", type=Path, help="the word vectors of a model on them: words that it lacks are added")
     parser.add_argument("--output", type=Path, help="folder for a JSON file a task, tables.md and plots")
     parser.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
     parser.add_argument(
@@ -110,7 +112,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         words = {word for item in items for sentence in set(item.sentences) for word in sentence.split()}
         return words | {word.lower() for word in words}
 
-    models = [open_model(text, vocabulary, options.batch_size) for text in options.model]
+    models = [open_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")

@@ -1,4 +1,4 @@
-"""What a run works on: corpus, tokenizer, batches, weights, evaluation sets; checked against each other before anything compiles."""
+"""What a run works on: corpus, tokenizer, batches, weights and evaluation sets, checked against each other before it compiles."""
 
 import dataclasses
 from collections.abc import Callable

@@ -12,7 +12,7 @@ word, whose maximum over nothing is -inf there and 0 here.
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.model_folder import MANIFEST, check_hashes, read_json, sha256
 from jax_sentemb.models.rnn import DIRECTIONS
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
-from jax_sentemb.text.words import WordTokenizer
+from jax_sentemb.text.vectors import read_word_vectors
+from jax_sentemb.text.words import WordTokenizer, count_words
 from jax_sentemb.types import Array, Params, Rows
 
 FORMAT = "jax_sentemb words"
@@ -242,6 +243,34 @@ def with_readout(facts: dict[str, Any], options: Sequence[str], params: Params |
     if absent := [name for name in method.embeds_by if params is not None and name not in params]:
         raise ConfigError(f"{' and '.join(absent)}: the directory has no such view")
     return changed
+
+
+def with_words(
+    facts: dict[str, Any], params: Params, tokenizer: WordTokenizer, file: Path, text: Iterable[str]
+) -> tuple[dict[str, Any], Params, WordTokenizer]:
+    """The model with those words of `text` that it lacks, from the file of vectors that it was trained with.
+
+    ConfigError where the file is another one: its vectors of words that the model has are not the model's.
+    """
+    part = "encoder" if "encoder" in params else FROZEN
+    known, vectors = tokenizer.words, np.asarray(params[part]["vectors"], np.float32)
+    wanted = sorted(count_words(text, tokenizer.lowercase).keys() - set(known))
+    checked = known[2:102]
+    found = read_word_vectors(file, {*wanted, *checked})
+    table = dict(zip(found.words, found.vectors, strict=True))
+    same = [
+        len(table[word]) == vectors.shape[1] and np.allclose(table[word], vectors[number], atol=1e-5)
+        for number, word in enumerate(checked, 2)
+        if word in table
+    ]
+    if not same or not all(same):
+        raise ConfigError(f"{file.name} does not have the vectors of this model: give the file that it was trained with")
+    new = [word for word in wanted if word in table]
+    if not new:
+        return facts, params, tokenizer
+    longer = np.concatenate([vectors, np.stack([table[word] for word in new])])
+    facts = {**facts, "encoder": {**facts["encoder"], "vocab_size": len(longer)}}
+    return facts, {**params, part: {**params[part], "vectors": longer}}, tokenizer.extended(new)
 
 
 def read_word_model(directory: str | Path, batch_size: int = 64) -> Callable[[Sequence[str]], np.ndarray]:

@@ -22,7 +22,7 @@ from jax_sentemb.methods.multi_view import MultiView
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.models.words import WordsConfig, WordVectors
-from jax_sentemb.word_model import FORMAT, embedder_of, read_word_model, write_word_model
+from jax_sentemb.word_model import FORMAT, embedder_of, read_files, read_word_model, with_words, write_word_model
 from jax_sentemb.word_table import word_table
 
 # Words that the probes have, so that few of their tokens are unknown.
@@ -166,4 +166,26 @@ def test_a_directory_that_contradicts_itself_is_refused(multi_view, tmp_path, ch
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(ModelFileError, match=says) as caught:
         read_word_model(tmp_path / "changed")
+    assert "\n" not in str(caught.value)
+
+
+def test_words_that_a_model_lacks_come_from_its_vectors(multi_view, tmp_path):
+    facts, params, tokenizer = read_files(multi_view)
+    vectors = params["frozen"]["vectors"]
+    new = np.arange(4) / 4
+    lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in zip(tokenizer.words[2:], vectors[2:].tolist(), strict=True)]
+    file = tmp_path / "vectors.txt"
+    file.write_text("\n".join([*lines, f"zebra {' '.join(map(str, new))}", "unused 1 2 3 4"]) + "\n")
+    without, given = (open_model(str(multi_view), {"Zebra", "fox", "emu"}.copy, vectors_of=path) for path in (None, file))
+    sentences = ["fox", "zebra", "emu"]
+    before, after = (opened.views.joined(opened.fit([])(sentences)) for opened in (without, given))
+    np.testing.assert_allclose(after[[0, 2]], before[[0, 2]], atol=1e-6)  # emu is in neither
+    assert np.abs(after[1] - before[1]).max() > 0.01
+    changed, longer, words = with_words(facts, params, tokenizer, file, ["zebra emu"])
+    assert words.words == [*tokenizer.words, "zebra"]
+    np.testing.assert_allclose(longer["frozen"]["vectors"][-1], new)
+    assert changed["encoder"]["vocab_size"] == len(vectors) + 1
+    file.write_text("\n".join(f"{word} 9 9 9 9" for word in tokenizer.words[2:]) + "\n")
+    with pytest.raises(ConfigError, match="give the file that it was trained with") as caught:
+        open_model(str(multi_view), set, vectors_of=file)
     assert "\n" not in str(caught.value)

@@ -49,8 +49,10 @@ class Scored(NamedTuple):
         return vectors
 
 
-def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64) -> Scored:
+def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None) -> Scored:
     """The model that `text` describes; of word vectors only the words of `vocabulary()` are read.
+
+    `vectors_of`: the file that a model on word vectors was trained with; the words of `vocabulary()` that it lacks are added.
 
     ConfigError for an unknown path or option, ModelFileError for a damaged model.
     """
@@ -81,7 +83,9 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
     else:
         if words:
             raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files")
-        encode, views, more = _encoder(text, path, source, [option for option in options if option not in afterwards], batch_size)
+        readout = [option for option in options if option not in afterwards]
+        more_words = (vectors_of, vocabulary) if vectors_of else None
+        encode, views, more = _encoder(text, path, source, readout, batch_size, more_words)
         fit = _constant(encode)
         facts |= more
     label = name or "+".join([path.resolve().name or source, *options])
@@ -100,13 +104,20 @@ def _options(text: str) -> tuple[str, tuple[str, ...]]:
     return source, chosen
 
 
-def _encoder(text: str, path: Path, source: str, options: Sequence[str], batch_size: int) -> tuple[Encode, Views, dict[str, Any]]:
+def _encoder(
+    text: str,
+    path: Path,
+    source: str,
+    options: Sequence[str],
+    batch_size: int,
+    more_words: tuple[Path, Callable[[], set[str]]] | None,
+) -> tuple[Encode, Views, dict[str, Any]]:
     """The encoder of a work directory, of an export or another sentence-transformers or Hugging Face directory."""
     from jax_sentemb.convert import read_checkpoint, read_facts, run_embedder
     from jax_sentemb.export import read_embedder
     from jax_sentemb.text.words import WordTokenizer
     from jax_sentemb.weights import resolve
-    from jax_sentemb.word_model import embedder_of, is_word_model, read_files, views_of, with_readout
+    from jax_sentemb.word_model import embedder_of, is_word_model, read_files, views_of, with_readout, with_words
 
     facts: dict[str, Any] = {}
     if is_run := (path / "model.json").is_file() and not is_word_model(path):
@@ -131,6 +142,8 @@ def _encoder(text: str, path: Path, source: str, options: Sequence[str], batch_s
     if facts.get("encoder", {}).get("model_type") == "words":
         try:
             facts = with_readout(facts, options, None if is_run else params)
+            if more_words:
+                facts, params, tokenizer = with_words(facts, params, tokenizer, more_words[0], more_words[1]())
         except ConfigError as error:
             raise ConfigError(f"--model {text}: {error}") from None
         embedder = embedder_of(facts, tokenizer, batch_size, apart=True)

@@ -42,6 +42,21 @@ class WordTokenizer:
         inner.normalizer, inner.pre_tokenizer = _rules(lowercase)
         return cls(inner)
 
+    @property
+    def words(self) -> list[str]:
+        """All of them in the order of their numbers, [PAD] and [UNK] included."""
+        vocabulary = self._inner.get_vocab()
+        return sorted(vocabulary, key=vocabulary.__getitem__)
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether sentences are read in lower case."""
+        return self._inner.normalizer is None or self._inner.normalizer.normalize_str("A") == "a"
+
+    def extended(self, words: Iterable[str]) -> "WordTokenizer":
+        """With further words behind those that it has."""
+        return WordTokenizer.of([*self.words[2:], *words], self.lowercase)
+
     @classmethod
     def load(cls, directory: str | Path) -> "WordTokenizer":
         """From tokenizer.json; ModelFileError where it is missing, damaged or no word vocabulary."""
