@@ -17,9 +17,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BEST = {"D(5)": ("D", 5), "P(3)": ("P", 3), "I(3)": ("I", 3), "R(2)": ("R", 2), "N(3)": ("N", 3), "C(4)": ("C", 4)}
-KS = (1, 3, 5)
-SWEEP = {f"D({k})": ("D", k) for k in (1, 3)}
-TASKS = ("MR", "CR", "TREC", "MRPC", "SICKEntailment", "SICKRelatedness", "STSBenchmark")
+KS = (1, 2, 3, 4, 5)
+SWEEP = {f"small D({k})": ("D", k) for k in KS}  # a smaller encoder, half as long
+TASKS = ("CR", "TREC", "MRPC", "SICKEntailment", "SICKRelatedness", "STSBenchmark")
 PROBING = ("Length", "WordContent", "BigramShift")
 STEPS = 2000
 SIZE = ("--config.method.hidden=256", "--config.method.classifier_width=256")
@@ -40,6 +40,13 @@ def runs(options):
         name: (config, shuffled, subset, f"--config.method.task={task}", f"--config.method.k={k}", *SIZE, *RATE, *HELD_OUT, *common)
         for name, (task, k) in (BEST | SWEEP).items()
     }
+    for name in SWEEP:
+        found[name] = (
+            *found[name],
+            "--config.method.hidden=64",
+            "--config.method.classifier_width=64",
+            f"--config.train.max_steps={STEPS // 2}",
+        )
     found["untrained"] = (*found["R(2)"], "--config.train.max_steps=0")
     multitask = ("--config=configs/cons_sent_multitask.py", "--config.method.hidden=128", "--config.method.classifier_width=256")
     found["MT(3)"] = (*multitask, shuffled, subset, *RATE, *HELD_OUT, *common)
@@ -134,12 +141,12 @@ def plot(found):
     from matplotlib import pyplot
 
     scores = {(model, task): value for _, model, task, value in found}
-    shown = [task for task in ("TREC", "MRPC", "STSBenchmark", *PROBING) if all((f"D({k})", task) in scores for k in KS)]
+    shown = [task for task in ("TREC", "MRPC", "STSBenchmark", *PROBING) if all((f"small D({k})", task) in scores for k in KS)]
     if not shown:
         return
     figure, panels = pyplot.subplots(1, len(shown), figsize=(2.6 * len(shown), 2.6), layout="constrained")
     for panel, task in zip(panels, shown, strict=True):
-        panel.plot(KS, [scores[f"D({k})", task] for k in KS], marker="o")
+        panel.plot(KS, [scores[f"small D({k})", task] for k in KS], marker="o")
         panel.set_title(task, fontsize=10)
         panel.set_xlabel("k deleted words")
         panel.set_xticks(KS)
