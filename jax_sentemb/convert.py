@@ -65,7 +65,8 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
         if not kind:
             steps = sorted({*found["best"], *found["checkpoints"]})
             there = ", ".join(map(str, steps)) or "none"
-            raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; there are: {there}")
+            hint = "; its export has the weights that it started from" if not steps and (workdir / "export").is_dir() else ""
+            raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; there are: {there}{hint}")
         step = int(which)
     return read_params(workdir / kind / str(step)), step
 

@@ -78,6 +78,7 @@ def train(options):
 def evaluate(options):
     """The six with their ensemble, and all others; on both groups of tasks."""
     others = {name: folder(options, name) for name in runs(options) if name not in BEST}
+    others["untrained"] = folder(options, "untrained") / "export"  # a run of no steps has no checkpoint
     others["GloVe average"] = options.vectors
     six = {name: folder(options, name) for name in BEST}
     for stage, data, tasks in (("transfer", options.senteval, TASKS), ("probing", options.probing, PROBING)):

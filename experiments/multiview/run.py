@@ -28,7 +28,7 @@ RUNS = {
 }
 VIEWS = {"D": "fg", "G": "fg", "G without constraint": "fg", "GD": "fg", "D, f-f": "ff", "D, g-g": "gg"}
 SETS = {"STS12": "12", "STS14": "14", "STS15": "15", "STSBenchmark-test": "STSB", "SICKRelatedness-test": "SICK"}
-SUPERVISED = ("MR", "CR", "TREC", "MRPC")
+SUPERVISED = ("CR", "TREC", "MRPC")
 FLAGS = ("--config=configs/multi_view.py", "--config.method.hidden=256", "--config.data.batch_size=256",
          "--config.train.max_steps=600", "--config.train.save_steps=0", "--config.train.logging_steps=50",
          "--config.eval.eval_steps=0")  # fmt: skip
