@@ -74,7 +74,7 @@ class Tiny:
         key = (devices, chunk)
         if key not in self.steps:
             mesh = self.mesh(devices)
-            shardings = over_parameters(mesh, self.state(devices))
+            shardings = over_parameters(mesh, self.state(devices)) if mesh.shape["fsdp"] > 1 else None
             self.steps[key] = train.make_step(self.config.method, self.encoder, self.optimizer, mesh, chunk, shardings)
         return self.steps[key]
 
