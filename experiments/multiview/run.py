@@ -76,13 +76,13 @@ def collect(options):
     """(table, model, column, score)."""
     found = []
     for stage, label in (("multiview", "removed"), ("senteval", "kept"), ("supervised", "supervised")):
-        scores = {}
+        scores, columns = {}, SUPERVISED if stage == "supervised" else tuple(SETS.values())
         for file in sorted(options.workdir.glob(f"scores-{stage}/*/*.json")):
             content = json.loads(file.read_text(encoding="utf-8"))
             values = content["scores"]
             column = SETS.get(content["task"], content["task"])
             scores.setdefault(content["model"], {})[column] = values["score"] if "score" in values else values["accuracy"]
-        columns = SUPERVISED if stage == "supervised" else tuple(SETS.values())
+        scores = {model: row for model, row in scores.items() if len(row) == len(columns)}
         for model in sorted(scores, key=lambda name: (name != "GloVe average", name)):
             found += [(label, model, column, scores[model][column]) for column in columns]
             found.append((label, model, "average", statistics.mean(scores[model].values())))
