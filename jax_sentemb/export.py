@@ -46,8 +46,8 @@ POOLING_KEYS = {
     "mean": "pooling_mode_mean_tokens",
     "max": "pooling_mode_max_tokens",
     "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
-    "last": "pooling_mode_lasttoken",
 }
+LAST = {"pooling_mode_lasttoken": True}  # only where it is needed: a version that does not know the key stops at it
 EXPORTABLE = ("cls", "mean")
 
 # What `export` re-encodes: sentences of the kinds that break tokenizers, and lengths up to far beyond usual limits.
@@ -227,7 +227,8 @@ def _write_modules(
 
 def pooling_config(width: int, pooling: str) -> dict[str, Any]:
     """The settings of sentence-transformers' Pooling module, as every version reads them."""
-    return {"word_embedding_dimension": width, **{key: mode == pooling for mode, key in POOLING_KEYS.items()}}
+    keys = {key: mode == pooling for mode, key in POOLING_KEYS.items()}
+    return {"word_embedding_dimension": width, **keys, **(LAST if pooling == "last" else {})}
 
 
 def verify_export(
