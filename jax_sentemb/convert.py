@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.command_line import Parser, program
-from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.errors import ModelFileError
 
 
 def main(argv: list[str]) -> int:
@@ -84,8 +84,6 @@ def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "") -> Any
     from jax_sentemb.text.tokenizer import Tokenizer
 
     if facts["encoder"].get("model_type") == "words":
-        if pooling:
-            raise ConfigError(f"{pooling} is a pooling of BERTs: {facts['method']} has its own")
         from jax_sentemb.text.words import WordTokenizer
         from jax_sentemb.word_model import embedder_of
 

@@ -34,7 +34,7 @@ from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.model_folder import MANIFEST, check_hashes, read_json, sha256
 from jax_sentemb.models.rnn import DIRECTIONS
-from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors, vector_part
 from jax_sentemb.text.vectors import read_word_vectors
 from jax_sentemb.text.words import WordTokenizer, count_words
 from jax_sentemb.types import Array, Params, Rows
@@ -89,7 +89,7 @@ def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tok
     method, parts = _method(facts, "the run"), dict(params)
     if "U" in parts and "g" not in parts:  # the generative linear view is the transpose of what predicts words
         parts["g"] = {"kernel": parts["U"]}
-    vectors = (params["encoder"] if "encoder" in params else params[FROZEN])["vectors"]
+    vectors = vector_part(params)["vectors"]
     files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
     for name in method.embeds_by:
         folder, prefix = _place(method, name)

@@ -11,7 +11,7 @@ from jax_sentemb.losses import sampled_softmax_loss
 from jax_sentemb.methods import Learned
 from jax_sentemb.models.head import init_linear
 from jax_sentemb.models.rnn import init_rnn, run_rnn
-from jax_sentemb.models.words import FROZEN, check_words, word_states
+from jax_sentemb.models.words import check_words, vector_part, word_states
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -69,7 +69,7 @@ class LanguageModel:
 
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
         """Cross entropy of the next word."""
-        vectors = (params["encoder"] if "encoder" in params else params[FROZEN])["vectors"]
+        vectors = vector_part(params)["vectors"]
         bias, count = params["word_bias"], len(vectors)
         output = params["output"]
         predicted = jnp.matmul(encoded.states[:, :-1], output["kernel"], precision="highest") + output["bias"]

@@ -10,7 +10,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import context_loss, cosine, negative_sampling, remove_top_direction, towards_orthonormal_rows, unit
 from jax_sentemb.methods import Learned
 from jax_sentemb.models.rnn import init_rnn, run_rnn
-from jax_sentemb.models.words import FROZEN, check_words, pooled_states, word_states
+from jax_sentemb.models.words import FROZEN, check_words, pooled_states, vector_part, word_states
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -170,7 +170,7 @@ class MultiView:
 
     def _generative(self, params: Params, state: TrainState, encoded: Encoded) -> Array:
         """Negative sampling of the words of the next sentence; the last sentence of a batch has none."""
-        vectors = (params["encoder"] if "encoder" in params else params[FROZEN])["vectors"]
+        vectors = vector_part(params)["vectors"]
         predicted = jnp.matmul(encoded.views[0][:-1], params["U"].T, precision="highest")
         words, mask = encoded.tokens[1:].astype(jnp.int32), encoded.mask[1:]
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)

@@ -46,10 +46,14 @@ def make_encoder(
     return WordVectors(config, dtype) if isinstance(config, WordsConfig) else Bert(config, dtype, dropout, attention_block, remat)
 
 
+def vector_part(params: Params) -> Params:
+    """The part of the parameters that has the word vectors: trained or not."""
+    return params["encoder"] if "encoder" in params else params[FROZEN]
+
+
 def word_states(encoder: Any, params: Params, rows: Rows) -> Array:
     """Word vectors [R, T, E] from the part of `params` that has them."""
-    part = params["encoder"] if "encoder" in params else params[FROZEN]
-    return encoder.apply({"params": part}, rows).hidden[-1]
+    return encoder.apply({"params": vector_part(params)}, rows).hidden[-1]
 
 
 def check_words(encoder: Any) -> None:
