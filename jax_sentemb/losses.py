@@ -1,5 +1,8 @@
 """Losses as pure functions of arrays. Everything is computed in float32 and written as if on one device."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -8,6 +11,23 @@ from jax_sentemb.types import Array
 
 EPSILON = 1e-12
 PAIRS = 2**22  # similarities of a batch that are computed at once
+
+
+def by_rows(function: Callable[[Any], Any], rows: Any, comparisons: int) -> Any:
+    """`function` of arrays [N, ...] that gives arrays [N, ...], a row for a row; each row costs so many `comparisons`.
+
+    Above PAIRS in all it works on some rows at a time, and again in the backward pass: the matrix of all pairs of a huge batch is
+    never there. Part c has rows c, c + n, c + 2n..., so that devices keep their own.
+    """
+    count = len(jax.tree.leaves(rows)[0])
+    at_once = count
+    while at_once * comparisons > PAIRS and at_once % 2 == 0:
+        at_once //= 2
+    if at_once == count:
+        return function(rows)
+    parts = jax.tree.map(lambda values: values.reshape(at_once, -1, *values.shape[1:]).swapaxes(0, 1), rows)
+    found = lax.map(jax.checkpoint(function), parts)
+    return jax.tree.map(lambda values: values.swapaxes(0, 1).reshape(count, *values.shape[2:]), found)
 
 
 def unit(vectors: Array) -> Array:
@@ -41,11 +61,11 @@ def info_nce(
         positive = jnp.diagonal(cosine(first, second)) / temperature
         rest = jnp.log(jnp.maximum(len(first) - 1, EPSILON))
         return jax.nn.softplus(rest - positive).mean(), (positive > 0).mean()
-    against, whole = unit(second), len(first)
+    against = unit(second)
     queued = None if queue is None else unit(lax.stop_gradient(queue))
 
-    def some(part: tuple[Array, Array]) -> tuple[Array, Array]:
-        anchors, place = part
+    def rank(rows: tuple[Array, Array]) -> tuple[Array, Array]:
+        anchors, place = rows
         logits = jnp.matmul(anchors, against.T, precision=lax.Precision.HIGHEST) / temperature
         positive = jnp.take_along_axis(logits, place[:, None], axis=1)
         if queued is not None:
@@ -56,15 +76,7 @@ def info_nce(
         loss = jax.nn.logsumexp(logits - positive, axis=1)  # small losses stay exact
         return loss, positive[:, 0] >= logits.max(axis=1)
 
-    parts = unit(first), jnp.arange(whole)
-    rows = whole
-    while rows * whole > PAIRS and rows % 2 == 0:
-        rows //= 2
-    if rows == whole:
-        loss, right = some(parts)
-    else:  # rows by rows, and again in the backward pass: the matrix of all pairs of a huge batch is never there
-        parts = jax.tree.map(lambda values: values.reshape(-1, rows, *values.shape[1:]), parts)
-        loss, right = lax.map(jax.checkpoint(some), parts)
+    loss, right = by_rows(rank, (unit(first), jnp.arange(len(first))), len(second) + (0 if queue is None else len(queue)))
     return loss.mean(), right.mean()
 
 
@@ -112,13 +124,18 @@ def nt_xent(first: Array, second: Array, temperature: float) -> tuple[Array, Arr
     Returns the mean of -log softmax of the cosines / temperature and the fraction of anchors whose positive ranks first.
     Source: Mirror-BERT (Liu et al. 2021), Eq. 1.
     """
-    both = jnp.concatenate([first, second])
-    logits = cosine(both, both) / temperature
+    both = unit(jnp.concatenate([first, second]))
     positive = jnp.tile(paired_cosine(first, second) / temperature, 2)
-    logits = jnp.where(jnp.eye(len(both), dtype=bool), -jnp.inf, logits)
-    loss = jax.nn.logsumexp(logits - positive[:, None], axis=1).mean()
-    # Recomputed, the positive can differ from its place in the matrix by rounding.
-    return loss, (positive + 1e-4 >= logits.max(axis=1)).mean()
+
+    def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        anchors, own, place = rows
+        logits = jnp.matmul(anchors, both.T, precision=lax.Precision.HIGHEST) / temperature
+        logits = jnp.where(place[:, None] == jnp.arange(len(both)), -jnp.inf, logits)
+        # Recomputed, the positive can differ from its place in the matrix by rounding.
+        return jax.nn.logsumexp(logits - own[:, None], axis=1), own + 1e-4 >= logits.max(axis=1)
+
+    loss, right = by_rows(rank, (both, positive, jnp.arange(len(both))), len(both))
+    return loss.mean(), right.mean()
 
 
 def symmetric_info_nce(first: Array, second: Array, scale: Array) -> tuple[Array, Array]:
@@ -126,10 +143,19 @@ def symmetric_info_nce(first: Array, second: Array, scale: Array) -> tuple[Array
 
     Source: the in-batch form of Contrastive Tension in sentence-transformers.
     """
-    logits = cosine(first, second) * scale
-    positive = jnp.diagonal(logits)
-    loss = (jax.nn.logsumexp(logits, axis=1) + jax.nn.logsumexp(logits, axis=0)) / 2 - positive
-    return loss.mean(), (positive >= logits.max(axis=1)).mean()
+    first, second = unit(first), unit(second)
+
+    def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        anchors, others, place = rows  # a row of the matrix and, of the other direction, a column
+        to_second, to_first = (
+            jnp.matmul(one, other.T, precision=lax.Precision.HIGHEST) * scale for one, other in ((anchors, second), (others, first))
+        )
+        positive = jnp.take_along_axis(to_second, place[:, None], axis=1)[:, 0]
+        loss = (jax.nn.logsumexp(to_second, axis=1) + jax.nn.logsumexp(to_first, axis=1)) / 2 - positive
+        return loss, positive >= to_second.max(axis=1)
+
+    loss, right = by_rows(rank, (first, second, jnp.arange(len(first))), 2 * len(first))
+    return loss.mean(), right.mean()
 
 
 def contrastive_tension(first: Array, second: Array, group: int) -> tuple[Array, Array]:
@@ -160,15 +186,20 @@ def token_sentence_jsd(local: Array, mask: Array, sentence: Array, over: str = "
     over="sentences" (paper): sums over the tokens of a sentence, then means over sentences, without log 2.
     Source: IS-BERT (Zhang et al. 2020), Eq. 2 and 3; sp(x) = log(1 + exp(x)).
     """
-    batch = len(sentence)
-    scores = jnp.einsum("bte,se->bts", local, sentence, precision=lax.Precision.HIGHEST)
-    weight = mask.astype(jnp.float32)[..., None]
-    own = jnp.eye(batch)[:, None, :]
+    batch, weight = len(sentence), mask.astype(jnp.float32)
     offset = jnp.log(2.0) if over == "pairs" else 0.0
-    positive = ((offset - jax.nn.softplus(-scores)) * weight * own).sum()
-    negative = ((jax.nn.softplus(scores) - offset) * weight * (1.0 - own)).sum()
+
+    def estimate(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        tokens, real, place = rows
+        scores = jnp.einsum("bte,se->bts", tokens, sentence, precision=lax.Precision.HIGHEST)
+        own = place[:, None, None] == jnp.arange(batch)
+        positive = jnp.where(own, offset - jax.nn.softplus(-scores), 0.0) * real[..., None]
+        negative = jnp.where(own, 0.0, jax.nn.softplus(scores) - offset) * real[..., None]
+        return positive.sum((1, 2)), negative.sum((1, 2))
+
+    positive, negative = by_rows(estimate, (local, weight, jnp.arange(batch)), local.shape[1] * batch)
     count = jnp.maximum(weight.sum(), 1.0) if over == "pairs" else batch
-    positive, negative = positive / count, negative / (count * max(batch - 1, 1))
+    positive, negative = positive.sum() / count, negative.sum() / (count * max(batch - 1, 1))
     return negative - positive, positive, negative
 
 
@@ -200,36 +231,45 @@ def remove_top_direction(vectors: Array, iterations: int) -> Array:
     return vectors - jnp.matmul(vectors, direction, precision="highest")[:, None] * direction
 
 
-def context_loss(agreement: Array, context: int, itself: bool) -> tuple[Array, Array]:
-    """Mean of -log softmax_j(agreement_ij) over i, j with |i - j| <= context; and the share of rows that rank such a j first.
+def context_loss(anchors: Array, others: Array, context: int, itself: bool) -> tuple[Array, Array]:
+    """Mean of -log softmax_j(anchor_i . other_j) over i, j with |i - j| <= context; and the share of rows that rank such a j first.
 
-    agreement: [N, N] of consecutive sentences. `itself`: j = i counts, as a neighbour and in the denominator.
+    anchors, others: [N, E] of consecutive sentences. `itself`: j = i counts, as a neighbour and in the denominator.
     Source: Tang and de Sa 2019, Eq. 3 and 4, which sum where this is a mean.
     """
-    distance = jnp.abs(jnp.arange(len(agreement))[:, None] - jnp.arange(len(agreement)))
-    if not itself:
-        agreement = jnp.where(distance == 0, -jnp.inf, agreement)
-    neighbour = (distance <= context) & (itself | (distance > 0))
-    log_probability = agreement - jax.nn.logsumexp(agreement, axis=1, keepdims=True)
-    loss = -jnp.where(neighbour, log_probability, 0.0).sum() / neighbour.sum()
-    first = jnp.where(neighbour, agreement, -jnp.inf).max(axis=1) >= agreement.max(axis=1)
-    return loss, first.mean()
+    total, count, right = _neighbours(anchors, others, context, None if itself else -jnp.inf, itself)
+    return total.sum() / count.sum(), right.mean()
 
 
-def neighbour_loss(scores: Array, context: int, itself: str) -> tuple[Array, Array]:
-    """Mean over rows of the cross entropy of softmax_j(scores_ij) with targets spread evenly over 0 < |i - j| <= context.
+def neighbour_loss(anchors: Array, others: Array, context: int, itself: str) -> tuple[Array, Array]:
+    """Mean over i of the cross entropy of softmax_j(anchor_i . other_j) with targets spread evenly over 0 < |i - j| <= context.
 
-    scores: [N, N] of consecutive sentences. itself="zero": a sentence's score with itself is 0 and stays in the denominator, as in
-    QuickThoughts' code (Logeswaran and Lee 2018), where it can outrank others; "excluded": it is left out. Also the share of rows
-    that rank a neighbour first.
+    anchors, others: [N, E] of consecutive sentences. itself="zero": a sentence's score with itself is 0 and stays in the
+    denominator, as in QuickThoughts' code (Logeswaran and Lee 2018), where it can outrank others; "excluded": it is left out. Also
+    the share of rows that rank a neighbour first.
     """
-    distance = jnp.abs(jnp.arange(len(scores))[:, None] - jnp.arange(len(scores)))
-    scores = jnp.where(distance == 0, 0.0 if itself == "zero" else -jnp.inf, scores)
-    neighbour = (distance > 0) & (distance <= context)
-    log_probability = scores - jax.nn.logsumexp(scores, axis=1, keepdims=True)
-    loss = -jnp.where(neighbour, log_probability, 0.0).sum(axis=1) / neighbour.sum(axis=1)
-    first = jnp.where(neighbour, scores, -jnp.inf).max(axis=1) >= scores.max(axis=1)
-    return loss.mean(), first.mean()
+    total, count, right = _neighbours(anchors, others, context, 0.0 if itself == "zero" else -jnp.inf, False)
+    return (total / count).mean(), right.mean()
+
+
+def _neighbours(anchors: Array, others: Array, context: int, own_score: float | None, itself: bool) -> tuple[Array, Array, Array]:
+    """Of each row: the summed -log softmax of its neighbours, their number, and whether one of them ranks first.
+
+    `own_score` takes the place of a sentence's score with itself (None: it stays); `itself`: it is a neighbour.
+    """
+
+    def rank(rows: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+        some, place = rows
+        distance = jnp.abs(place[:, None] - jnp.arange(len(others)))
+        scores = jnp.matmul(some, others.T, precision=lax.Precision.HIGHEST)
+        if own_score is not None:
+            scores = jnp.where(distance == 0, own_score, scores)
+        neighbour = (distance <= context) & (itself | (distance > 0))
+        log_probability = scores - jax.nn.logsumexp(scores, axis=1, keepdims=True)
+        right = jnp.where(neighbour, scores, -jnp.inf).max(axis=1) >= scores.max(axis=1)
+        return -jnp.where(neighbour, log_probability, 0.0).sum(axis=1), neighbour.sum(axis=1), right
+
+    return by_rows(rank, (anchors, jnp.arange(len(anchors))), len(others))
 
 
 def sampled_softmax_loss(right: Array, others: Array, mask: Array) -> Array:

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from jax_sentemb import train
@@ -60,7 +61,8 @@ class Tiny:
         self.config = load(path)
         self.material = prepare(self.config, folder)
         self.encoder = make_encoder(self.material.encoder_config, jnp.float32, getattr(self.config.encoder, "dropout", 0.0))
-        self.optimizer = train.make_optimizer(self.config.optimizer, STEPS)
+        keep = optax.trace(0.0)  # passes gradients on, and keeps them where a test can look at them
+        self.optimizer = optax.chain(keep, train.make_optimizer(self.config.optimizer, STEPS))
         self.steps = {}
 
     def state(self, devices=1):
@@ -172,9 +174,10 @@ def test_cached_gradients_are_those_of_the_whole_batch(tiny):
     cached, other = tiny.step(chunk=2)(tiny.state(), put_batch(tiny.batch(0), tiny.mesh(1)))
     for name, value in metrics.items():
         assert float(other[name]) == pytest.approx(float(value), rel=1e-5, abs=1e-7), name
-    # First moments of Adam are (1 - beta1) * gradient.
-    for left, right in zip(jax.tree.leaves(whole.opt_state), jax.tree.leaves(cached.opt_state), strict=True):
-        np.testing.assert_allclose(right, left, rtol=1e-4, atol=1e-6)
+    kept = [jax.tree.leaves(optax.tree.get(state.opt_state, "trace")) for state in (whole, cached)]
+    apart = sum(np.sum(np.square(np.subtract(one, other, dtype=np.float64))) for one, other in zip(*kept, strict=True)) ** 0.5
+    # What is left is rounding, which small temperatures and cancellation enlarge: 1e-8 to 3e-6, SimCSE 1.1e-6 (at temperature 1 0.7e-6).
+    assert apart <= 5e-6 * sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in kept[0]) ** 0.5
 
 
 def test_padding_does_not_change_an_embedding(tiny):

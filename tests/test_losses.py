@@ -8,10 +8,15 @@ import pytest
 from jax_sentemb import losses
 from jax_sentemb.losses import (
     alignment,
+    context_loss,
     correlation,
     gaussian_mutual_information,
     info_nce,
     masked_token_loss,
+    neighbour_loss,
+    nt_xent,
+    symmetric_info_nce,
+    token_sentence_jsd,
     unit,
 )
 
@@ -158,22 +163,33 @@ def test_masked_token_loss_equals_numpy():
         assert count[row] == selected[row].sum()
 
 
-@pytest.mark.parametrize("with_queue", [False, True])
-def test_a_large_batch_is_compared_in_parts_with_the_same_gradients(monkeypatch, with_queue):
+QUEUE = jnp.array(np.random.default_rng(4).normal(size=(7, 5)), jnp.float32)
+IN_PARTS = {
+    "info_nce": lambda first, second: info_nce(first, second, 0.1),
+    "info_nce with a queue": lambda first, second: info_nce(first, second, 0.1, QUEUE, jnp.arange(7) < 4),
+    "nt_xent": lambda first, second: nt_xent(first, second, 0.1),
+    "symmetric": lambda first, second: symmetric_info_nce(first, second, jnp.float32(4.0)),
+    "jsd": lambda first, second: token_sentence_jsd(jnp.stack([first, -first], 1), jnp.ones((12, 2)), second)[:2],
+    "context": lambda first, second: context_loss(first, second, 2, itself=False),
+    "neighbours": lambda first, second: neighbour_loss(first, second, 1, "zero"),
+}
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_a_large_batch_is_compared_in_parts_with_the_same_gradients(monkeypatch, name):
     random = np.random.default_rng(3)
-    first, second, queue = (jnp.array(random.normal(size=(count, 5)), jnp.float32) for count in (12, 12, 7))
-    given = (queue, jnp.arange(7) < 4) if with_queue else (None, None)
+    views = [jnp.array(random.normal(size=(12, 5)), jnp.float32) for _ in range(2)]
 
     def found():
-        def loss(first, second):
-            return info_nce(first, second, 0.1, *given)
+        together = jax.value_and_grad(lambda *views: IN_PARTS[name](*views), (0, 1), has_aux=True)  # a new function: traced anew
+        return *together(*views), str(jax.make_jaxpr(together)(*views))
 
-        return jax.value_and_grad(loss, (0, 1), has_aux=True)(first, second)
-
-    (whole, accuracy), gradients = found()
-    monkeypatch.setattr(losses, "PAIRS", 48)  # three rows at a time
-    (parts, other), others = found()
+    (whole, other), gradients, program = found()
+    assert "scan" not in program
+    monkeypatch.setattr(losses, "PAIRS", 48)  # three rows at a time, or one
+    (parts, same), others, program = found()
+    assert "scan" in program
     assert float(parts) == pytest.approx(float(whole), rel=1e-6)
-    assert float(other) == float(accuracy)
+    assert float(same) == pytest.approx(float(other), rel=1e-6)
     for one, two in zip(gradients, others, strict=True):
         np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)

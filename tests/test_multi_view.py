@@ -48,12 +48,13 @@ def test_neighbours_in_the_corpus_are_the_right_answers(context, itself):
         near = [j for j in columns if abs(i - j) <= context]
         losses += [-np.log(np.exp(agreement[i, j]) / total) for j in near]
         first += max(columns, key=lambda j: agreement[i, j]) in near
-    loss, accuracy = context_loss(jnp.array(agreement), context, itself)
+    unit_vectors = jnp.eye(7)  # the products with them are the agreement
+    loss, accuracy = context_loss(jnp.array(agreement), unit_vectors, context, itself)
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-5)
     assert float(accuracy) == pytest.approx(first / 7)
     step = RANDOM.normal(size=(7, 7))
-    ends = [float(context_loss(jnp.array(agreement + sign * 1e-2 * step), context, itself)[0]) for sign in (1, -1)]
-    gradient = jax.grad(lambda values: context_loss(values, context, itself)[0])(jnp.array(agreement))
+    ends = [float(context_loss(jnp.array(agreement + sign * 1e-2 * step), unit_vectors, context, itself)[0]) for sign in (1, -1)]
+    gradient = jax.grad(lambda values: context_loss(values, unit_vectors, context, itself)[0])(jnp.array(agreement))
     assert np.isfinite(gradient).all()
     assert float((gradient * step).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=1e-2)
 
@@ -112,7 +113,7 @@ def test_the_discriminative_objective_is_that_of_its_views(views):
         view = view - np.outer(view @ top, top)
         made.append(view / np.linalg.norm(view, axis=1, keepdims=True))
     cosines = made[0] @ made[-1].T
-    expected, _ = context_loss(jnp.array((cosines + cosines.T) / 0.7, jnp.float32), 2, views == "fg")
+    expected, _ = context_loss(jnp.array((cosines + cosines.T) / 0.7, jnp.float32), jnp.eye(len(cosines)), 2, views == "fg")
     assert float(loss) == pytest.approx(float(expected), rel=1e-3)
     assert float(metrics["temperature"]) == pytest.approx(0.7)
 

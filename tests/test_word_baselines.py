@@ -39,12 +39,13 @@ def test_neighbours_share_the_target_evenly(itself, context):
         log_probability = row - np.log(np.exp(row).sum())
         losses.append(-np.mean([log_probability[j] for j in near]))
         hits += row.argmax() in near
-    loss, accuracy = neighbour_loss(jnp.array(scores), context, itself)
+    unit_vectors = jnp.eye(6)  # the products with them are the scores
+    loss, accuracy = neighbour_loss(jnp.array(scores), unit_vectors, context, itself)
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-5)
     assert float(accuracy) == pytest.approx(hits / 6)
     step = RANDOM.normal(size=(6, 6))
-    ends = [float(neighbour_loss(jnp.array(scores + sign * 1e-2 * step), context, itself)[0]) for sign in (1, -1)]
-    gradient = jax.grad(lambda values: neighbour_loss(values, context, itself)[0])(jnp.array(scores))
+    ends = [float(neighbour_loss(jnp.array(scores + sign * 1e-2 * step), unit_vectors, context, itself)[0]) for sign in (1, -1)]
+    gradient = jax.grad(lambda values: neighbour_loss(values, unit_vectors, context, itself)[0])(jnp.array(scores))
     assert float((gradient * step).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=2e-2)
 
 
@@ -108,7 +109,7 @@ def test_quick_thoughts_embeds_by_both_encoders():
     encoded = method.encode(ENCODER, params, None, BATCH, None)
     np.testing.assert_allclose(method.embed(ENCODER, params, BATCH.rows), np.concatenate(encoded, axis=1))
     assert not np.allclose(encoded.source, encoded.target)
-    expected, _ = neighbour_loss(encoded.source @ encoded.target.T, 1, "zero")
+    expected, _ = neighbour_loss(encoded.source @ encoded.target.T, jnp.eye(len(encoded.source)), 1, "zero")
     assert float(method.objective(params, None, encoded)[0]) == pytest.approx(float(expected), rel=1e-5)
 
 

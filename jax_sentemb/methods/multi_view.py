@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import context_loss, cosine, negative_sampling, remove_top_direction, towards_orthonormal_rows, unit
+from jax_sentemb.losses import context_loss, negative_sampling, remove_top_direction, towards_orthonormal_rows, unit
 from jax_sentemb.methods import Learned
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.words import FROZEN, check_words, pooled_states, vector_part, word_states
@@ -120,10 +120,11 @@ class MultiView:
             views = encoded.views
             if self.remove_component:
                 views = [remove_top_direction(view, self.iterations) for view in views]
-            first, second = views[0], views[-1]
-            agreement = cosine(first, second)
-            agreement = (agreement + agreement.T) * jnp.exp(-params["log_temperature"])
-            metrics["discriminative"], metrics["accuracy"] = context_loss(agreement, self.context, itself=self.views == "fg")
+            first, second = unit(views[0]), unit(views[-1])
+            # cos(first_i, second_j) + cos(second_i, first_j), as one product
+            anchors = jnp.concatenate([first, second], axis=1) * jnp.exp(-params["log_temperature"])
+            others = jnp.concatenate([second, first], axis=1)
+            metrics["discriminative"], metrics["accuracy"] = context_loss(anchors, others, self.context, itself=self.views == "fg")
             metrics["temperature"] = jnp.exp(params["log_temperature"])
             loss = loss + metrics["discriminative"]
         if self.form != "discriminative":

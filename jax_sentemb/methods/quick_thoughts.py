@@ -66,8 +66,7 @@ class QuickThoughts:
 
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
         """Cross entropy over the batch."""
-        scores = jnp.matmul(encoded.source, encoded.target.T, precision="highest")
-        loss, accuracy = neighbour_loss(scores, self.context, self.itself)
+        loss, accuracy = neighbour_loss(encoded.source, encoded.target, self.context, self.itself)
         return loss, ({"accuracy": accuracy}, None)
 
     def after(self, state: TrainState, carry: Any) -> TrainState:
