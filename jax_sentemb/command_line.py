@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
 
+OUT_OF_MEMORY = "out of memory: lower data.batch_size, or set train.grad_cache_chunk"
 PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
 
 
@@ -37,14 +38,37 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     except UserError as error:
         problem, code = str(error), error.exit_code
     except MemoryError:
-        problem, code = "out of memory: lower data.batch_size, or set train.grad_cache_chunk", ResourceError.exit_code
+        problem, code = OUT_OF_MEMORY, ResourceError.exit_code
     except OSError as error:
         problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
         code = code if error.errno == 28 else ConfigError.exit_code
+    except RuntimeError as error:
+        problem, code = _runtime_problem(error), ResourceError.exit_code
+        if not problem:
+            raise
     if debug:
         traceback.print_exc()
-    print(f"error: {problem}", file=sys.stderr)
+    print(f"error: {problem}", file=sys.stderr, flush=True)
+    if _several_processes():
+        os._exit(code)  # at once: at its exit JAX waits for the others, and they wait for this one
     return code
+
+
+def _runtime_problem(error: RuntimeError) -> str:
+    """What an error of JAX's runtime says to a user; "" where it is a defect of the program."""
+    if type(error).__name__ != "JaxRuntimeError":
+        return ""
+    first = str(error).splitlines()[0]
+    if "RESOURCE_EXHAUSTED" in first or "out of memory" in first.lower():
+        return OUT_OF_MEMORY
+    if _several_processes():
+        return f"another process of this run was lost ({first[:200]}): run the same command again, it continues"
+    return ""
+
+
+def _several_processes() -> bool:
+    jax = sys.modules.get("jax")  # without it there is one
+    return jax is not None and jax.distributed.is_initialized()
 
 
 def use_compilation_cache() -> None:

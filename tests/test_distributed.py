@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
 from jax_sentemb.distributed import Join, agree, join
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.sharding import gathered, make_mesh, over_parameters
 
 ROOT = Path(__file__).parents[1]
@@ -57,46 +57,72 @@ def losses(workdir):
     return [event["train/loss"] for event in events if "train/loss" in event]
 
 
+def together(count, workdir, *more, **environment):
+    """The processes of one run."""
+    address = f"--coordinator=127.0.0.1:{free_port()}"
+    return [start(workdir, address, f"--processes={count}", f"--process={number}", *more, **environment) for number in range(count)]
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The work directories of a run in one process, and of the same in two."""
+    """The work directories of a run in one process, and of the same in four."""
     folder = tmp_path_factory.mktemp("runs")
-    alone = start(folder / "alone")
-    address = f"--coordinator=127.0.0.1:{free_port()}"
-    both = [start(folder / "both", address, "--processes=2", f"--process={number}", "--config.train.fsdp=2") for number in (0, 1)]
-    said = run([alone, *both])
-    assert [alone.returncode, *(process.returncode for process in both)] == [0, 0, 0], said
+    processes = [start(folder / "one"), *together(4, folder / "four", "--config.train.fsdp=2")]
+    said = run(processes)
+    assert [process.returncode for process in processes] == [0] * 5, said
     return folder, said
 
 
-def test_two_processes_do_what_one_does(finished):
+def test_four_processes_do_what_one_does(finished):
     folder, said = finished
-    one, two = losses(folder / "alone"), losses(folder / "both")
-    assert len(two) == 4
-    assert two[0] == pytest.approx(one[0], rel=1e-6)
-    np.testing.assert_allclose(two, one, rtol=1e-4)
-    assert (folder / "both" / "export" / "model.safetensors").is_file()
+    one, four = losses(folder / "one"), losses(folder / "four")
+    assert len(four) == 4
+    assert four[0] == pytest.approx(one[0], rel=1e-6)
+    np.testing.assert_allclose(four, one, rtol=1e-4)
+    assert (folder / "four" / "export" / "model.safetensors").is_file()
     assert "export" in said[1]
-    assert "export" not in said[2]  # process 0 speaks and writes
+    assert not any("export" in other for other in said[2:])  # process 0 speaks and writes
 
 
-def test_one_process_goes_on_from_a_checkpoint_of_two(finished):
+def test_one_process_and_two_go_on_from_a_checkpoint_of_four(finished):
     folder, _ = finished
-    whole = losses(folder / "both")
-    continued = folder / "continued"
-    shutil.copytree(folder / "both", continued)
-    shutil.rmtree(continued / "checkpoints" / "4")
-    process = start(continued)
-    (said,) = run([process])
-    assert process.returncode == 0, said
-    assert "continuing at step 2 of 4" in said
-    np.testing.assert_allclose(losses(continued), whole, rtol=1e-4)
+    for name in ("by one", "by two"):
+        shutil.copytree(folder / "four", folder / name)
+        shutil.rmtree(folder / name / "checkpoints" / "4")
+    processes = [start(folder / "by one"), *together(2, folder / "by two", "--config.train.fsdp=2")]
+    said = run(processes)
+    assert [process.returncode for process in processes] == [0] * 3, said
+    for name, text in (("by one", said[0]), ("by two", said[1])):
+        assert "continuing at step 2 of 4" in text
+        assert losses(folder / name)[:2] == losses(folder / "four")[:2]
+        np.testing.assert_allclose(losses(folder / name), losses(folder / "four"), rtol=1e-4)
+
+
+def test_a_process_with_another_configuration_ends_the_run_in_one_line(tmp_path):
+    address = f"--coordinator=127.0.0.1:{free_port()}"
+    both = [
+        start(tmp_path / "run", address, "--processes=2", f"--process={number}", f"--config.train.seed={number}")
+        for number in (0, 1)
+    ]
+    for process, said in zip(both, run(both), strict=True):
+        assert process.returncode == 2, said
+        assert said.strip().splitlines()[-1].startswith("error: processes [1] have another configuration"), said
+
+
+def test_the_others_end_when_a_process_is_lost(tmp_path):
+    endless = ("--config.train.max_steps=100000", "--config.train.save_steps=5")
+    both = together(2, tmp_path / "run", *endless, PYTHONUNBUFFERED="1")
+    for line in both[0].stdout:
+        if line.startswith("step ") and "/100000" in line:
+            break
+    both[1].kill()
+    said = run(both, timeout=60)[0]
+    assert both[0].returncode == ResourceError.exit_code, said
+    assert said.strip().splitlines()[-1].startswith("error: another process of this run was lost"), said
 
 
 def test_a_signal_to_one_process_stops_all_after_saving(tmp_path):
-    address = f"--coordinator=127.0.0.1:{free_port()}"
-    flags = (address, "--processes=2", "--config.train.max_steps=100000", "--config.train.save_steps=0")
-    both = [start(tmp_path / "run", *flags, f"--process={number}", PYTHONUNBUFFERED="1") for number in (0, 1)]
+    both = together(2, tmp_path / "run", "--config.train.max_steps=100000", "--config.train.save_steps=0", PYTHONUNBUFFERED="1")
     said = []
     for line in both[0].stdout:
         said.append(line)
