@@ -97,6 +97,9 @@ class Train:
     fsdp: int = 1  # devices over which parameters and the optimiser's state are split; 1: each device has all of them
     grad_cache_chunk: int = 0  # sentences encoded at once; 0: the whole batch. Same gradients, less memory
     attention_block: int = 0  # queries that attend at once: memory linear in the length, for long sentences; 0: whole maps
+    fused_attention: str = (
+        ""  # "cudnn": NVIDIA's kernel, with bfloat16; "xla": the compiler's. Attention weights have no dropout then
+    )
     remat: bool = False  # layers are computed again in the backward pass: less memory on accelerators (a CPU's compiler undoes it)
     logging_steps: int = 10
     save_steps: int = 500  # 0: at the end only
@@ -166,6 +169,10 @@ def check(config: Config) -> None:
     for beta in ("adam_beta1", "adam_beta2", "rmsprop_decay", "lr_decay", "warmup_ratio"):
         if not 0 <= getattr(config.optimizer, beta) < 1:
             raise ConfigError(f"optimizer.{beta}={getattr(config.optimizer, beta)} must be from 0 to below 1")
+    if config.train.fused_attention == "cudnn" and config.train.precision != "bfloat16":
+        raise ConfigError("train.fused_attention=cudnn needs train.precision=bfloat16")
+    if config.train.fused_attention and config.train.attention_block:
+        raise ConfigError("train.fused_attention and train.attention_block are two ways to do the same: set one of them")
     if not 0 < config.optimizer.lr_drop <= 1:
         raise ConfigError(f"optimizer.lr_drop={config.optimizer.lr_drop} must be above 0 and at most 1 (1: the rate never drops)")
     if config.optimizer.lr_drop < 1 and not config.data.validation:
@@ -177,6 +184,7 @@ def check(config: Config) -> None:
         )
     choices = {
         "train.precision": ("float32", "bfloat16"),
+        "train.fused_attention": ("", "cudnn", "xla"),
         "optimizer.name": ("adamw", "rmsprop", "sgd"),
         "optimizer.lr_scheduler_type": ("linear", "cosine", "constant", "steps", "exponential"),
     }

@@ -89,6 +89,10 @@ def _before(config: Config) -> Config:
 
 def _run(config: Config, workdir: Path) -> int:
     mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
+    if config.train.fused_attention == "cudnn" and jax.default_backend() != "gpu":
+        raise ConfigError(
+            f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {jax.devices()[0].platform}: leave it out"
+        )
     material = prepare(config, workdir)
     steps = total_steps(config, material.batches)
     log = Log(workdir, config.train.tensorboard)
@@ -99,8 +103,8 @@ def _run(config: Config, workdir: Path) -> int:
     log.say(_describe(material, steps, mesh.size))
 
     dtype = jnp.dtype(config.train.precision)
-    memory = config.train.attention_block, config.train.remat
-    encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), *memory)
+    memory = {name: getattr(config.train, name) for name in ("attention_block", "remat", "fused_attention")}
+    encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
     if first():
         write_facts(workdir, material.encoder_config, model_facts(config, material, workdir))
     optimizer = make_optimizer(config.optimizer, steps, material.batches.steps_per_epoch)

@@ -22,14 +22,14 @@ AMI = AttentionMI(samples=60)
 WEIGHTS = RANDOM.normal(size=16).astype(np.float32)
 
 
-def measured(model):
-    """(token states, mutual information, gradients of a loss of both) with dropout on."""
+def measured(model, seeds=SEEDS):
+    """(token states, mutual information, gradients of a loss of both), with dropout on unless `seeds` is None."""
     layers = AMI.chosen_layers(4)
     positions = AMI.sample(jnp.arange(3, dtype=jnp.uint32), jnp.array(LENGTHS), WIDTH, AMI.slices(layers, 2))
     observe = AMI.observe(positions, layers, 2)
 
     def loss(params):
-        output = model.apply({"params": params}, ROWS, SEEDS, observe=observe, observed_layers=layers)
+        output = model.apply({"params": params}, ROWS, seeds, observe=observe, observed_layers=layers)
         information, valid = AMI.mutual_information(output.observed, positions)
         states = jnp.where(ROWS.mask[..., None], output.hidden[-1], 0.0)
         return (states * WEIGHTS).sum() + 10 * information.sum(), (states, information, valid)
@@ -47,14 +47,26 @@ def plain():
 
 @pytest.mark.parametrize("settings", [{"attention_block": 4}, {"attention_block": 64}, {"attention_block": 4, "remat": True}])
 def test_states_information_and_gradients_are_the_same(plain, settings):
-    (states, information, valid), gradients = plain
-    found, others = measured(Bert(CONFIG, dropout=0.2, **settings))
+    valid = plain[0][2]
+    check_same(plain, measured(Bert(CONFIG, dropout=0.2, **settings)))
+    assert 0.4 < float(valid.mean()) < 0.9  # the same entries survive dropout
+
+
+def check_same(one, other):
+    (states, information, valid), gradients = one
+    found, others = other
     np.testing.assert_allclose(found[0], states, atol=1e-5)
     np.testing.assert_allclose(found[1], information, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(found[2], valid)  # the same entries survive dropout
-    assert 0.4 < float(valid.mean()) < 0.9
+    np.testing.assert_array_equal(found[2], valid)
     for one, other in zip(jax.tree.leaves(gradients), jax.tree.leaves(others), strict=True):
         np.testing.assert_allclose(other, one, atol=2e-4 * max(1.0, float(jnp.abs(one).max())))
+
+
+def test_a_fused_kernel_is_attention_without_dropout_on_its_weights(plain):
+    check_same(measured(Bert(CONFIG), None), measured(Bert(CONFIG, fused_attention="xla"), None))
+    (states, _, valid), _ = measured(Bert(CONFIG, dropout=0.2, fused_attention="xla"))
+    assert bool((valid == 1).all())
+    assert not np.allclose(states[0], states[1], atol=0.05)  # hidden states keep their dropout: two views differ
 
 
 @pytest.mark.parametrize("without_dropout", [True, False])

@@ -176,7 +176,7 @@ def test_cached_gradients_are_those_of_the_whole_batch(tiny):
         assert float(other[name]) == pytest.approx(float(value), rel=1e-5, abs=1e-7), name
     kept = [jax.tree.leaves(optax.tree.get(state.opt_state, "trace")) for state in (whole, cached)]
     apart = sum(np.sum(np.square(np.subtract(one, other, dtype=np.float64))) for one, other in zip(*kept, strict=True)) ** 0.5
-    # What is left is rounding, which small temperatures and cancellation enlarge: 1e-8 to 3e-6, SimCSE 1.1e-6 (at temperature 1 0.7e-6).
+    # Rounding is left, 1e-8 to 3e-6: small temperatures and cancellation enlarge it (SimCSE 1.1e-6, at temperature 1 0.7e-6).
     assert apart <= 5e-6 * sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in kept[0]) ** 0.5
 
 

@@ -16,6 +16,7 @@ from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, keep_
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
+NORMALIZER_BLOCK = 128  # queries whose log-sum-exp is computed at once beside a fused kernel
 STREAMS = 8  # of random numbers in a layer
 MAX_POSITIONS = 2**11  # larger than any sequence
 STRIDES = (MAX_POSITIONS**2, MAX_POSITIONS, 1)  # of the attention's dropout counter: head, query, key
@@ -101,6 +102,7 @@ class Bert(nn.Module):
     """Token states of every layer. `dropout` is the rate for hidden states and attention alike.
 
     `attention_block` queries attend at once, and again in the backward pass: no map of queries and keys is kept (0: whole maps).
+    `fused_attention` is a kernel of `jax.nn.dot_product_attention` ("cudnn": NVIDIA GPUs, bfloat16; "xla"): no weight is dropped.
     `remat` keeps only the states between layers, and computes the inside of each again in the backward pass.
     """
 
@@ -109,6 +111,7 @@ class Bert(nn.Module):
     dropout: float = 0.1
     attention_block: int = 0
     remat: bool = False
+    fused_attention: str = ""
 
     @nn.compact
     def __call__(
@@ -130,9 +133,10 @@ class Bert(nn.Module):
         observed = {}
         kind = nn.remat(Layer, static_argnums=(4,)) if self.remat else Layer  # 4: the rate
         for number in range(1, self.config.num_hidden_layers + 1):
-            layer = kind(self.config, self.dtype, number, self.attention_block, name=f"layer_{number - 1}")
+            layer = kind(self.config, self.dtype, number, self.attention_block, self.fused_attention, name=f"layer_{number - 1}")
             states, attention = layer(hidden[-1], rows.mask, seeds, rate)
-            attention = attention._replace(seeds=seeds, rate=rate, stream=STREAMS * number)
+            dropped = 0.0 if self.fused_attention else rate
+            attention = attention._replace(seeds=seeds, rate=dropped, stream=STREAMS * number)
             hidden.append(states)
             if observe is not None and number in observed_layers:
                 observed[number] = observe(number, attention)
@@ -165,6 +169,7 @@ class Layer(nn.Module):
     dtype: jnp.dtype
     number: int
     attention_block: int = 0
+    fused_attention: str = ""
 
     @nn.compact
     def __call__(self, states: Array, mask: Array, seeds: Array | None, rate: float) -> tuple[Array, Attention]:
@@ -175,7 +180,9 @@ class Layer(nn.Module):
             return matmul(inputs, kernel, self.dtype) + bias
 
         query, key, value = self.query_key_value(states)
-        if self.attention_block:
+        if self.fused_attention:
+            context, attention = attend_fused(query, key, value, mask, self.fused_attention)
+        elif self.attention_block:
             context, attention = attend_in_blocks(query, key, value, mask, seeds, rate, stream, self.attention_block)
         else:
             context, attention = attend(query, key, value, mask, seeds, rate, stream)
@@ -234,3 +241,16 @@ def attend_in_blocks(
     found = jax.lax.map(one, (blocks, jnp.arange(len(blocks)) * block))
     context, normalizer = (part.transpose(1, 2, 0, 3, 4).reshape(rows, heads, width + padding, -1)[:, :, :width] for part in found)
     return context, Attention(query, key, mask, normalizer, None, None, None)
+
+
+def attend_fused(query: Array, key: Array, value: Array, mask: Array, kernel: str) -> tuple[Array, Attention]:
+    """As `attend` without dropout, by a kernel of `jax.nn.dot_product_attention`. Rows are padded on the right.
+
+    Kernels keep the row's log-sum-exp to themselves, or stop its gradient: it is computed beside, in blocks, for those who look at
+    the attention; nobody else pays for it.
+    """
+    by_token = (values.swapaxes(1, 2) for values in (query, key, value))
+    lengths = mask.sum(-1, dtype=jnp.int32)
+    context = jax.nn.dot_product_attention(*by_token, key_value_seq_lengths=lengths, implementation=kernel)  # type: ignore[arg-type]
+    _, attention = attend_in_blocks(query, key, value, mask, None, 0.0, 0, NORMALIZER_BLOCK)
+    return context.swapaxes(1, 2).astype(jnp.float32), attention

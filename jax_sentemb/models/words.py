@@ -39,11 +39,9 @@ class WordVectors:
         return BertOutput([jnp.where(rows.mask[..., None], vectors, 0.0)], {})
 
 
-def make_encoder(
-    config: BertConfig | WordsConfig, dtype: Any = jnp.float32, dropout: float = 0.1, attention_block: int = 0, remat: bool = False
-) -> Any:
-    """A Bert or a table of word vectors: both map rows to token states. The last two settings are a Bert's."""
-    return WordVectors(config, dtype) if isinstance(config, WordsConfig) else Bert(config, dtype, dropout, attention_block, remat)
+def make_encoder(config: BertConfig | WordsConfig, dtype: Any = jnp.float32, dropout: float = 0.1, **memory: Any) -> Any:
+    """A Bert or a table of word vectors: both map rows to token states. Dropout and `memory` (its further fields) are a Bert's."""
+    return WordVectors(config, dtype) if isinstance(config, WordsConfig) else Bert(config, dtype, dropout, **memory)
 
 
 def vector_part(params: Params) -> Params:
