@@ -1,134 +1,300 @@
-"""Step time of SimCSE, AMI+SimCSE and miCSE against a plain PyTorch SimCSE loop: same model, batch, lengths and dropout, one run.
+"""Time of a training step against a plain PyTorch loop: same model, sentences, lengths and dropout, one run.
 
-    PYTHONPATH=. python benchmarks/train_step.py [--shape small|minilm|base] [--rounds 10]
+    PYTHONPATH=. python benchmarks/train_step.py [--shape small|minilm|base] [--methods simcse,is_bert] [--rounds 10]
+    PYTHONPATH=. python benchmarks/train_step.py --shape base --sentences 512 --lengths 32-128 --mean 70 --batches 4 --fused   # a GPU
 
 Every contender lives in its own process and they take turns, so that a drift of the machine's speed meets all of them. Printed:
-median milliseconds of a step, and the median over the rounds of (PyTorch's time / ours) at the same precision: above 1 we are
-faster.
+median milliseconds of a step, sentences/s, the median over the rounds of (PyTorch's time / ours) at the same precision (above 1 we
+are faster), and the model's floating-point operations a second: 6 for each weight of a product and real token, padding not counted,
+with attention. "of a product" compares them with a product of two large matrices on the same device, "of the sheet" with what the
+maker of a known GPU states.
 """
 
 import argparse
 import functools
 import os
 import statistics
+import time
 
 from benchmarks.interleaved import interleave
 
-SHAPES = {  # layers, hidden, heads, intermediate
-    "small": (4, 256, 4, 1024),
-    "minilm": (6, 384, 12, 1536),
-    "base": (12, 768, 12, 3072),
+SHAPES = {  # layers, hidden, heads, intermediate; of a recurrent view: width of word vectors, hidden
+    "small": (4, 256, 4, 1024, 300, 256),
+    "minilm": (6, 384, 12, 1536, 300, 512),
+    "base": (12, 768, 12, 3072, 300, 1024),
 }
-BATCH, WIDTH, VOCABULARY = 64, 32, 30522
-CONTENDERS = (
-    "torch float32", "simcse float32", "simcse_ami float32", "micse float32",
-    "torch bfloat16", "simcse bfloat16", "simcse_ami bfloat16", "micse bfloat16",
-)  # fmt: skip
+VOCABULARY = 30522
+METHODS = ("simcse", "simcse_ami", "micse", "is_bert", "multi_view")
+PEERS = {"simcse": "simcse", "simcse_ami": "simcse", "micse": "simcse", "is_bert": "is_bert", "multi_view": "multi_view"}
+SHEET = {  # dense bfloat16 (V100, T4: float16) TFLOP/s of an NVIDIA GPU, as its data sheet has it
+    "H200": 989, "H100": 989, "A100": 312, "B200": 2250, "L40S": 362, "L4": 121, "A10": 125, "V100": 125, "T4": 65,
+}  # fmt: skip
 
 
-def batch():
-    """Token ids and mask [BATCH, WIDTH] with lengths like Wikipedia sentences cut at 32 (mean about 25)."""
+def make_batches(options):
+    """Token ids and masks of `options.batches` batches, made as a run makes them: sorted by length, as wide as a bucket."""
     import numpy as np
 
+    from jax_sentemb.text.batches import Batches
+    from jax_sentemb.text.tokens import Tokens
+
+    shortest, longest = options.lengths
     random = np.random.default_rng(0)
-    lengths = np.clip(random.gamma(6.0, 4.6, BATCH).astype(int), 5, WIDTH)
-    lengths[0] = WIDTH
-    ids = random.integers(1000, VOCABULARY, (BATCH, WIDTH)).astype("int32")
-    return ids, np.arange(WIDTH) < lengths[:, None]
+    count = options.batches * options.sentences
+    lengths = np.clip(random.gamma(6.0, options.mean / 6, count).astype(int), shortest, longest)
+    lengths[:: options.sentences] = longest  # one batch is as wide as the limit
+    starts = np.cumsum(lengths) - lengths
+    ids = random.integers(1000, VOCABULARY, lengths.sum()).astype(np.int32)
+    rows = {"line": np.arange(count), "lengths": lengths, "starts": starts}
+    batches = Batches(Tokens(ids, rows, {}, "", 0, longest), options.sentences, 0)
+    return [batches.at(step) for step in range(options.batches)]
 
 
-def torch_stepper(shape, precision):
+def operations(options, method, batches):
+    """Floating-point operations of a step, the mean over the batches: three forward passes of every view, real tokens only."""
+    layers, hidden, _, inner, *_ = SHAPES[options.shape]
+    if method == "multi_view":
+        return None
+    found = []
+    for batch in batches:
+        lengths = batch.mask.sum(-1).astype(float)
+        products = 2 * (4 * hidden**2 + 2 * hidden * inner) * lengths.sum()
+        found.append(layers * (products + 4 * hidden * (lengths**2).sum()))
+    views = {"is_bert": 3.0, "micse": 6.0 + 1.0}.get(method, 6.0)  # the momentum view is a forward pass of one of two views
+    return views * sum(found) / len(found)
+
+
+def torch_encoder(options):
     import torch
     from transformers import BertConfig, BertModel
 
-    torch.set_num_threads(os.cpu_count())
+    layers, hidden, heads, inner, *_ = SHAPES[options.shape]
+    config = BertConfig(
+        vocab_size=VOCABULARY, num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
+        intermediate_size=inner, attn_implementation="sdpa",
+    )  # fmt: skip
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    layers, hidden, heads, inner = SHAPES[shape]
-    model = BertModel(
-        BertConfig(
-            vocab_size=VOCABULARY, num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
-            intermediate_size=inner, attn_implementation="sdpa",
-        ),
-        add_pooling_layer=False,
-    ).to(device)  # fmt: skip
-    head = torch.nn.Sequential(torch.nn.Linear(hidden, hidden), torch.nn.Tanh()).to(device)
-    model.train()
-    parameters = [*model.parameters(), *head.parameters()]
-    optimizer = torch.optim.AdamW(parameters, lr=3e-5, weight_decay=0.0, fused=True)
-    ids, mask = (torch.tensor(x).to(device).repeat_interleave(2, 0) for x in batch())
-    ids, mask = ids.long(), mask.long()
-    labels = torch.arange(BATCH, device=device)
+    return BertModel(config, add_pooling_layer=False).to(device).train(), hidden, device
 
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+
+def torch_simcse(options, batches):
+    import torch
+
+    model, hidden, device = torch_encoder(options)
+    head = torch.nn.Sequential(torch.nn.Linear(hidden, hidden), torch.nn.Tanh()).to(device)
+    views = [tuple(torch.tensor(side, device=device).long().repeat_interleave(2, 0) for side in batch.rows) for batch in batches]
+    labels = torch.arange(options.sentences, device=device)
+
+    def loss_of(number, cast):
+        ids, mask = views[number]
+        with cast():
             embedding = head(model(ids, attention_mask=mask).last_hidden_state[:, 0])
         unit = torch.nn.functional.normalize(embedding.float(), dim=-1)
-        loss = torch.nn.functional.cross_entropy(unit[0::2] @ unit[1::2].T / 0.05, labels)
+        return torch.nn.functional.cross_entropy(unit[0::2] @ unit[1::2].T / 0.05, labels)
+
+    return [model, head], loss_of
+
+
+def torch_is_bert(options, batches):
+    import math
+
+    import torch
+
+    model, hidden, device = torch_encoder(options)
+    windows = torch.nn.ModuleList([torch.nn.Conv1d(hidden, 256, size, padding=size // 2) for size in (1, 3, 5)]).to(device)
+    rows = [tuple(torch.tensor(side, device=device).long() for side in batch.rows) for batch in batches]
+    own = torch.eye(options.sentences, device=device)[:, None]
+
+    def loss_of(number, cast):
+        ids, mask = rows[number]
+        real = mask[..., None].float()
+        with cast():
+            states = model(ids, attention_mask=mask).last_hidden_state * real
+            local = torch.cat([window(states.transpose(1, 2)) for window in windows], 1).transpose(1, 2).float()
+        sentence = (local * real).sum(1) / real.sum(1)
+        scores = torch.einsum("bte,se->bts", local, sentence)
+        positive = ((math.log(2.0) - torch.nn.functional.softplus(-scores)) * real * own).sum() / real.sum()
+        negative = ((torch.nn.functional.softplus(scores) - math.log(2.0)) * real * (1 - own)).sum()
+        return negative / (real.sum() * (options.sentences - 1)) - positive
+
+    return [model, windows], loss_of
+
+
+def torch_multi_view(options, batches):
+    import torch
+
+    *_, inputs, hidden = SHAPES[options.shape]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    vectors = torch.randn(VOCABULARY, inputs, device=device) * 0.3
+    gru = torch.nn.GRU(inputs, hidden, batch_first=True, bidirectional=True).to(device)
+    linear = torch.nn.Linear(inputs, 2 * hidden, bias=False).to(device)
+    temperature = torch.nn.Parameter(torch.zeros((), device=device))
+    rows = [(torch.tensor(batch.tokens, device=device).long(), torch.tensor(batch.mask, device=device)) for batch in batches]
+    place = torch.arange(options.sentences, device=device)
+    near = (place[:, None] - place).abs() <= 3
+
+    def without_top(view):
+        with torch.no_grad():
+            weights = torch.full((len(view),), len(view) ** -0.5, device=device)
+            for _ in range(5):
+                weights = torch.nn.functional.normalize(view @ (view.T @ weights), dim=0)
+            top = torch.nn.functional.normalize(view.T @ weights, dim=0)
+        return torch.nn.functional.normalize(view - torch.outer(view @ top, top), dim=-1)
+
+    def loss_of(number, cast):
+        ids, mask = rows[number]
+        words = vectors[ids] * mask[..., None]
+        with cast():
+            packed = torch.nn.utils.rnn.pack_padded_sequence(words, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+            last = gru(packed)[1]
+            second = linear(words.sum(1) / mask.sum(1, keepdim=True))
+        first, second = (without_top(view.float()) for view in (torch.cat([last[0], last[1]], 1), second))
+        agreement = first @ second.T
+        scores = torch.log_softmax((agreement + agreement.T) * torch.exp(-temperature), dim=1)
+        return -scores[near].mean()
+
+    return [gru, linear], loss_of
+
+
+def torch_stepper(options, method, precision):
+    import torch
+
+    torch.set_num_threads(os.cpu_count())
+    make = {"simcse": torch_simcse, "is_bert": torch_is_bert, "multi_view": torch_multi_view}[method]
+    modules, loss_of = make(options, make_batches(options))
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=3e-5, weight_decay=0.0, fused=True)
+    cast = functools.partial(
+        torch.autocast, parameters[0].device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16"
+    )  # fmt: skip
+    number = 0
+
+    def step():
+        nonlocal number
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(number % options.batches, cast)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()
+        number += 1
         return loss.item()
 
     return step
 
 
-def jax_stepper(name, shape, precision):
+def jax_stepper(options, name, precision):
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
     from jax_sentemb.config import Optimizer
     from jax_sentemb.methods.attention_mi import AttentionMI
+    from jax_sentemb.methods.is_bert import ISBERT
+    from jax_sentemb.methods.multi_view import MultiView
     from jax_sentemb.methods.simcse import Momentum, SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
+    from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
     from jax_sentemb.sharding import make_mesh, put_batch
     from jax_sentemb.train import create_state, make_optimizer, make_step
-    from jax_sentemb.types import Batch
 
-    layers, hidden, heads, inner = SHAPES[shape]
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        intermediate_size=inner,
-    )
-    encoder = Bert(config, jnp.dtype(precision), 0.1)
-    method = SimCSE(ami=AttentionMI() if name != "simcse" else None, momentum=Momentum() if name == "micse" else None)
-    mesh = make_mesh(BATCH, jax.devices()[:1])
+    layers, hidden, heads, inner, inputs, recurrent = SHAPES[options.shape]
+    dtype = jnp.dtype(precision)
+    if name == "multi_view":
+        encoder, method = WordVectors(WordsConfig(VOCABULARY, inputs), dtype), MultiView(hidden=recurrent)
+        vectors = np.random.default_rng(0).normal(size=(VOCABULARY, inputs)).astype(np.float32) * 0.3
+        loaded = {FROZEN: {"vectors": vectors, "counts": np.ones(VOCABULARY, np.float32)}}
+    else:
+        config = BertConfig(VOCABULARY, hidden, layers, heads, inner)
+        fused = "cudnn" if options.fused and precision == "bfloat16" else ""
+        encoder, loaded = Bert(config, dtype, 0.1, fused_attention=fused), {}
+        ami = AttentionMI() if name in ("simcse_ami", "micse") else None
+        method = ISBERT() if name == "is_bert" else SimCSE(ami=ami, momentum=Momentum() if name == "micse" else None)
+    mesh = make_mesh(options.sentences, jax.devices()[:1])
     optimizer = make_optimizer(Optimizer(), 10_000)
-    state = create_state(method, encoder, optimizer, {}, 0, mesh)
+    state = create_state(method, encoder, optimizer, loaded, 0, mesh)
     compiled = make_step(method, encoder, optimizer, mesh)
-    rows = put_batch(Batch(*batch()), mesh)
+    batches, number = [put_batch(batch, mesh) for batch in make_batches(options)], 0
 
     def step():
-        nonlocal state
-        state, metrics = compiled(state, rows)
+        nonlocal state, number
+        state, metrics = compiled(state, batches[number % options.batches])
+        number += 1
         return float(metrics["loss"])
 
     return step
 
 
-def make(shape, name):
-    method, precision = name.split()
-    return torch_stepper(shape, precision) if method == "torch" else jax_stepper(method, shape, precision)
+def product(precision, size):
+    """(Floating-point operations a second of one large product, what the data sheet of the device states or None)."""
+    import jax
+    import jax.numpy as jnp
+
+    dtype = jnp.dtype(precision)
+    left, right = (jax.random.normal(jax.random.key(number), (size, size), dtype) for number in (0, 1))
+    exact = jax.lax.Precision.HIGHEST if precision == "float32" else None
+    multiply = jax.jit(lambda a, b: jnp.matmul(a, b, precision=exact, preferred_element_type=jnp.float32))
+    multiply(left, right).block_until_ready()
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        multiply(left, right).block_until_ready()
+        seconds.append(time.perf_counter() - start)
+    kind = jax.devices()[0].device_kind
+    sheet = next((figure for name, figure in SHEET.items() if name in kind), None) if precision == "bfloat16" else None
+    return 2 * size**3 / min(seconds), sheet and sheet * 1e12
+
+
+def make(options, name):
+    whose, method, precision = name.split()
+    return (torch_stepper if whose == "PyTorch" else jax_stepper)(options, method, precision)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--precisions", default="float32,bfloat16")
+    parser.add_argument("--sentences", type=int, default=64)
+    parser.add_argument("--lengths", default="5-32", help="shortest and longest sentence in tokens")
+    parser.add_argument(
+        "--mean", type=float, default=28.0, help="their mean before they are cut there (28: sentences of Wikipedia)"
+    )
+    parser.add_argument("--batches", type=int, default=1, help="different batches that steps go through in turn")
+    parser.add_argument("--fused", action="store_true", help="attention by cuDNN in bfloat16")
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=3, help="steps a turn")
+    parser.add_argument("--steps", type=int, default=0, help="steps a turn (default: --batches, at least 2)")
     options = parser.parse_args()
-    times = interleave(functools.partial(make, options.shape), CONTENDERS, options.rounds, options.steps)
-    print(f"{options.shape} {SHAPES[options.shape]}, {BATCH} sentences x 2 views x {WIDTH} tokens, {options.rounds} rounds")
-    print(f"{'':<22}{'ms/step':>9}{'min':>9}{'PyTorch/ours':>14}{'ours/SimCSE':>13}")
-    for name, taken in times.items():
-        precision = name.split()[1]
-        ratio = statistics.median(t / own for t, own in zip(times[f"torch {precision}"], taken, strict=True))
-        cost = statistics.median(own / s for own, s in zip(taken, times[f"simcse {precision}"], strict=True))
-        shown = f"{statistics.median(taken) * 1e3:>9.1f}{min(taken) * 1e3:>9.1f}{ratio:>14.2f}"
-        print(f"{name:<22}{shown}" + (f"{cost:>13.2f}" if not name.startswith("torch") else ""))
+    options.lengths = tuple(map(int, options.lengths.split("-")))
+    steps = options.steps or max(options.batches, 2)
+    methods, precisions = options.methods.split(","), options.precisions.split(",")
+    peers = list(dict.fromkeys(PEERS[method] for method in methods))
+    batches = make_batches(options)
+    widths = ", ".join(str(batch.tokens.shape[-1]) for batch in batches)
+    padding = 1 - sum(batch.mask.sum() for batch in batches) / sum(batch.mask.size for batch in batches)
+    print(f"{options.shape} {SHAPES[options.shape]}, {options.sentences} sentences, widths {widths}, padding {padding:.1%}, {options.rounds} rounds")  # fmt: skip  # noqa: E501
+    for precision in precisions:  # so that no more contenders than needed are in memory
+        names = [f"PyTorch {peer} {precision}" for peer in peers] + [f"ours {method} {precision}" for method in methods]
+        times = interleave(functools.partial(make, options), names, options.rounds, steps)
+        peak, sheet = product(precision, 2048 if os.cpu_count() < 16 else 8192)
+        print(f"\n| {precision} | ms/step | min | sentences/s | PyTorch / ours | ours / our SimCSE | GFLOP/s | of a product | of the sheet |\n|---|" + "--:|" * 8)  # fmt: skip  # noqa: E501
+        for name, taken in times.items():
+            whose, method, _ = name.split()
+            cells = [name.removesuffix(f" {precision}"), f"{statistics.median(taken) * 1e3:,.1f}", f"{min(taken) * 1e3:,.1f}"]
+            cells.append(f"{options.sentences / statistics.median(taken):,.0f}")
+            peer, simcse = times[f"PyTorch {PEERS[method]} {precision}"], times.get(f"ours simcse {precision}")
+            cells.append("" if whose == "PyTorch" else f"{ratio(peer, taken):.2f}")
+            cells.append(f"{ratio(taken, simcse):.2f}" if whose == "ours" and simcse and PEERS[method] == "simcse" else "")
+            done = operations(options, method, batches)
+            speed = done and done / statistics.median(taken)
+            cells += (
+                [f"{speed / 1e9:,.0f}", f"{speed / peak:.0%}", f"{speed / sheet:.0%}" if sheet else ""] if speed else ["", "", ""]
+            )
+            print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def ratio(one, other):
+    """The median over the rounds of one time divided by another."""
+    return statistics.median(first / second for first, second in zip(one, other, strict=True))
 
 
 if __name__ == "__main__":

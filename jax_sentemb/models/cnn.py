@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.models.layers import matmul
 from jax_sentemb.types import Array, Params
 
 
@@ -60,8 +60,6 @@ class Convolution:
             padded = jnp.pad(states, ((0, 0), (reach, reach), (0, 0)))
             # A window is a sum of shifted products: matrix products are fast everywhere, small convolutions are not.
             shifted = jnp.concatenate([padded[:, shift : shift + states.shape[1]] for shift in range(window)], axis=-1)
-            flat = kernel.reshape(-1, kernel.shape[-1]).astype(dtype)
-            precision = lax.Precision.HIGHEST if dtype == jnp.float32 else None
-            features.append(jnp.matmul(shifted.astype(dtype), flat, precision=precision, preferred_element_type=jnp.float32) + bias)
+            features.append(matmul(shifted, kernel.reshape(-1, kernel.shape[-1]), dtype) + bias)
         joined = jnp.concatenate(features, axis=-1)
         return jax.nn.relu(joined) if self.relu else joined
