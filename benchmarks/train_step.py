@@ -1,7 +1,7 @@
 """Time of a training step against a plain PyTorch loop: same model, sentences, lengths and dropout, one run.
 
     PYTHONPATH=. python benchmarks/train_step.py [--shape small|minilm|base] [--methods simcse,is_bert] [--rounds 10]
-    PYTHONPATH=. python benchmarks/train_step.py --shape base --sentences 512 --lengths 32-128 --mean 70 --batches 4 --fused   # a GPU
+On a GPU: --shape base --sentences 512 --lengths 32-128 --mean 70 --batches 4 --fused
 
 Every contender lives in its own process and they take turns, so that a drift of the machine's speed meets all of them. Printed:
 median milliseconds of a step, sentences/s, the median over the rounds of (PyTorch's time / ours) at the same precision (above 1 we
