@@ -69,6 +69,31 @@ def test_a_fused_kernel_is_attention_without_dropout_on_its_weights(plain):
     assert not np.allclose(states[0], states[1], atol=0.05)  # hidden states keep their dropout: two views differ
 
 
+@pytest.mark.parametrize("observed_layers", [(), (3, 4)])
+@pytest.mark.parametrize("settings", [{}, {"attention_block": 4}, {"fused_attention": "xla"}, {"remat": True}])
+def test_the_first_token_alone_is_what_all_tokens_have(settings, observed_layers):
+    def look(_, attention):
+        return attention.log_normalizer
+
+    def found(**more):
+        model = Bert(CONFIG, dropout=0.2, **settings)
+
+        def loss(params):
+            output = model.apply({"params": params}, ROWS, SEEDS, observe=look, observed_layers=observed_layers, **more)
+            return (output.hidden[-1][:, 0] * WEIGHTS).sum(), output
+
+        return jax.value_and_grad(loss, has_aux=True)(PARAMS)
+
+    (_, whole), gradients = found()
+    (_, first), others = found(first_token_only=True)
+    assert first.hidden[-1].shape == (6, 1, 16)
+    np.testing.assert_allclose(first.hidden[-1], whole.hidden[-1][:, :1], atol=1e-5)
+    for layer in observed_layers:
+        np.testing.assert_allclose(first.observed[layer], whole.observed[layer], atol=1e-5)
+    for one, other in zip(jax.tree.leaves(gradients), jax.tree.leaves(others), strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5 * max(1.0, float(jnp.abs(one).max())))
+
+
 @pytest.mark.parametrize("without_dropout", [True, False])
 def test_positions_look_up_what_the_map_has(without_dropout):
     seeds = None if without_dropout else SEEDS

@@ -11,7 +11,7 @@ from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nc
 from jax_sentemb.methods import Learned
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.views import minus_information, two_encoders, view_seeds
-from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
+from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -75,9 +75,8 @@ class ContrastiveTension:
         """Every sentence through both encoders."""
         rows = batch.rows
         both = params["first"], params["encoder"]
-        views = two_encoders(encoder, both, rows, view_seeds(seeds) if self.dropout else None, seeds, self.ami)
-        pooled = pool(views.hidden, views.mask, self.pooling)
-        return Encoded(pooled[0::2], pooled[1::2], views.information, views.valid, rows.mask.sum(-1, dtype=jnp.float32))
+        views = two_encoders(encoder, both, rows, view_seeds(seeds) if self.dropout else None, seeds, self.ami, self.pooling)
+        return Encoded(views.first, views.second, views.information, views.valid, rows.mask.sum(-1, dtype=jnp.float32))
 
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
         """The tension - AMI; metrics."""

@@ -10,7 +10,7 @@ from jax_sentemb.losses import alignment, nt_xent
 from jax_sentemb.methods import Learned
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.views import minus_information, two_dropout_views, view_seeds
-from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
+from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -65,14 +65,10 @@ class MirrorBERT:
     def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
         """Both views in one pass over 2B rows, each with its own dropout."""
         if not self.span:
-            views = two_dropout_views(encoder, params["encoder"], batch.rows, seeds, self.ami)
-            hidden, mask, information, valid = views.hidden, views.mask, views.information, views.valid
-        else:
-            information = valid = None
-            mask = batch.rows.mask
-            hidden = encoder.apply({"params": params["encoder"]}, batch.rows, view_seeds(seeds)).hidden
-        pooled = pool(hidden, mask, self.pooling)
-        return Encoded(pooled[0::2], pooled[1::2], information, valid, mask[0::2].sum(-1, dtype=jnp.float32))
+            views = two_dropout_views(encoder, params["encoder"], batch.rows, seeds, self.ami, self.pooling)
+            return Encoded(*views, batch.rows.mask.sum(-1, dtype=jnp.float32))
+        pooled = sentence_embedding(encoder, params, batch.rows, self.pooling, seeds=view_seeds(seeds))
+        return Encoded(pooled[0::2], pooled[1::2], None, None, batch.rows.mask[0::2].sum(-1, dtype=jnp.float32))
 
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
         """NT-Xent - AMI; metrics."""

@@ -108,8 +108,7 @@ class SimCSE:
         """Both views in one pass over 2B rows; then the momentum view and the masked sentences if they are wanted."""
         rows = batch.rows
         momentum = masked_loss = masked_count = None
-        views = two_dropout_views(encoder, params["encoder"], rows, seeds, self.ami)
-        projected = self._project(params, pool(views.hidden, views.mask, self.pooling))
+        views = two_dropout_views(encoder, params["encoder"], rows, seeds, self.ami, self.pooling)
         if self.momentum is not None:
             momentum = self._momentum_view(encoder, params, state, rows, seeds)
         if self.mlm_weight:
@@ -117,7 +116,7 @@ class SimCSE:
                 encoder, params, rows, view_seed(seeds, MASKED_VIEW), self.mlm_probability
             )
         return Encoded(
-            projected[0::2], projected[1::2], momentum, views.information, views.valid,
+            self._project(params, views.first), self._project(params, views.second), momentum, views.information, views.valid,
             rows.mask.sum(-1, dtype=jnp.float32), masked_loss, masked_count,
         )  # fmt: skip
 
@@ -150,5 +149,6 @@ class SimCSE:
 
     def _momentum_view(self, encoder: Any, params: Params, state: TrainState, rows: Rows, seeds: Array) -> Array:
         seeds = view_seed(seeds, MOMENTUM_VIEW)
-        output = encoder.apply({"params": state.ema_params}, rows, seeds, dropout_rate=self.momentum.dropout)
+        options = {"dropout_rate": self.momentum.dropout, "first_token_only": self.pooling == "cls"}
+        output = encoder.apply({"params": state.ema_params}, rows, seeds, **options)
         return jax.lax.stop_gradient(self._project(params, pool(output.hidden, rows.mask, self.pooling)))

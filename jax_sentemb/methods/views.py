@@ -1,4 +1,4 @@
-"""Two dropout views of a sentence in one pass of the encoder, with their attention mutual information if it is wanted."""
+"""Two views of a sentence, by dropout or by two encoders, with their attention mutual information if it is wanted."""
 
 from typing import Any, NamedTuple
 
@@ -6,16 +6,15 @@ import jax.numpy as jnp
 
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.models.layers import mix
+from jax_sentemb.models.pooling import pool
 from jax_sentemb.types import Array, Params, Rows
 
 VIEWS = 2
 
 
 class Views(NamedTuple):
-    """Rows are sentence-major: row 2 i is the first view of sentence i, row 2 i + 1 the second."""
-
-    hidden: list[Array]  # token states of each layer, [2B, T, D]
-    mask: Array  # bool [2B, T]
+    first: Array  # pooled states [B, D]
+    second: Array
     information: Array | None  # [B, S]
     valid: Array | None  # [B, S]
 
@@ -30,42 +29,49 @@ def view_seeds(seeds: Array) -> Array:
     return jnp.stack([view_seed(seeds, view) for view in range(VIEWS)], axis=1).reshape(-1)
 
 
-def two_dropout_views(encoder: Any, encoder_params: Params, rows: Rows, seeds: Array, ami: AttentionMI | None) -> Views:
-    """Token states of both views of `rows` [B, T]."""
+def two_dropout_views(
+    encoder: Any, encoder_params: Params, rows: Rows, seeds: Array, ami: AttentionMI | None, pooling: str
+) -> Views:
+    """Both views of `rows` [B, T]."""
     both = Rows(*(jnp.repeat(values, VIEWS, axis=0) for values in rows))
-    if ami is None:
-        return Views(encoder.apply({"params": encoder_params}, both, view_seeds(seeds)).hidden, both.mask, None, None)
-    layers, positions = _positions(encoder, rows, seeds, ami)
-    output = encoder.apply(
-        {"params": encoder_params}, both, view_seeds(seeds),
-        observe=ami.observe(positions, layers, VIEWS), observed_layers=layers,
-    )  # fmt: skip
-    information, valid = ami.mutual_information(output.observed, positions)
-    return Views(output.hidden, both.mask, information, valid)
+    options: dict[str, Any] = {"first_token_only": pooling == "cls"}
+    positions = None
+    if ami is not None:
+        layers, positions = _positions(encoder, rows, seeds, ami)
+        options |= {"observe": ami.observe(positions, layers, VIEWS), "observed_layers": layers}
+    output = encoder.apply({"params": encoder_params}, both, view_seeds(seeds), **options)
+    pooled = pool(output.hidden, both.mask, pooling)  # sentence-major: row 2 i is the first view of sentence i
+    information = (None, None) if ami is None or positions is None else ami.mutual_information(output.observed, positions)
+    return Views(pooled[0::2], pooled[1::2], *information)
 
 
 def two_encoders(
-    encoder: Any, both_params: tuple[Params, Params], rows: Rows, seeds: Array | None, ami_seeds: Array, ami: AttentionMI | None
+    encoder: Any,
+    both_params: tuple[Params, Params],
+    rows: Rows,
+    seeds: Array | None,
+    ami_seeds: Array,
+    ami: AttentionMI | None,
+    pooling: str,
 ) -> Views:
-    """Token states of `rows` through one encoder and through another; `seeds` [2B] switch dropout on."""
+    """`rows` through one encoder and through another; `seeds` [2B] switch dropout on."""
     halves = (None, None) if seeds is None else (seeds[0::2], seeds[1::2])
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"first_token_only": pooling == "cls"}
     layers, positions = (), None
     if ami is not None:
         layers, positions = _positions(encoder, rows, ami_seeds, ami)
-        options = {"observe": ami.observe(positions, layers, 1), "observed_layers": layers}
+        options |= {"observe": ami.observe(positions, layers, 1), "observed_layers": layers}
     outputs = [encoder.apply({"params": params}, rows, half, **options) for params, half in zip(both_params, halves, strict=True)]
 
     def interleave(first: Array, second: Array) -> Array:
         return jnp.stack([first, second], axis=1).reshape(-1, *first.shape[1:])
 
-    hidden = [interleave(*pair) for pair in zip(*(output.hidden for output in outputs), strict=True)]
-    mask = jnp.repeat(rows.mask, VIEWS, axis=0)
+    one, other = (pool(output.hidden, rows.mask, pooling) for output in outputs)
     if ami is None or positions is None:
-        return Views(hidden, mask, None, None)
+        return Views(one, other, None, None)
     first, second = (output.observed for output in outputs)
     observed = {layer: tuple(interleave(*pair) for pair in zip(first[layer], second[layer], strict=True)) for layer in layers}
-    return Views(hidden, mask, *ami.mutual_information(observed, positions))
+    return Views(one, other, *ami.mutual_information(observed, positions))
 
 
 def minus_information(ami: AttentionMI | None, loss: Array, metrics: dict[str, Array], encoded: Any) -> Array:

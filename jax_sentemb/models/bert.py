@@ -91,7 +91,7 @@ def _entries(maps: Array, query: Array, key: Array) -> Array:
 
 
 class BertOutput(NamedTuple):
-    hidden: list[Array]  # L + 1 arrays [R, T, D]: the embeddings, then each layer
+    hidden: list[Array]  # L + 1 arrays [R, T, D]: the embeddings, then each layer; the last one may have the first token only
     observed: dict[int, Any]  # layer (1-based) -> what `observe` returned
 
 
@@ -121,24 +121,28 @@ class Bert(nn.Module):
         *,
         token_types: Array | None = None,
         dropout_rate: float | None = None,
+        first_token_only: bool = False,
         observe: Observe | None = None,
         observed_layers: tuple[int, ...] = (),
     ) -> BertOutput:
         """Encode `rows`; `seeds` uint32 [R] switches dropout on, `observe` is called with the attention of `observed_layers`.
 
-        `token_types` int32 [R, T] (segments) is 0 everywhere unless given.
+        `token_types` int32 [R, T] (segments) is 0 everywhere unless given. `first_token_only`: nobody reads more of the last layer,
+        whose states are then [R, 1, D]: most of a layer's work is saved.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
         hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, token_types, seeds, rate)]
         observed = {}
-        kind = nn.remat(Layer, static_argnums=(4,)) if self.remat else Layer  # 4: the rate
+        kind = nn.remat(Layer, static_argnums=(4, 5, 6)) if self.remat else Layer  # all but arrays
         for number in range(1, self.config.num_hidden_layers + 1):
             layer = kind(self.config, self.dtype, number, self.attention_block, self.fused_attention, name=f"layer_{number - 1}")
-            states, attention = layer(hidden[-1], rows.mask, seeds, rate)
+            looked_at = observe is not None and number in observed_layers
+            first_only = first_token_only and number == self.config.num_hidden_layers
+            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_only, looked_at)
             dropped = 0.0 if self.fused_attention else rate
             attention = attention._replace(seeds=seeds, rate=dropped, stream=STREAMS * number)
             hidden.append(states)
-            if observe is not None and number in observed_layers:
+            if observe is not None and looked_at:
                 observed[number] = observe(number, attention)
         return BertOutput(hidden, observed)
 
@@ -172,20 +176,28 @@ class Layer(nn.Module):
     fused_attention: str = ""
 
     @nn.compact
-    def __call__(self, states: Array, mask: Array, seeds: Array | None, rate: float) -> tuple[Array, Attention]:
+    def __call__(
+        self, states: Array, mask: Array, seeds: Array | None, rate: float, first_only: bool = False, looked_at: bool = True
+    ) -> tuple[Array, Attention]:
+        """States [R, T, D], or [R, 1, D] of the first token, and the attention, of all queries if it is looked at."""
         config, stream = self.config, STREAMS * self.number
 
         def dense(inputs: Array, name: str, features: int) -> Array:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
             return matmul(inputs, kernel, self.dtype) + bias
 
-        query, key, value = self.query_key_value(states)
-        if self.fused_attention:
+        one_query = first_only and not looked_at
+        query, key, value = self.query_key_value(states, one_query)
+        if one_query:
+            context, attention = attend(query, key, value, mask, seeds, 0.0 if self.fused_attention else rate, stream)
+        elif self.fused_attention:
             context, attention = attend_fused(query, key, value, mask, self.fused_attention)
         elif self.attention_block:
             context, attention = attend_in_blocks(query, key, value, mask, seeds, rate, stream, self.attention_block)
         else:
             context, attention = attend(query, key, value, mask, seeds, rate, stream)
+        if first_only:
+            states, context = states[:, :1], context[:, :, :1]
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)
@@ -193,15 +205,21 @@ class Layer(nn.Module):
         outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)
         return LayerNorm(config.layer_norm_eps, name="output_norm")(states + outer), attention
 
-    def query_key_value(self, states: Array) -> list[Array]:
-        """Three arrays [R, H, T, D / H] from one product: three small ones are slower."""
+    def query_key_value(self, states: Array, one_query: bool) -> list[Array]:
+        """Three arrays [R, H, T, D / H], the query of the first token only if `one_query`."""
         size = self.config.hidden_size
         projections = [DenseParameters(size, size, self.config.initializer_range, name=name)() for name in ATTENTION_INPUTS]
-        kernels, biases = zip(*projections, strict=True)
-        flat: Array = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
-        flat = flat + jnp.concatenate(biases)
-        heads = flat.astype(self.dtype).reshape(*flat.shape[:2], 3, self.config.num_attention_heads, -1)
-        return list(heads.transpose(2, 0, 3, 1, 4))
+
+        def project(states: Array, *some: tuple[Array, Array]) -> list[Array]:  # one product: several small ones are slower
+            kernels, biases = zip(*some, strict=True)
+            flat: Array = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
+            flat = flat + jnp.concatenate(biases)
+            heads = flat.astype(self.dtype).reshape(*flat.shape[:2], len(some), self.config.num_attention_heads, -1)
+            return list(heads.transpose(2, 0, 3, 1, 4))
+
+        if one_query:
+            return project(states[:, :1], projections[0]) + project(states, *projections[1:])
+        return project(states, *projections)
 
 
 def attend(

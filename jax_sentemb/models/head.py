@@ -70,6 +70,6 @@ def pair_score(encoder: Any, params: Params, rows: Rows, seeds: Array | None = N
     """
     ends = (rows.tokens == encoder.config.sep_token_id).astype(jnp.int32)
     types = jnp.where(rows.mask, jnp.minimum(jnp.cumsum(ends, axis=-1) - ends, 1), 0)
-    states = encoder.apply({"params": params["encoder"]}, rows, seeds, token_types=types).hidden[-1]
+    states = encoder.apply({"params": params["encoder"]}, rows, seeds, token_types=types, first_token_only=True).hidden[-1]
     pooled = dropout(apply_head(params["pooler"], states[:, 0]), encoder.dropout, seeds, PAIR_STREAM)
     return jnp.matmul(pooled, params["classifier"]["kernel"], precision="highest") + params["classifier"]["bias"]

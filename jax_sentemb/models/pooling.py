@@ -32,7 +32,8 @@ def sentence_embedding(
 
     `params` has the parts "encoder" and, with a convolution, "cnn".
     """
-    hidden = encoder.apply({"params": params["encoder"]}, rows, seeds).hidden
+    first = pooling == "cls" and convolution is None
+    hidden = encoder.apply({"params": params["encoder"]}, rows, seeds, first_token_only=first).hidden
     if convolution is not None:
         hidden = [convolution.apply(params["cnn"], hidden[-1], rows.mask, encoder.dtype)]
     return pool(hidden, rows.mask, pooling)
