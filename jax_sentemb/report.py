@@ -58,7 +58,8 @@ pre{background:var(--card);border-radius:.5rem;padding:.8rem;white-space:pre-wra
 details{margin:.8rem 0}summary{cursor:pointer;color:var(--a)}blockquote{margin:1.4rem 0 .2rem;font-weight:600}
 @media(max-width:40rem){.stack thead{position:absolute;clip-path:inset(50%)}.stack tr{display:block;padding:.5rem 0;
 border-bottom:1px solid var(--line)}
-.stack tbody th{font-weight:700}.stack th,.stack td{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.1rem 0;width:auto}
+.stack tbody th{font-weight:700}
+.stack th,.stack td{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.1rem 0;width:auto}
 .stack td::before{content:attr(data-label);color:var(--soft)}.near td::before{flex:0 0 3rem}.near td{text-align:right}}
 """
 
@@ -187,10 +188,8 @@ def find_curves(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, flo
 
 def seconds(records: Sequence[Mapping[str, Any]]) -> float:
     """Time between the first and the last event, without the time between a stop and the continuation."""
-    pairs = itertools.pairwise(records)
-    return sum(
-        max(after["time"] - before["time"], 0) for before, after in pairs if after.get("event") != "start" and "time" in before
-    )
+    pairs = itertools.pairwise(record for record in records if "time" in record)
+    return sum(max(after["time"] - before["time"], 0) for before, after in pairs if after.get("event") != "start")
 
 
 def _header(run: Run, curves: Mapping[str, Mapping[int, float]]) -> list[Markup]:
@@ -261,8 +260,11 @@ def _scores(run: Run) -> list[Markup]:
             change = "" if before is None else f"{end - before:+.2f}".replace("-", "\N{MINUS SIGN}")
             others = [_score(values.get(name)) for values in baselines.values()]
             rows.append([name, f"{result['n']:,}", _score(before), _score(end), change, *others])
+        note = f"Spearman × 100 with gold over all pairs, of the weights of step {run.scores['step']:,}."
+        if set(scores) - set(start):
+            note += " The start is scored only on the set that selects the weights."
         parts += [
-            element("p", f"Spearman × 100 with gold over all pairs, of the weights of step {run.scores['step']:,}.", _class="soft"),
+            element("p", note, _class="soft"),
             _table(["set", "pairs", "start", "end", "change", *baselines], rows),
         ]
         parts.append(element("details", element("summary", "Pearson, means and subsets"), _all_scores(scores)))
@@ -384,7 +386,7 @@ def _neighbours(run: Run) -> list[Markup]:
         rows = []
         for ranked in zip(*(query["nearest"] for query in queries), strict=True):
             rows.append(
-                [element("span", element("span", f"{cosine:.2f} ", _class="n"), element("bdi", text)) for cosine, text in ranked]
+                [element("span", element("span", f"{cosine:.3f} ", _class="n"), element("bdi", text)) for cosine, text in ranked]
             )
         parts += [element("blockquote", element("bdi", queries[0]["sentence"])), _table(list(found), rows, "near", heads=False)]
     return parts

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 WIDTH, HEIGHT = 340, 190  # of a chart, in its own units: letters of 11 are readable where it is as wide as a phone
-LEFT, RIGHT, TOP, BOTTOM = 44, 10, 10, 24
+LEFT, RIGHT, TOP, BOTTOM = 48, 10, 10, 24
 MOST = 240  # points of a line; of more, groups are drawn by their mean, and by a band from lowest to highest
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # neither HTML nor XML may contain them
 
@@ -117,8 +117,8 @@ class _Axis:
         for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
             if max(abs(self.low), abs(self.high)) >= 10 * size:
                 return f"{tick / size:g}{letter}" if tick else "0"
-        if self.digits > 4:
-            return f"{tick:.1e}"
+        if self.digits > 6:  # no room for so many: the first tick in full, the others by their distance from it
+            return f"{tick:.5g}" if tick == self.ticks[0] else f"+{tick - self.ticks[0]:.1g}"
         return f"{tick:.{self.digits}f}".replace("-", "\N{MINUS SIGN}") if abs(tick) > 1e-12 else "0"
 
 

@@ -77,7 +77,7 @@ def against_gold(values: np.ndarray, gold: np.ndarray) -> dict[str, Any]:
     _, centres, place = gold_ranges(gold)
     return {
         "n": len(gold),
-        "dots": [[round(float(gold[row]), 3), round(float(values[row]), 4)] for row in some],
+        "dots": [[float(f"{value:.5g}") for value in (gold[row], values[row])] for row in some],
         "ranges": [
             [
                 float(centres[number]),
