@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +101,20 @@ def _before(config: Config) -> Config:
 
 
 def _report(workdir: Path) -> None:
-    """report.html. A defect in it is said in one line: what the run has learned is on the disk, and the exit code says so."""
-    if not first():
-        return
+    if first():
+        with _not_vital(workdir):
+            write_report(workdir)
+
+
+@contextlib.contextmanager
+def _not_vital(workdir: Path) -> Iterator[None]:
+    """A defect of the report is said in one line, and the run goes on: what it learns, and its exit code, do not depend on it."""
     try:
-        write_report(workdir)
+        yield
     except Exception as error:
-        problem = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-        print(f"warning: no report.html: {problem}; python -m jax_sentemb.report --workdir {workdir} tries again", file=sys.stderr)
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        how = f"python -m jax_sentemb.report --workdir {workdir}"
+        print(f"warning: the report is not complete: {problem}; {how} tries again", file=sys.stderr)
 
 
 def _run(config: Config, workdir: Path) -> int:
@@ -208,6 +215,7 @@ def _run(config: Config, workdir: Path) -> int:
                     f"{start_score:.2f}: training made this model worse",
                 )
         finish(config, material, scorer, workdir, params, at, best["start"], log)
+        _look(config, material, scorer, workdir, "end", at, params)
     finally:
         log.close()
         checkpoints.close()
@@ -240,7 +248,6 @@ def finish(
     if material.final:
         results["transfer"] = material.final.score(workdir.name, lambda sentences: scorer.embedder(params, sentences))
         results["absent"] = [*material.absent, *material.final.absent]
-    _look(config, material, scorer, workdir, "end", step, params)
     if not first():
         return
     _write_json(workdir / "scores.json", results)
@@ -312,9 +319,10 @@ def _scored(name: str, score: float | None) -> dict[str, float]:
 
 def _look(config: Config, material: Material, scorer: Scorer, workdir: Path, when: str, step: int, params: Params) -> None:
     """`workdir`/samples/`when`.json: what the report shows of these weights, so that it needs no model."""
-    sentences = [] if scorer.scores_pairs else corpus_sample(material, config.eval.report_sentences, config.train.seed)
-    found = look(lambda texts: scorer.embedder(params, texts), sentences, scorer.similarities, material.tasks)
-    _write_json(workdir / "samples" / f"{when}.json", {"step": step, **found})
+    with _not_vital(workdir):
+        sentences = [] if scorer.scores_pairs else corpus_sample(material, config.eval.report_sentences, config.train.seed)
+        found = look(lambda texts: scorer.embedder(params, texts), sentences, scorer.similarities, material.tasks)
+        _write_json(workdir / "samples" / f"{when}.json", {"step": step, **found})
 
 
 def _about(config: Config, material: Material, steps: int, params: Params) -> dict[str, Any]:

@@ -125,6 +125,28 @@ def test_scores_are_those_of_the_file(workdir):
         assert [float(cell.replace("\N{MINUS SIGN}", "-")) for cell in rows[name]] == [60, *(round(value, 2) for value in numbers)]
 
 
+def test_each_correlation_stands_under_its_own_head(workdir):
+    full = report.read_run(workdir)
+    result = {
+        kind: {"all": 1.5 * sign, "mean": 2.5 * sign, "wmean": 3.5 * sign, "subsets": {"a": 4.5 * sign, "b": 5.5 * sign}}
+        for kind, sign in (("spearman", 1), ("pearson", -1))
+    }
+    scores = {"step": 4, "scores": {"X": {"n": 7, **result}}, "baselines": {"untrained": {}}, "transfer": {}}
+    scores["transfer"] = {"MRPC": {"protocol": "senteval", "headline": {"MRPC": 70.25, "MRPC F1": 80.5}, "scores": {}}}
+    (_, short), (heads, all_of_them), (_, others) = tables(ElementTree.fromstring(report.run_page(full._replace(scores=scores))))[
+        :3
+    ]
+    assert short["X"] == ["7", "", "1.50", ""]
+    assert heads == [
+        "set",
+        *(f"{kind}, {which}" for kind in ("Spearman", "Pearson") for which in ("all pairs", "mean", "weighted mean")),
+    ]
+    minus = "\N{MINUS SIGN}"
+    assert all_of_them["X"] == ["1.50", "2.50", "3.50", f"{minus}1.50", f"{minus}2.50", f"{minus}3.50"]
+    assert all_of_them["X: b"] == ["5.50", "", "", f"{minus}5.50", "", ""]
+    assert others["MRPC"] == ["senteval", "MRPC F1", "80.50"]
+
+
 def test_the_command_makes_the_same_page_again(workdir, capsys):
     before = (workdir / "report.html").read_bytes()
     (workdir / "report.html").unlink()
@@ -216,7 +238,7 @@ def test_a_defect_of_the_report_is_said_and_the_run_is_still_done(workdir, monke
     monkeypatch.setattr(run, "write_report", broken)
     run._report(workdir)
     line = capsys.readouterr().err
-    assert "no report.html: KeyError: 'nothing'" in line
+    assert "the report is not complete: KeyError: 'nothing'" in line
     assert line.count("\n") == 1
 
 
