@@ -30,16 +30,16 @@ def clock(monkeypatch):
 
 def test_without_a_terminal_lines_become_rarer_and_say_rate_and_time_left(tmp_path, clock, capsys):
     log = Log(tmp_path)
-    for step in range(0, 10_001, 10):  # ten steps a second
+    for step in range(0, 10_001, 10):  # ten steps a second, of a run that goes on at step 5,000
         clock.value = 1000.0 + step / 10
-        log.progress(step, 10_000, 0.5, 640.0)
+        log.progress(5000 + step, 15_000, 0.5, 640.0)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == "step 10,000/10,000: loss 0.5000, 640 sentences/s, 10 steps/s, 16:40 done, 00:00 left"
+    assert lines[-1] == "step 15,000/15,000: loss 0.5000, 640 sentences/s, 10 steps/s, 16:40 done, 00:00 left"
     steps = [int(re.match(r"step ([\d,]+)/", line)[1].replace(",", "")) for line in lines]
     pauses = [(after - before) / 10 for before, after in itertools.pairwise(steps[:-1])]
     assert min(pauses) >= 30
     assert pauses[-1] > 40  # a twentieth of the time so far
-    half = next(line for line, step in zip(lines, steps, strict=True) if step >= 5000)
+    half = next(line for line, step in zip(lines, steps, strict=True) if step >= 10_000)
     done, left = re.findall(r"(\d\d):(\d\d) (?:done|left)", half)
     assert sum(60 * int(minutes) + int(rest) for minutes, rest in (done, left)) == pytest.approx(1000, abs=2)
 

@@ -102,6 +102,7 @@ def test_every_number_that_was_logged_over_time_is_there(workdir):
     logged = {}
     for record in records:
         logged |= {name: value for name, value in record.items() if isinstance(value, float) and name not in ("step", "time")}
+    assert [event["step"] for event in records if "speed/steps_per_second" in event] == [2, 3, 4]  # the first step is compilation
     assert {"train/loss", "speed/sentences_per_second", "eval/grammar-dev/spearman_cosine"} <= set(logged)
     _, tree = page(workdir)
     shown = next(rows for heads, rows in tables(tree) if heads[0] == "curve")
