@@ -81,7 +81,7 @@ class Log:
             each = (now - start) / (step - first)  # seconds a step, evaluations included
             took, left = (tqdm.format_interval(count * each) for count in (step - first, total - step))
             self.say(
-                f"step {step:,}/{total:,}: loss {loss:.4f}, {sentences:,.0f} sentences/s, {1 / max(each, 1e-9):,.3g} steps/s, "
+                f"step {step}/{total}: loss {loss:.4f}, {sentences:,.0f} sentences/s, {1 / max(each, 1e-9):,.3g} steps/s, "
                 f"{took} done, {left} left"
             )
 

@@ -34,8 +34,8 @@ def test_without_a_terminal_lines_become_rarer_and_say_rate_and_time_left(tmp_pa
         clock.value = 1000.0 + step / 10
         log.progress(5000 + step, 15_000, 0.5, 640.0)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == "step 15,000/15,000: loss 0.5000, 640 sentences/s, 10 steps/s, 16:40 done, 00:00 left"
-    steps = [int(re.match(r"step ([\d,]+)/", line)[1].replace(",", "")) for line in lines]
+    assert lines[-1] == "step 15000/15000: loss 0.5000, 640 sentences/s, 10 steps/s, 16:40 done, 00:00 left"
+    steps = [int(re.match(r"step (\d+)/", line)[1]) for line in lines]
     pauses = [(after - before) / 10 for before, after in itertools.pairwise(steps[:-1])]
     assert min(pauses) >= 30
     assert pauses[-1] > 40  # a twentieth of the time so far
