@@ -33,7 +33,7 @@ class Log:
         self.said = 0.0
 
     def rewind(self, step: int) -> None:
-        """Drop events after `step`: a run that continues from a checkpoint writes them again."""
+        """Drop events after `step`: a run that continues from a checkpoint, or starts anew (-1), writes them again."""
         if self.first and self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines()
             kept = [line for line in lines if _step_of(line) <= step]

@@ -69,8 +69,8 @@ CURVES = {
     "train/grad_norm": ("gradient norm", "before clipping"),
     "train/accuracy": ("accuracy", "of the method's own task in a batch"),
     "train/alignment": ("alignment in a batch", "squared distance of two views of a sentence: 0 is best"),
-    "validation/loss": ("loss", "on held-out sentences"),
-    "validation/accuracy": ("accuracy", "of the method's own task on held-out sentences"),
+    "validation/loss": ("held-out loss", "of sentences that are not trained on"),
+    "validation/accuracy": ("held-out accuracy", "of the method's own task on sentences that are not trained on"),
     "diagnostics/alignment": ("alignment", "squared distance of two views of a sentence: 0 is best"),
     "diagnostics/uniformity": ("uniformity", "lower is more even, 0 is collapse"),
     "diagnostics/spread": ("spread", "1 is isotropic, 0 is collapse"),
@@ -202,7 +202,7 @@ def _header(run: Run, curves: Mapping[str, Mapping[int, float]]) -> list[Markup]
         state = f"stopped at step {last:,} of {total:,}"
     times = [record["time"] for record in run.records if "time" in record]
     started = f", started {time.strftime('%Y-%m-%d %H:%M', time.gmtime(times[0]))} UTC" if times else ""
-    cards, selected = [], str(run.about.get("selected_by", ""))
+    cards, selected = [], _selected(run)
     for name in dict.fromkeys((selected, "train/loss", "diagnostics/uniformity", "speed/sentences_per_second")):
         course = {step: value for step, value in curves.get(name, {}).items() if math.isfinite(value)}
         first, *others = course.values() or [math.nan]
@@ -292,7 +292,7 @@ def _all_scores(scores: Mapping[str, Any]) -> Markup:
 
 def _curve_sections(run: Run, curves: Mapping[str, Mapping[int, float]]) -> list[Markup]:
     parts: list[Markup] = []
-    known = [str(run.about.get("selected_by")), *CURVES]  # in this order, the others behind
+    known = [_selected(run), *CURVES]  # in this order, the others behind
     names = sorted(curves, key=lambda name: (known.index(name) if name in known else len(known), name))
     for section, title in (*SECTIONS.items(), ("", "More")):
         here = [name for name in names if _section(name) == section and name not in UNDRAWN]
@@ -317,11 +317,11 @@ def _curve(run: Run, name: str, course: Mapping[int, float]) -> list[Markup]:
     points = [(float(step), value) for step, value in course.items() if math.isfinite(value)]
     if not points:
         return []
-    selects = run.about.get("selected_by") in (name, _section(name))
+    selects = name == _selected(run)
     mark = run.scores.get("step") if selects else None
     change = f"{_number(points[0][1])} → {_number(points[-1][1])}"
     notes = [CURVES[name][1]] if name in CURVES else []
-    notes += ["selects the weights"] if name == run.about.get("selected_by") else []
+    notes += ["selects the weights"] if selects else []
     notes += [change]
     notes += [f"dashed: the weights that were kept, step {mark:,}"] if mark is not None else []
     notes += [f"{lost} values not finite, left out"] if (lost := len(course) - len(points)) else []
@@ -458,6 +458,14 @@ def _facts(rows: Iterable[Sequence[Cell]]) -> Markup:
 
 def _name(run: Run) -> str:
     return run.model.get("name") or run.workdir.resolve().name
+
+
+def _selected(run: Run) -> str:
+    """The curve that selects the weights, "" without one; of held-out sentences the accuracy, or the loss where there is none."""
+    name = run.about.get("selected_by", "")
+    if name != "validation":
+        return name
+    return "validation/accuracy" if any("validation/accuracy" in record for record in run.records) else "validation/loss"
 
 
 def _title(name: str) -> str:

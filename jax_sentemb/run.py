@@ -151,10 +151,10 @@ def _run(config: Config, workdir: Path) -> int:
     if restored is not None:
         state, saved = restored
         best = {name: saved[name] for name in best}
-        log.rewind(int(state.step))
         log.say(f"continuing at step {int(state.step)} of {steps}")
     _write_json(workdir / "config.json", flatten(config))
     _write_json(workdir / "run.json", _about(config, material, steps, state.params))
+    log.rewind(int(state.step) if restored else -1)
     log.event(int(state.step), {"event": "start"})
 
     held_out = material.held_out and HeldOut(config.method, encoder, material.held_out, mesh)

@@ -38,6 +38,8 @@ def workdir(tmp_path_factory):
     config.data = Data(files=str(corpus), vocab_size=200, max_seq_length=24, batch_size=8)
     config.train = dataclasses.replace(config.train, max_steps=4, save_steps=0)
     config.eval.eval_steps = 2
+    (folder / "<run>").mkdir()
+    (folder / "<run>" / "metrics.jsonl").write_text('{"step": 3, "event": "not finite"}\n')  # of an attempt before this one
     assert run.run(config, folder / "<run>") == 0
     return folder / "<run>"
 
@@ -62,6 +64,33 @@ def tables(tree):
         rows = [[text_of(cell) for cell in row] for row in table.iter("tr")]
         found.append((rows[0], {row[0]: row[1:] for row in rows}))
     return found
+
+
+def test_a_run_that_starts_anew_has_a_log_of_its_own(workdir):
+    records = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    assert [record["event"] for record in records if "event" in record] == ["start"]
+    assert "finished after 4 steps" in page(workdir)[0]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "loss"])
+def test_the_curve_that_selects_is_marked_and_first(workdir, name):
+    full = report.read_run(workdir)
+    held_out = {"validation/loss": 0.5, "validation/accuracy": 0.25}
+    held_out = held_out if name == "accuracy" else {"validation/loss": 0.5}
+    records = [{"step": step, **{key: step * value for key, value in held_out.items()}} for step in (2, 4)]
+    about, scores = {**full.about, "selected_by": "validation"}, {**full.scores, "step": 4}
+    changed = full._replace(records=[*full.records, *records], about=about, scores=scores)
+    tree = ElementTree.fromstring(report.run_page(changed))
+    captions = [text_of(caption) for caption in tree.iter("figcaption") if "selects the weights" in text_of(caption)]
+    assert len(captions) == 1
+    assert captions[0].startswith(f"held-out {name}. ")
+    assert "dashed: the weights that were kept, step 4" in captions[0]
+    card = next(tree.iter("dl"))[0]
+    assert [text_of(part) for part in card] == [
+        f"held-out {name}",
+        "0.5 → 1" if name == "accuracy" else "1 → 2",
+        "selects the weights",
+    ]
 
 
 def test_the_page_needs_nothing_else_and_holds_no_code(workdir):
