@@ -85,6 +85,7 @@ class Evaluation:
     batch_size: int = 64
     max_seq_length: int = 128  # test sentences are cut here, not at the training length
     diagnostic_sentences: int = 512
+    report_sentences: int = 2000  # of the corpus, among which report.html looks for nearest neighbours; 0: none
 
 
 @dataclass
@@ -106,6 +107,7 @@ class Train:
     save_steps: int = 500  # 0: at the end only
     keep_checkpoints: int = 2
     tensorboard: bool = False
+    wandb: str = ""  # project in Weights & Biases; WANDB_MODE=offline in the environment writes to the work directory only
     strict: bool = False  # a collapse stops the run (exit 5) instead of a warning
 
 
@@ -138,7 +140,9 @@ def sized(config: Config, size: str) -> Config:
                 config.encoder, weights="", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
             )
         config.optimizer.learning_rate, config.optimizer.lr_steps = 1e-3, config.optimizer.lr_steps and "3:5e-4"
-        config.eval = Evaluation(data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64)
+        config.eval = Evaluation(
+            data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64, report_sentences=64
+        )
         config.train = Train(max_steps=6, logging_steps=1, save_steps=3)
     elif size:
         raise ConfigError(f"config size {size!r} is unknown: write the config's path alone, or with ':tiny' behind it")
@@ -158,6 +162,7 @@ def check(config: Config) -> None:
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
         "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
         "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
+        "eval.report_sentences": 0,
         "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.fsdp": 1,
         "train.attention_block": 0, "train.logging_steps": 1,
         "train.save_steps": 0, "train.keep_checkpoints": 1, "train.seed": 0,

@@ -1,8 +1,9 @@
-"""What a run says: one JSON line an event in metrics.jsonl (the truth), a progress bar, TensorBoard. Process 0 only."""
+"""What a run says: one JSON line an event in metrics.jsonl (the truth), a progress bar, TensorBoard, W&B. Process 0 only."""
 
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,62 +11,106 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError
+
+# Seconds between two lines of progress where there is no terminal: a twentieth of the run so far, within these limits.
+SHORTEST, LONGEST = 30.0, 600.0
 
 
 class Log:
-    """Writes events of a run to `workdir`/metrics.jsonl, the terminal and, if wanted, TensorBoard."""
+    """Writes events of a run to `workdir`/metrics.jsonl, the terminal and, if wanted, TensorBoard and Weights & Biases."""
 
-    def __init__(self, workdir: Path, tensorboard: bool = False) -> None:
+    def __init__(self, workdir: Path, options: Train | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        """`settings` of the run are shown by Weights & Biases. ConfigError where a wanted package is not installed."""
+        options = options or Train()
         self.first = jax.process_index() == 0
         self.path = workdir / "metrics.jsonl"
         self.bar: tqdm | None = None
-        self.writer = _tensorboard_writer(workdir) if tensorboard and self.first else None
+        self.writer = _tensorboard(workdir) if options.tensorboard and self.first else None
+        self.wandb = _wandb(workdir, options.wandb, settings or {}) if options.wandb and self.first else None
+        self.begin: tuple[float, int] | None = None  # time and step of the first progress
         self.said = 0.0
 
     def rewind(self, step: int) -> None:
-        """Drop events after `step`: a run that continues from a checkpoint writes them again."""
+        """Drop events after `step`: a run that continues from a checkpoint, or starts anew (-1), writes them again."""
         if self.first and self.path.exists():
             lines = self.path.read_text(encoding="utf-8").splitlines()
             kept = [line for line in lines if _step_of(line) <= step]
             self.path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
 
-    def event(self, step: int, values: dict[str, Any]) -> None:
-        """One line {"step": ..., **values}; numbers also go to TensorBoard."""
+    def event(self, step: int, values: Mapping[str, Any]) -> None:
+        """One line {"step": ..., "time": Unix seconds, **values}; numbers also go to TensorBoard and Weights & Biases."""
         if not self.first:
             return
         values = {name: _plain(value) for name, value in values.items()}
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
+            file.write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
+        numbers = {name: value for name, value in values.items() if isinstance(value, float)}
         if self.writer is not None:
-            for name, value in values.items():
-                if isinstance(value, float):
-                    self.writer.add_scalar(name, value, step)
+            for name, value in numbers.items():
+                self.writer.add_scalar(name, value, step)
+        if self.wandb is not None and numbers:
+            self.wandb.log({"step": step, **numbers})
+
+    def warn(self, step: int, text: str) -> None:
+        """A warning for people, and as an event for the report."""
+        self.event(step, {"warning": text})
+        self.say(f"warning: {text}")
 
     def say(self, text: str) -> None:
         """A line for people, above the progress bar."""
         if self.first:
             tqdm.write(text, file=sys.stderr)
 
-    def progress(self, step: int, total: int, loss: float, rate: float) -> None:
-        """The progress line: loss, sentences a second, time left; without a terminal one line every 30 seconds."""
+    def progress(self, step: int, total: int, loss: float, sentences: float) -> None:
+        """The progress line: loss, sentences and steps a second, time left; without a terminal a line now and then."""
         if not self.first:
             return
         if sys.stderr.isatty():
             if self.bar is None:
                 self.bar = tqdm(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
-            self.bar.set_postfix_str(f"loss {loss:.4f}, {rate:,.0f} sentences/s", refresh=False)
+            self.bar.set_postfix_str(f"loss {loss:.4f}, {sentences:,.0f} sentences/s", refresh=False)
             self.bar.update(step - self.bar.n)
-        elif time.monotonic() - self.said > 30 or step == total:
-            self.said = time.monotonic()
-            self.say(f"step {step}/{total}: loss {loss:.4f}, {rate:,.0f} sentences/s")
+            return
+        now = time.monotonic()
+        start, first = self.begin = self.begin or (now, step)
+        pause = min(max(SHORTEST, (now - start) / 20), LONGEST)
+        if step > first and (now - self.said > pause or step == total):
+            self.said = now
+            each = (now - start) / (step - first)  # seconds a step, evaluations included
+            took, left = (tqdm.format_interval(count * each) for count in (step - first, total - step))
+            self.say(
+                f"step {step}/{total}: loss {loss:.4f}, {sentences:,.0f} sentences/s, {1 / max(each, 1e-9):,.3g} steps/s, "
+                f"{took} done, {left} left"
+            )
 
-    def close(self) -> None:
-        """Finish the progress bar and flush TensorBoard."""
+    def finish_progress(self) -> None:
+        """End the progress bar: what follows is written below it."""
         if self.bar is not None:
             self.bar.close()
+            self.bar = None
+
+    def summary(self, values: Mapping[str, float]) -> None:
+        """The final scores, for the table of runs of Weights & Biases."""
+        if self.wandb is not None:
+            self.wandb.summary.update(dict(values))
+
+    def close(self) -> None:
+        """Finish the progress bar, flush TensorBoard and Weights & Biases; a run that an error ends is marked as failed there."""
+        self.finish_progress()
         if self.writer is not None:
             self.writer.close()
+        if self.wandb is not None:
+            self.wandb.finish(exit_code=int(sys.exc_info()[0] is not None))
+
+
+def check_writers(options: Train) -> None:
+    """ConfigError, before a run does anything, where a package that its log needs is not installed."""
+    if options.tensorboard:
+        _import_tensorboard()
+    if options.wandb:
+        _import_wandb()
 
 
 def _step_of(line: str) -> int:
@@ -79,9 +124,40 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic | np.ndarray | jax.Array) and value.ndim == 0 else value
 
 
-def _tensorboard_writer(workdir: Path) -> Any:
+def _import_tensorboard() -> Any:
     try:
-        from tensorboardX import SummaryWriter
+        import tensorboardX
     except ImportError:
         raise ConfigError('train.tensorboard=True needs TensorBoard: pip install "jax_sentemb[tb]"') from None
-    return SummaryWriter(str(workdir / "tb"))
+    return tensorboardX
+
+
+def _tensorboard(workdir: Path) -> Any:
+    return _import_tensorboard().SummaryWriter(str(workdir / "tb"))
+
+
+def _import_wandb() -> Any:
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError('train.wandb needs Weights & Biases: pip install "jax_sentemb[wandb]"') from None
+    return wandb
+
+
+def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
+    """The run of this work directory: its id is kept there, so that a run that continues is one run on the page."""
+    known = workdir / "wandb_id.txt"
+    name = known.read_text(encoding="utf-8").strip() if known.exists() else None
+    wandb = _import_wandb()
+    try:
+        run = wandb.init(
+            project=project, name=workdir.resolve().name, dir=str(workdir), config=dict(settings), id=name, resume="allow"
+        )
+    except wandb.Error as error:
+        reason = (str(error).splitlines() or ["unknown"])[0]
+        raise ConfigError(f"train.wandb={project}: {reason} (WANDB_MODE=offline needs no account)") from None
+    known.write_text(f"{run.id}\n", encoding="utf-8")
+    # Its own count of steps only grows; ours goes back to the checkpoint when a run continues.
+    run.define_metric("step")
+    run.define_metric("*", step_metric="step")
+    return run

@@ -135,10 +135,9 @@ def _prepare_words(
     return Material(corpus.sentences, tokenizer, examples, batches, held_out, encoder_config, loaded, tasks, absent, dev, final)
 
 
-def diagnostic_sample(config: Config, material: Material) -> list[str]:
-    """Sentences of the corpus, drawn by the run's seed, that label-free diagnostics look at."""
-    count = min(config.eval.diagnostic_sentences, len(material.examples))
-    chosen = np.random.default_rng(config.train.seed).choice(len(material.examples), count, replace=False)
+def corpus_sample(material: Material, count: int, seed: int) -> list[str]:
+    """Up to `count` sentences of the corpus, drawn by `seed`, in its order."""
+    chosen = np.random.default_rng(seed).choice(len(material.examples), min(count, len(material.examples)), replace=False)
     return [material.sentences[int(line)] for line in material.examples.line[np.sort(chosen)]]
 
 

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ from jax_sentemb.command_line import PREEMPTED, use_compilation_cache
 from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.convert import export_run, read_facts, write_facts
 from jax_sentemb.distributed import agree, first
-from jax_sentemb.errors import BusyError, ConfigError
+from jax_sentemb.errors import BusyError, ConfigError, NumericsError
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.held_out import HeldOut, held_out_score
+from jax_sentemb.evaluation.samples import look
 from jax_sentemb.evaluation.scorer import Scorer, score_table, word_overlap_scores
 from jax_sentemb.export import check_exportable
-from jax_sentemb.log import Log
-from jax_sentemb.material import Material, diagnostic_sample, prepare
+from jax_sentemb.log import Log, check_writers
+from jax_sentemb.material import Material, corpus_sample, prepare
 from jax_sentemb.models.words import make_encoder
+from jax_sentemb.report import write_report
 from jax_sentemb.sharding import gathered, make_mesh, over_batch, over_parameters
 from jax_sentemb.text.batches import Batches, BatchesInTurn
 from jax_sentemb.text.pairs import JoinedPairs
@@ -42,6 +45,7 @@ FREE = (
     "train.save",
     "train.keep",
     "train.tensorboard",
+    "train.wandb",
     "train.strict",
     "train.grad_cache",
     "train.fsdp",
@@ -55,7 +59,10 @@ FREE = (
 def run(config: Config, workdir: Path) -> int:
     """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
     if config.vary:
-        return run_all(config, workdir, run)
+        code = run_all(config, workdir, run)
+        if code != PREEMPTED:
+            _report(workdir)
+        return code
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     use_compilation_cache()
     try:
@@ -70,7 +77,13 @@ def run(config: Config, workdir: Path) -> int:
                 config = dataclasses.replace(
                     config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))
                 )
-            return _run(config, workdir)
+            try:
+                code = _run(config, workdir)
+            except NumericsError:  # other errors end a run before it begins
+                _report(workdir)
+                raise
+            _report(workdir)
+            return code
     except Timeout:
         raise BusyError(f"--workdir {workdir} is in use by another run: wait for it, or give another --workdir") from None
 
@@ -88,7 +101,25 @@ def _before(config: Config) -> Config:
     )
 
 
+def _report(workdir: Path) -> None:
+    if first():
+        with _not_vital(workdir):
+            write_report(workdir)
+
+
+@contextlib.contextmanager
+def _not_vital(workdir: Path) -> Iterator[None]:
+    """A defect of the report is said in one line, and the run goes on: what it learns, and its exit code, do not depend on it."""
+    try:
+        yield
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        how = f"python -m jax_sentemb.report --workdir {workdir}"
+        print(f"warning: the report is not complete: {problem}; {how} tries again", file=sys.stderr)
+
+
 def _run(config: Config, workdir: Path) -> int:
+    check_writers(config.train)
     mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
     if config.train.fused_attention == "cudnn" and jax.default_backend() != "gpu":
         raise ConfigError(
@@ -96,11 +127,9 @@ def _run(config: Config, workdir: Path) -> int:
         )
     material = prepare(config, workdir)
     steps = total_steps(config, material.batches)
-    log = Log(workdir, config.train.tensorboard)
     facts = _facts(config, material, steps)
     agree(json.dumps(facts))
-    _write_json(workdir / "config.json", flatten(config))
-    _write_json(workdir / "run.json", {**_versions(), "corpus": material.examples.report, "steps": steps})
+    log = Log(workdir, config.train, flatten(config))
     log.say(_describe(material, steps, mesh.size))
 
     dtype = jnp.dtype(config.train.precision)
@@ -118,7 +147,7 @@ def _run(config: Config, workdir: Path) -> int:
         config.eval.batch_size,
         sharding=over_batch(mesh),
     )
-    sample = diagnostic_sample(config, material)
+    sample = corpus_sample(material, config.eval.diagnostic_sentences, config.train.seed)
     scorer = Scorer(embedder, material.tasks, material.dev, sample, log, config.train.strict, scores_pairs)
 
     checkpoints = Checkpoints(workdir, config.train.keep_checkpoints)
@@ -127,8 +156,11 @@ def _run(config: Config, workdir: Path) -> int:
     if restored is not None:
         state, saved = restored
         best = {name: saved[name] for name in best}
-        log.rewind(int(state.step))
         log.say(f"continuing at step {int(state.step)} of {steps}")
+    _write_json(workdir / "config.json", flatten(config))
+    _write_json(workdir / "run.json", _about(config, material, steps, state.params))
+    log.rewind(int(state.step) if restored else -1)
+    log.event(int(state.step), {"event": "start"})
 
     held_out = material.held_out and HeldOut(config.method, encoder, material.held_out, mesh)
 
@@ -140,7 +172,8 @@ def _run(config: Config, workdir: Path) -> int:
             log.event(step, {f"validation/{name}": value for name, value in values.items()})
             log.say(f"step {step}: " + ", ".join(f"validation {name} {value:.4f}" for name, value in values.items()))
         if step == 0:  # the starting point is scored for comparison, it is no checkpoint
-            best["start"] = {material.dev: dev} if config.eval.data != "grammar" else scorer.all_spearman(state.params)
+            best["start"] = scorer.all_spearman(state.params) if config.eval.data == "grammar" else _scored(material.dev, dev)
+            _look(config, material, scorer, workdir, "start", step, state.params)
         elif score is not None and score > best["best_score"]:
             best.update(best_score=score, best_step=step)
             checkpoints.save_best(step, state.params, best)
@@ -181,11 +214,13 @@ def _run(config: Config, workdir: Path) -> int:
             at, params = checkpoints.restore_best(state.params) or (at, params)
             start_score = None if held_out else best["start"].get(material.dev)
             if start_score is not None and best["best_score"] < start_score:
-                log.say(
-                    f"warning: the best checkpoint scores {best['best_score']:.2f} on {material.dev}, below the starting point's "
-                    f"{start_score:.2f}: training made this model worse"
+                log.warn(
+                    best["best_step"],
+                    f"the best checkpoint scores {best['best_score']:.2f} on {material.dev}, below the starting point's "
+                    f"{start_score:.2f}: training made this model worse",
                 )
         finish(config, material, scorer, workdir, params, at, best["start"], log)
+        _look(config, material, scorer, workdir, "end", at, params)
     finally:
         log.close()
         checkpoints.close()
@@ -206,12 +241,13 @@ def finish(
     params = gathered(params)
     scores = scorer.all_tasks(params) if material.tasks else {}
     if cut := scorer.embedder.truncated:
-        log.say(f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={config.eval.max_seq_length}")
+        log.warn(step, f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={config.eval.max_seq_length}")
     baselines = {"untrained": start}
     if config.eval.data == "grammar":
         baselines |= word_overlap_scores(material.tasks, [material.sentences[row] for row in range(len(material.sentences))])
     results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
-    log.close()
+    log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
+    log.finish_progress()
     if scores or not material.final:
         print(score_table(scores, material.absent, baselines))
     if material.final:
@@ -282,6 +318,35 @@ def _describe(material: Material, steps: int, devices: int) -> str:
     return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){absent}"
 
 
+def _scored(name: str, score: float | None) -> dict[str, float]:
+    return {} if score is None else {name: score}
+
+
+def _look(config: Config, material: Material, scorer: Scorer, workdir: Path, when: str, step: int, params: Params) -> None:
+    """`workdir`/samples/`when`.json: what the report shows of these weights, so that it needs no model."""
+    with _not_vital(workdir):
+        sentences = [] if scorer.scores_pairs else corpus_sample(material, config.eval.report_sentences, config.train.seed)
+        found = look(lambda texts: scorer.embedder(params, texts), sentences, scorer.similarities, material.tasks)
+        _write_json(workdir / "samples" / f"{when}.json", {"step": step, **found})
+
+
+def _about(config: Config, material: Material, steps: int, params: Params) -> dict[str, Any]:
+    """run.json: what made this run, and what it works on."""
+    return {
+        **_versions(),
+        "devices": {
+            "platform": jax.devices()[0].platform,
+            "kind": jax.devices()[0].device_kind,
+            "count": jax.device_count(),
+            "processes": jax.process_count(),
+        },
+        "corpus": material.examples.report,
+        "steps": steps,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "selected_by": "validation" if material.held_out else f"eval/{material.dev}/spearman_cosine" if material.dev else "",
+    }
+
+
 def _versions() -> dict[str, Any]:
     import flax
     import optax
@@ -298,4 +363,5 @@ def _versions() -> dict[str, Any]:
 def _write_json(path: Path, content: Any) -> None:
     if not first():
         return
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

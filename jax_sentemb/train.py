@@ -270,23 +270,27 @@ def fit(
     """
     number = int(state.step)
     late: tuple[int, dict[str, Array]] | None = None
-    clock, clocked = time.monotonic(), number
+    clock, clocked = time.monotonic(), -1  # the clock starts when the first step is done: before that it compiles
 
     def report(done: int, metrics: dict[str, Array]) -> None:
         nonlocal clock, clocked
         values = {name: float(value) for name, value in jax.device_get(metrics).items()}
         if not (math.isfinite(values["loss"]) and math.isfinite(values["grad_norm"])):
-            log.event(done, {"event": "not finite", **values})
-            raise NumericsError(
+            problem = (
                 f"step {done}: loss {values['loss']}, gradient norm {values['grad_norm']}; the last checkpoint is untouched. "
                 "Lower optimizer.learning_rate, or look at the batch's sentences"
             )
+            log.event(done, {"event": "not finite", "warning": problem, **values})
+            raise NumericsError(problem)
+        if clocked < 0:
+            clock, clocked = time.monotonic(), done
         if done % options.logging_steps == 0 or done == total_steps:
-            now = time.monotonic()
-            rate = (done - clocked) * batch_size / max(now - clock, 1e-9)
+            now, steps = time.monotonic(), done - clocked
+            rate = steps / max(now - clock, 1e-9)
+            speed = {"speed/sentences_per_second": rate * batch_size, "speed/steps_per_second": rate} if steps else {}
             clock, clocked = now, done
-            log.event(done, {f"train/{name}": value for name, value in values.items()})
-            log.progress(done, total_steps, values["loss"], rate)
+            log.event(done, {f"train/{name}": value for name, value in values.items()} | speed)
+            log.progress(done, total_steps, values["loss"], rate * batch_size)
 
     for batch in batches:
         with jax.transfer_guard("disallow"):

@@ -63,12 +63,18 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
         try:
             if stopped := run(one, folder):
                 return stopped
-            rows.append({"settings": chosen, "scores": headline(json.loads((folder / "scores.json").read_text("utf-8")))})
+            rows.append(
+                {
+                    "settings": chosen,
+                    "folder": folder.name,
+                    "scores": headline(json.loads((folder / "scores.json").read_text("utf-8"))),
+                }
+            )
         except ConfigError:
             raise  # a mistake in the settings meets every run
         except UserError as error:
             print(f"error: {label}: {error}", flush=True)
-            rows.append({"settings": chosen, "error": str(error)})
+            rows.append({"settings": chosen, "folder": folder.name, "error": str(error)})
             code = error.exit_code
     workdir.mkdir(parents=True, exist_ok=True)
     (workdir / "vary.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
@@ -88,12 +94,20 @@ def headline(scores: dict[str, Any]) -> dict[str, float]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: a row for all runs that differ in their seed only; mean and, of several seeds, sample standard deviation."""
+    columns, groups = summary(rows)
+    lines = [f"| settings | runs | {' | '.join(columns)} |", "|---|--:|" + "--:|" * len(columns)]
+    lines += [f"| {label.replace('|', ' ')} | {runs} | {' | '.join(cells)} |" for label, runs, cells in groups]
+    return "\n".join(lines)
+
+
+def summary(rows: list[dict[str, Any]]) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
+    """The columns of that table, and of each of its rows the settings, the number of runs and the cells."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         others = {name: value for name, value in row["settings"].items() if name != SEED}
         groups.setdefault(" ".join(f"{name}={value}" for name, value in others.items()) or "all", []).append(row)
     columns = list(dict.fromkeys(name for row in rows for name in row.get("scores", {})))
-    lines = [f"| settings | runs | {' | '.join(columns)} |", "|---|--:|" + "--:|" * len(columns)]
+    found = []
     for label, group in groups.items():
         done = [row["scores"] for row in group if "scores" in row]
         cells = []
@@ -102,8 +116,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
             cells.append(f"{np.mean(values):.2f}{spread}" if values else "")
         failed = f" ({len(group) - len(done)} failed)" if len(done) < len(group) else ""
-        lines.append(f"| {label.replace('|', ' ')} | {len(done)}{failed} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        found.append((label, f"{len(done)}{failed}", cells))
+    return columns, found
 
 
 def _set(config: Config, name: str, value: str) -> None:

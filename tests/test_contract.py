@@ -3,6 +3,7 @@
 import importlib.util
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import jax
 import jax.numpy as jnp
@@ -222,5 +223,9 @@ def test_the_command_trains_scores_exports_and_is_done_when_run_again(tiny, tmp_
     scores = json.loads((tmp_path / "scores.json").read_text())["scores"]
     assert -100 <= scores["grammar-test"]["spearman"]["all"] <= 100
     assert "max abs difference" in capsys.readouterr().out
+    page = ElementTree.parse(tmp_path / "report.html")
+    titles = [title.text for title in page.iter("title")]
+    assert any(title.startswith("loss over steps") for title in titles)
+    assert any(title.startswith("grammar-test, end") for title in titles)
     assert run(tiny.config, tmp_path) == 0
     assert (tmp_path / "export" / "model.safetensors").read_bytes() == first

@@ -98,7 +98,7 @@ def test_a_dot_in_the_name_is_no_suffix(tmp_path):
     ],
 )
 def test_ranges_of_gold_scores(gold, ticks, place):
-    found_ticks, centres, found_place = plots._ranges(np.array(gold, float))
+    found_ticks, centres, found_place = plots.gold_ranges(np.array(gold, float))
     np.testing.assert_allclose(found_ticks, ticks)
     assert found_place.tolist() == place
     assert len(centres) > max(place)
@@ -159,13 +159,14 @@ def test_a_run_without_measured_alignment_shows_that_of_its_batches_or_none(tmp_
     assert len(drawn(batches)) > len(drawn(without))
 
 
-def test_metrics_are_read_back_and_a_line_cut_by_a_crash_is_left_out(tmp_path):
+def test_metrics_are_read_back_and_a_line_cut_by_a_crash_is_left_out(tmp_path, monkeypatch):
     from jax_sentemb.log import Log
 
+    monkeypatch.setattr("jax_sentemb.log.time.time", lambda: 12.5)
     log = Log(tmp_path)
     log.event(0, {"diagnostics/uniformity": np.float32(-1.5)})
     log.event(3, {"train/loss": jnp.float32(0.5)})
-    expected = [{"step": 0, "diagnostics/uniformity": -1.5}, {"step": 3, "train/loss": 0.5}]
+    expected = [{"step": 0, "time": 12.5, "diagnostics/uniformity": -1.5}, {"step": 3, "time": 12.5, "train/loss": 0.5}]
     assert plots.read_metrics(tmp_path) == expected
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "tra')

@@ -51,7 +51,7 @@ def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, titl
     axes = _axes(figure)
     size, opacity = float(np.clip(6e3 / len(x), 5, 18)), float(np.clip(300 / len(x), 0.3, 0.8))
     axes.scatter(x, y, s=size, color=COLOURS[0], alpha=opacity, linewidths=0, label="pair")
-    ticks, centres, place = _ranges(x)
+    ticks, centres, place = gold_ranges(x)
     width = 0.4 * min(np.diff(centres), default=1.0)
     present = np.unique(place)
     at = centres[present]
@@ -503,7 +503,7 @@ def _legend(figure: Any, *panels: Any) -> None:
         text.set_parse_math(False)  # a dollar sign in a name is a dollar sign
 
 
-def _ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def gold_ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ticks, centres of the ranges, and the range of every score.
 
     Few distinct scores are ranges of their own; else whole numbers divide, where two to twelve do, or five equal widths.

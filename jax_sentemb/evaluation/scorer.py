@@ -15,11 +15,13 @@ from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
     Pairs,
     StsTask,
+    TaskSimilarities,
+    correlate_tasks,
     load_pairs,
     load_sts,
-    score_pair_tasks,
-    score_tasks,
     senteval_root,
+    task_cosines,
+    task_pair_scores,
 )
 from jax_sentemb.log import Log
 from jax_sentemb.text import grammar
@@ -86,7 +88,8 @@ class FinalTasks:
 class Scorer:
     """Scores parameters: on the development set and without labels while training, on every set at the end.
 
-    `scores_pairs`: the embedder maps pairs to scores; then there are no diagnostics, they are of embeddings.
+    `scores_pairs`: the embedder maps pairs to scores; then there are no diagnostics, they are of embeddings. `similarities` are
+    those of the pairs of each set when it was last scored.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Scorer:
     ) -> None:
         self.embedder, self.tasks, self.dev_task = embedder, tasks, dev
         self.sample, self.log, self.strict, self.scores_pairs = sample, log, strict, scores_pairs
+        self.similarities: TaskSimilarities = {}
 
     def dev(self, step: int, params: Params) -> float | None:
         """Spearman x 100 on the development set (None without one); logs it with the label-free diagnostics."""
@@ -119,7 +123,7 @@ class Scorer:
                 values[f"eval/{task.name}/pearson_cosine"] = result["pearson"]["all"]
             except NumericsError as error:
                 found["collapsed"] = not self.scores_pairs
-                self.log.say(f"warning: step {step}: {error}")
+                self.log.warn(step, f"step {step}: {error}")
         self.log.event(step, values)
         shown = [f"{self.dev_task} {score:.2f}"] if score is not None else []
         shown += [f"{name} {found[name]:.{digits}f}" for name, digits in (("uniformity", 2), ("spread", 3)) if name in found]
@@ -129,9 +133,9 @@ class Scorer:
                 f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
                 f"effective rank {found['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
             )
+            self.log.warn(step, problem)
             if self.strict:
                 raise NumericsError(problem)
-            self.log.say(f"warning: {problem}")
         return score
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
@@ -140,8 +144,11 @@ class Scorer:
 
     def _results(self, params: Params, tasks: dict[str, StsTask]) -> dict[str, dict]:
         if self.scores_pairs:
-            return score_pair_tasks(lambda pairs: self.embedder(params, pairs)[:, 0], tasks)
-        return score_tasks(lambda sentences: self.embedder(params, sentences), tasks)
+            found = task_pair_scores(lambda pairs: self.embedder(params, pairs)[:, 0], tasks)
+        else:
+            found = task_cosines(lambda sentences: self.embedder(params, sentences), tasks)
+        self.similarities |= found
+        return correlate_tasks(found, tasks)
 
     def all_spearman(self, params: Params) -> dict[str, float]:
         """Spearman x 100 over all pairs of every set."""

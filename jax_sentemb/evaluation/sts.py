@@ -162,6 +162,14 @@ def score_tasks(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, S
     pairs), "mean" and "wmean" (over the subsets, plain and weighted by pairs) and "subsets" {subset: correlation}.
     NumericsError where embeddings are not finite or all cosines agree, so that no correlation exists.
     """
+    return correlate_tasks(task_cosines(embed, tasks), tasks)
+
+
+TaskSimilarities = dict[str, dict[str, np.ndarray]]  # set -> subset -> float64 [pairs]
+
+
+def task_cosines(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
+    """The cosine of every pair; each distinct sentence goes to `embed` once. NumericsError where embeddings are not finite."""
     every = (side for task in tasks.values() for pairs in task.subsets.values() for side in (pairs.first, pairs.second))
     place = {sentence: index for index, sentence in enumerate(dict.fromkeys(s for side in every for s in side))}
     vectors = _unit_length(np.asarray(embed(list(place)), np.float64), ", ".join(tasks))
@@ -170,11 +178,11 @@ def score_tasks(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, S
         first, second = ([place[sentence] for sentence in side] for side in (pairs.first, pairs.second))
         return similarity(vectors[first], vectors[second], "dot")
 
-    return _score(cosines, tasks)
+    return _of_subsets(cosines, tasks)
 
 
-def score_pair_tasks(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], tasks: dict[str, StsTask]) -> dict[str, dict]:
-    """As `score_tasks`, for a model that maps pairs of sentences to scores [N]."""
+def task_pair_scores(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
+    """As `task_cosines`, of a model that maps pairs of sentences to scores [N]."""
 
     def scores(pairs: Pairs) -> np.ndarray:
         found = np.asarray(score(list(zip(pairs.first, pairs.second, strict=True))), np.float64)
@@ -182,14 +190,19 @@ def score_pair_tasks(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], t
             raise NumericsError(f"{', '.join(tasks)}: scores of pairs are not finite (NaN or Inf)")
         return found
 
-    return _score(scores, tasks)
+    return _of_subsets(scores, tasks)
 
 
-def _score(similarities: Callable[[Pairs], np.ndarray], tasks: dict[str, StsTask]) -> dict[str, dict]:
+def correlate_tasks(found: TaskSimilarities, tasks: dict[str, StsTask]) -> dict[str, dict]:
+    """The results of `score_tasks` from similarities of the pairs."""
     return {
-        name: _correlations(name, {subset: (similarities(pairs), pairs.gold) for subset, pairs in task.subsets.items()})
+        name: _correlations(name, {subset: (found[name][subset], pairs.gold) for subset, pairs in task.subsets.items()})
         for name, task in tasks.items()
     }
+
+
+def _of_subsets(similarities: Callable[[Pairs], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
+    return {name: {subset: similarities(pairs) for subset, pairs in task.subsets.items()} for name, task in tasks.items()}
 
 
 Similarities = dict[str, dict[str, np.ndarray]]  # kind -> subset -> float64 [pairs]

@@ -1,0 +1,144 @@
+"""Elements of a page whose text is escaped, and small charts as inline SVG that take their colours from the page.
+
+Charts use the classes `grid`, `tick`, and `a` or `b` for the first and second series; the page's style gives them colours.
+"""
+
+import html
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+WIDTH, HEIGHT = 340, 190  # of a chart, in its own units: letters of 11 are readable where it is as wide as a phone
+LEFT, RIGHT, TOP, BOTTOM = 48, 10, 10, 24
+MOST = 240  # points of a line; of more, groups are drawn by their mean, and by a band from lowest to highest
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # neither HTML nor XML may contain them
+
+Points = Sequence[tuple[float, float]]
+
+
+class Markup(str):
+    """Text that is markup already. Every other text is escaped when it goes into an element."""
+
+
+def element(name: str, /, *content: object, **attributes: object) -> Markup:
+    """<name attributes>content</name>; in an attribute's name a `_` is "-", at the start nothing (`aria_label`, `_class`)."""
+    given = "".join(f' {key.strip("_").replace("_", "-")}="{_escaped(value)}"' for key, value in attributes.items())
+    inside = "".join(part if isinstance(part, Markup) else _escaped(part) for part in content)
+    return Markup(f"<{name}{given}>{inside}</{name}>" if content else f"<{name}{given}/>")
+
+
+def together(parts: Iterable[Markup]) -> Markup:
+    """Elements one after the other."""
+    return Markup("\n".join(parts))
+
+
+def _escaped(value: object) -> str:
+    return html.escape(_CONTROL.sub("\ufffd", str(value)))
+
+
+def line_chart(title: str, points: Points, mark: float | None = None) -> Markup:
+    """A curve over steps; `mark` is a step with a dashed line."""
+    points = sorted(points)
+    groups = [points[start : start + -(-len(points) // MOST)] for start in range(0, len(points), -(-len(points) // MOST))]
+    means = [tuple(sum(column) / len(group) for column in zip(*group, strict=True)) for group in groups]
+    x, y = (
+        _Axis([step for step, _ in points], LEFT, WIDTH - RIGHT, 5, zero=True),
+        _Axis([v for _, v in points], HEIGHT - BOTTOM, TOP),
+    )
+    parts = [_frame(x, y)]
+    if len(means) < len(points):
+        tops, bottoms = ([(m[0], pick(v for _, v in g)) for m, g in zip(means, groups, strict=True)] for pick in (max, min))
+        parts.append(element("path", d=_path(x, y, [*tops, *reversed(bottoms)]) + "Z", _class="band a"))
+    if mark is not None:
+        parts.append(element("path", d=f"M{x(mark):.1f} {TOP}V{HEIGHT - BOTTOM}", _class="mark"))
+    parts.append(element("path", d=_path(x, y, means), _class="line a"))
+    if len(points) <= 30:
+        parts.append(element("path", d="".join(f"M{x(a):.1f} {y(b):.1f}h0" for a, b in points), _class="dots large a"))
+    return _svg(title, parts)
+
+
+def histogram(title: str, low: float, high: float, counts: Mapping[str, Sequence[int]]) -> Markup:
+    """Outlines of histograms ({class: counts of equal parts from `low` to `high`}), each drawn to its own height."""
+    x, y = _Axis([low, high], LEFT, WIDTH - RIGHT, 5), _Axis([0, 1], HEIGHT - BOTTOM, TOP)
+    parts = [_frame(x)]
+    for name, values in counts.items():
+        width, top = (high - low) / len(values), max(*values, 1)
+        steps = [(low + (place + side) * width, count / top) for place, count in enumerate(values) for side in (0, 1)]
+        parts.append(element("path", d=_path(x, y, [(low, 0.0), *steps, (high, 0.0)]), _class=f"line filled {name}"))
+    return _svg(title, parts)
+
+
+def scatter(title: str, dots: Points, ranges: Sequence[tuple[float, int, Sequence[float]]], name: str) -> Markup:
+    """Dots, and over each range of x a box (middle half, median, 5th and 95th percentile); `name` is the class of the dots."""
+    centres = [centre for centre, _, _ in ranges]
+    gaps = [after - before for before, after in itertools.pairwise(centres)]
+    half = 0.3 * min(gaps, default=1.0)
+    x = _Axis([*(a for a, _ in dots), centres[0] - half, centres[-1] + half], LEFT, WIDTH - RIGHT, 5)
+    heights = [*(b for _, b in dots), *(value for _, _, percentiles in ranges for value in percentiles)]
+    y = _Axis(heights, HEIGHT - BOTTOM, TOP)
+    parts = [_frame(x, y), element("path", d="".join(f"M{x(a):.1f} {y(b):.1f}h0" for a, b in dots), _class=f"dots {name}")]
+    for centre, _, (lowest, start, middle, end, highest) in ranges:
+        left, right = x(centre - half), x(centre + half)
+        parts.append(
+            element(
+                "path",
+                d=f"M{x(centre):.1f} {y(lowest):.1f}V{y(start):.1f}M{x(centre):.1f} {y(end):.1f}V{y(highest):.1f}",
+                _class="box",
+            )
+        )
+        parts.append(element("path", d=f"M{left:.1f} {y(start):.1f}H{right:.1f}V{y(end):.1f}H{left:.1f}Z", _class="box"))
+        parts.append(element("path", d=f"M{left:.1f} {y(middle):.1f}H{right:.1f}", _class="box median"))
+    return _svg(title, parts)
+
+
+class _Axis:
+    """Values to places between `start` and `end`, with round ticks."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float, ticks: int = 4, zero: bool = False) -> None:
+        low, high = min(values), max(values)
+        low = min(low, 0) if zero else low
+        if high - low < 1e-9 * max(abs(low), abs(high), 1e-300):
+            low, high = low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
+        self.start, self.end = start, end
+        step = 10.0 ** math.floor(math.log10((high - low) / ticks))
+        step = next(step * factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= ticks)
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        self.ticks = [number * step for number in range(first, last + 1)]
+        vertical = start > end
+        self.low, self.high = (self.ticks[0], self.ticks[-1]) if vertical else (low, high)
+        self.ticks = [tick for tick in self.ticks if self.low - 1e-9 * step <= tick <= self.high + 1e-9 * step]
+        self.digits = max(0, -math.floor(math.log10(step) + 1e-9))
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def label(self, tick: float) -> str:
+        for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if max(abs(self.low), abs(self.high)) >= 10 * size:
+                return f"{tick / size:g}{letter}" if tick else "0"
+        if self.digits > 6:  # no room for so many: the first tick in full, the others by their distance from it
+            return f"{tick:.5g}" if tick == self.ticks[0] else f"+{tick - self.ticks[0]:.1g}"
+        return f"{tick:.{self.digits}f}".replace("-", "\N{MINUS SIGN}") if abs(tick) > 1e-12 else "0"
+
+
+def _frame(x: _Axis, y: _Axis | None = None) -> Markup:
+    """The numbers below, and those at the left with grid lines."""
+    heights = y.ticks if y else []
+    places = [y(tick) for tick in heights] if y else [HEIGHT - BOTTOM]
+    parts = [element("path", d="".join(f"M{LEFT} {place:.1f}H{WIDTH - RIGHT}" for place in places), _class="grid")]
+    for tick, place in zip(heights, places, strict=False):
+        parts.append(element("text", y.label(tick), x=LEFT - 5, y=f"{place + 4:.1f}", _class="tick end"))
+    for tick in x.ticks:
+        last = x(tick) > WIDTH - RIGHT - 12
+        at = x(tick) + (RIGHT if last else 0)
+        parts.append(element("text", x.label(tick), x=f"{at:.1f}", y=HEIGHT - 7, _class="tick end" if last else "tick"))
+    return Markup("".join(parts))
+
+
+def _path(x: _Axis, y: _Axis, points: Iterable[Sequence[float]]) -> str:
+    return "M" + "L".join(f"{x(a):.1f} {y(b):.1f}" for a, b in points)
+
+
+def _svg(title: str, parts: Sequence[Markup]) -> Markup:
+    return element("svg", element("title", title), *parts, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=title)
