@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 WIDTH, HEIGHT = 340, 190  # of a chart, in its own units: letters of 11 are readable where it is as wide as a phone
-LEFT, RIGHT, TOP, BOTTOM = 48, 10, 10, 24
+LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 24
 MOST = 240  # points of a line; of more, groups are drawn by their mean, and by a band from lowest to highest
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # neither HTML nor XML may contain them
 
