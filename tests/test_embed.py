@@ -92,7 +92,7 @@ def test_rows_spread_over_devices_give_the_same_vectors(params, devices):
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     embedder = Embedder(Encoder(), Words(), 32, batch_size=5, sharding=sharding)
     assert embedder.batch_size == {2: 6, 8: 8}[devices]
-    (batch, _) = embedder._rows([np.array([1, 2], np.int32)])
+    (batch, _) = embedder._rows([np.array([1, 2], np.int32)] * embedder.batch_size, embedder.batch_size)
     assert {len(shard.data) for shard in batch.addressable_shards} == {embedder.batch_size // devices}
     np.testing.assert_allclose(embedder(params, SENTENCES), [alone(params, sentence) for sentence in SENTENCES], atol=1e-6)
 
