@@ -13,6 +13,7 @@ import pytest
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.command_line import program
 from jax_sentemb.errors import ConfigError, ModelFileError, NumericsError
+from jax_sentemb.evaluation.embed import BUCKETS
 from jax_sentemb.export import PROBES
 from jax_sentemb.main import main
 from jax_sentemb.quantize import PRECISIONS, quantize, ranges_of, restore
@@ -25,7 +26,7 @@ SENTENCES = ["A man plays.", "", "Two dogs run through the tall grass.", "A man 
 def workdir(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     config = f"--config={ROOT}/configs/simcse.py:tiny"
-    assert program(main, ["main", config, "--config.train.max_steps=0", f"--workdir={folder}"]) == 0
+    assert program(main, ["main", config, "--config.train.max_steps=1", f"--workdir={folder}"]) == 0
     return folder
 
 
@@ -136,6 +137,7 @@ def test_few_shapes_are_compiled(workdir):
         encoder.encode(["word " * (number % 12) for number in range(count)])
     assert len(set(shapes)) == len(shapes)
     assert {rows for rows, _ in shapes} <= {8, 64}  # eight simulated devices
+    assert {width for _, width in shapes} <= {*BUCKETS, encoder.max_seq_length}
 
 
 def test_a_work_directory_its_export_and_another_pooling(workdir, encoder):
@@ -174,7 +176,7 @@ def test_models_that_are_not_there(tmp_path, workdir):
 
 def test_a_model_on_word_vectors(tmp_path):
     config = f"--config={ROOT}/configs/multi_view.py:tiny"
-    assert program(main, ["main", config, "--config.train.max_steps=0", f"--workdir={tmp_path}"]) == 0
+    assert program(main, ["main", config, "--config.train.max_steps=1", f"--workdir={tmp_path}"]) == 0
     run, export = SentenceEncoder.load(tmp_path), SentenceEncoder.load(tmp_path / "export")
     np.testing.assert_allclose(run.encode(SENTENCES), export.encode(SENTENCES), atol=1e-5)
     assert SentenceEncoder.load(f"{tmp_path}@f").encode("a").shape != ()

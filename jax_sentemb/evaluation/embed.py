@@ -108,8 +108,7 @@ class Embedder:
 
     def _rows(self, ids: list[np.ndarray], full: int) -> Rows:
         """A batch on the device; one that is not full is filled up with copies of its first row."""
-        longest = max(len(row) for row in ids)
-        width = min(bucket(longest, [*self.buckets, longest]), self.max_seq_length)
+        width = min(bucket(max(len(row) for row in ids), (*self.buckets, self.max_seq_length)), self.max_seq_length)
         count = bucket(len(ids), [*(few for few in map(self._full, FEW) if few < full), full])
         return put_whole(pad(ids + [ids[0]] * (count - len(ids)), width, self.tokenizer.pad_id), self._sharding)
 
