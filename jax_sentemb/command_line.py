@@ -14,6 +14,9 @@ from typing import Any, NoReturn
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
 
 PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
+EXIT_CODES = """\
+Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in use by another process, 7 disk or memory full.
+"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,6 +24,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (--help lists the options)")
+
+
+def positive(text: str) -> int:
+    """An option that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
@@ -37,7 +47,10 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     except UserError as error:
         problem, code = str(error), error.exit_code
     except MemoryError:
-        problem, code = "out of memory: lower data.batch_size, or set train.grad_cache_chunk", ResourceError.exit_code
+        problem, code = "out of memory: lower the batch size; in training, set train.grad_cache_chunk", ResourceError.exit_code
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
         code = code if error.errno == 28 else ConfigError.exit_code

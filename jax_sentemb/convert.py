@@ -3,6 +3,7 @@
 Exports a checkpoint of a run as a Hugging Face and sentence-transformers directory, verified by re-encoding.
 """
 
+import argparse
 import dataclasses
 import functools
 import json
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.command_line import Parser, program
+from jax_sentemb.command_line import EXIT_CODES, Parser, program
 from jax_sentemb.errors import ModelFileError
 
 
@@ -19,7 +20,8 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         prog="python -m jax_sentemb.convert",
         description="Export a checkpoint for transformers and sentence-transformers.",
-        epilog="example: python -m jax_sentemb.convert --workdir runs/micse --step 500 --output models/micse-500",
+        epilog=f"example: python -m jax_sentemb.convert --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--workdir", type=Path, required=True, help="work directory of a run")
     parser.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")
