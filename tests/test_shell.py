@@ -123,7 +123,8 @@ def test_shards_hold_the_vectors_of_every_line_in_order(vectors, model, corpus):
 def test_killed_it_continues_to_the_same_bytes(model, corpus, tmp_path, times):
     vectors, output = tmp_path / "whole", tmp_path / "vectors"
     process = start("encode", "--model", model, "--input", corpus, "--output", vectors, "--rows-per-shard", 100)
-    assert process.communicate(timeout=120) and process.returncode == 0
+    process.communicate(timeout=120)
+    assert process.returncode == 0
     arguments = ("encode", "--model", model, "--input", corpus, "--output", output, "--rows-per-shard", 100)
     for wanted in range(1, times + 1):
         process = start(*arguments)
