@@ -20,7 +20,7 @@ import numpy as np
 from jax_sentemb import __version__
 from jax_sentemb.command_line import EXIT_CODES, Parser, positive, program, use_compilation_cache
 from jax_sentemb.errors import ConfigError, NumericsError
-from jax_sentemb.evaluation.embed import Embedder
+from jax_sentemb.evaluation.embed import FINE_BUCKETS, Embedder
 from jax_sentemb.load import DTYPES, READOUTS, Loaded, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.quantize import PRECISIONS, check_precision, quantize
@@ -46,7 +46,10 @@ class SentenceEncoder:
         sharding = over_batch(mesh) if len(devices) > 1 else None
         self._model = model
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
-        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, batch_size, sharding=sharding)
+        fine = FINE_BUCKETS if jax.default_backend() == "cpu" else ()
+        self._embedder = Embedder(
+            found.embed, found.tokenizer, found.max_seq_length, batch_size, sharding=sharding, fine_buckets=fine
+        )
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
