@@ -13,8 +13,11 @@ from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
 
-OUT_OF_MEMORY = "out of memory: lower data.batch_size, or set train.grad_cache_chunk"
+OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
 PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
+EXIT_CODES = """\
+Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in use by another process, 7 disk or memory full.
+"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,6 +25,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (--help lists the options)")
+
+
+def positive(text: str) -> int:
+    """An option that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
@@ -39,6 +49,9 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
         problem, code = str(error), error.exit_code
     except MemoryError:
         problem, code = OUT_OF_MEMORY, ResourceError.exit_code
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
         code = code if error.errno == 28 else ConfigError.exit_code
@@ -72,13 +85,13 @@ def _several_processes() -> bool:
 
 
 def use_compilation_cache() -> None:
-    """Compiled steps are kept between runs: the second start takes a second where the first took ten."""
+    """What is compiled is kept between processes, unless the user has a cache: a second start takes a fraction of the first."""
     import jax
 
     if not jax.config.jax_compilation_cache_dir:
         home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
         jax.config.update("jax_compilation_cache_dir", str(Path(home).expanduser() / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
 def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:

@@ -3,6 +3,7 @@
 Exports a checkpoint of a run as a Hugging Face and sentence-transformers directory, verified by re-encoding.
 """
 
+import argparse
 import dataclasses
 import functools
 import json
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.command_line import Parser, program
+from jax_sentemb.command_line import EXIT_CODES, Parser, program
 from jax_sentemb.errors import ModelFileError
 
 
@@ -19,7 +20,8 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         prog="python -m jax_sentemb.convert",
         description="Export a checkpoint for transformers and sentence-transformers.",
-        epilog="example: python -m jax_sentemb.convert --workdir runs/micse --step 500 --output models/micse-500",
+        epilog=f"example: python -m jax_sentemb.convert --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--workdir", type=Path, required=True, help="work directory of a run")
     parser.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")
@@ -71,11 +73,13 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
     return read_params(workdir / kind / str(step)), step
 
 
-def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "") -> Any:
+def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "", dtype: str = "float32", batch_size: int = 64) -> Any:
     """The Embedder of a run, (parameters, sentences) -> float32 [N, E]; of a cross-encoder, (parameters, pairs) -> scores [N, 1].
 
-    `pooling` of the encoder's states takes the place of what the run's method does with them.
+    `pooling` of the encoder's states takes the place of what the run's method does with them; `dtype` is that of products.
     """
+    import jax.numpy as jnp
+
     from jax_sentemb.evaluation.embed import Embedder
     from jax_sentemb.models.bert import Bert, BertConfig
     from jax_sentemb.models.head import pair_score
@@ -87,8 +91,9 @@ def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "") -> Any
         from jax_sentemb.text.words import WordTokenizer
         from jax_sentemb.word_model import embedder_of
 
-        return embedder_of(facts, WordTokenizer.load(workdir / "tokenizer"))
-    encoder, convolution = Bert(BertConfig(**facts["encoder"])), None if pooling else convolution_of(facts)
+        return embedder_of(facts, WordTokenizer.load(workdir / "tokenizer"), batch_size)
+    encoder = Bert(BertConfig(**facts["encoder"]), jnp.dtype(dtype))
+    convolution = None if pooling else convolution_of(facts)
     scores_pairs = facts.get("scores_pairs", False)
 
     def embed(params: Any, rows: Any) -> Any:
@@ -97,7 +102,7 @@ def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "") -> Any
         return sentence_embedding(encoder, params, rows, pooling or facts["pooling"], convolution)
 
     tokenizer = Tokenizer.load(workdir / "tokenizer")
-    return Embedder(embed, JoinedPairs(tokenizer) if scores_pairs else tokenizer, facts["max_seq_length"])
+    return Embedder(embed, JoinedPairs(tokenizer) if scores_pairs else tokenizer, facts["max_seq_length"], batch_size)
 
 
 def convolution_of(facts: dict[str, Any]) -> Any:

@@ -251,10 +251,19 @@ def verify_export(
     return difference
 
 
-def read_embedder(path: str | Path, batch_size: int = 64, pooling: str = "") -> Callable[[Sequence[str]], np.ndarray]:
-    """Sentences -> float32 [N, E] by the encoder, tokenizer, convolution, pooling (mean if unsaid) and limit of a directory.
+def read_embedder(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[str]], np.ndarray]:
+    """Sentences -> float32 [N, E] by what a directory says."""
+    embedder, params, _ = directory_embedder(path, batch_size)
+    return functools.partial(embedder, params)
 
-    `pooling` (cls, mean or first_last) of the encoder's states takes the place of what the directory says.
+
+def directory_embedder(
+    path: str | Path, batch_size: int = 64, pooling: str = "", dtype: str = "float32"
+) -> tuple[Embedder, Params, dict[str, Any]]:
+    """Embedder, parameters and readout by the encoder, tokenizer, convolution, pooling (mean if unsaid) and limit of a directory.
+
+    `pooling` (cls, mean or first_last) of the encoder's states takes the place of what the directory says; `dtype` is that of
+    products.
     """
     config, params = read_parts(path)
     if is_cross_encoder(params) and "ForSequenceClassification" in str(read_json(transformer_folder(path) / "config.json")):
@@ -262,7 +271,7 @@ def read_embedder(path: str | Path, batch_size: int = 64, pooling: str = "") -> 
     readout = read_readout(path)
     found = None if pooling else read_convolution(path)
     pooling = pooling or readout.pooling or "mean"
-    bert, convolution = Bert(config), found and found[0]
+    bert, convolution = Bert(config, jnp.dtype(dtype)), found and found[0]
 
     def embed(params: Params, rows: Rows) -> Array:
         vectors = sentence_embedding(bert, params, rows, pooling, convolution)
@@ -272,7 +281,8 @@ def read_embedder(path: str | Path, batch_size: int = 64, pooling: str = "") -> 
 
     tokenizer = Tokenizer.load(transformer_folder(path))
     used = {part: params[part] for part in ("encoder", *(("cnn",) if convolution else ()))}
-    return functools.partial(Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used)
+    stated = {"pooling": pooling, "normalize": readout.normalize, "convolution": convolution and dataclasses.asdict(convolution)}
+    return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, stated
 
 
 def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tuple[str, str]]], np.ndarray]:

@@ -247,15 +247,19 @@ def _check_finite(tensors: dict[str, np.ndarray], where: Path) -> None:
 
 def read_max_seq_length(path: str | Path) -> int:
     """Tokens a sentence is cut to, specials included: what the directory states, at most what its positions allow."""
-    folder = transformer_folder(path)
-    config = _read_config(folder)
-    positions = config.max_position_embeddings - config.position_offset
+    folder, positions = transformer_folder(path), max_positions(path)
     for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         if (folder / name).is_file():
             length = read_json(folder / name).get(key)
             if isinstance(length, int | float) and length >= 2:
                 return int(min(length, positions))  # transformers writes 1e30 for "no limit"
     return positions
+
+
+def max_positions(path: str | Path) -> int:
+    """Tokens that the encoder of a directory has places for."""
+    config = _read_config(transformer_folder(path))
+    return config.max_position_embeddings - config.position_offset
 
 
 def _read_config(folder: Path) -> BertConfig:
@@ -344,17 +348,17 @@ def _float32(tensor: np.ndarray, where: str) -> np.ndarray:
         return tensor.astype(np.float32, copy=False)
 
 
-def resolve(name: str) -> Path:
-    """The local directory of a model: `name` itself, or a snapshot of the hub's repository of that name."""
+def resolve(name: str, field: str = "encoder.weights=") -> Path:
+    """The local directory of a model: `name` itself, or a snapshot of the hub's repository of that name; `field` begins errors."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ConfigError(f"encoder.weights={name}: no such directory")
+        raise ConfigError(f"{field}{name}: no such directory")
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "vocab.txt", "merges.txt"]))
     except Exception as error:  # the hub client has a dozen kinds, all mean the same to the user
         problem = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"encoder.weights={name}: no such directory, and not to be had from the hub ({problem})") from error
+        raise ConfigError(f"{field}{name}: no such directory, and not to be had from the hub ({problem})") from error

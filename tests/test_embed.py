@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from jax_sentemb.evaluation import embed
 from jax_sentemb.evaluation.embed import Embedder
 
 
@@ -72,6 +73,26 @@ def test_one_compilation_a_bucket_and_none_for_fresh_parameters(params):
     np.testing.assert_allclose(changed[::-1], [2 * alone(params, s, 20) for s in SENTENCES], atol=1e-6)
 
 
+def test_fine_buckets_are_for_full_batches_of_large_calls(params):
+    encoder = Encoder()
+    embedder = Embedder(encoder, Words(), 32, batch_size=4, buckets=(16, 32), fine_buckets=(4, 8, 12))
+    embedder(params, [f"{'x' * number} y" for number in range(40)])
+    assert sorted(set(encoder.shapes)) == [(4, 16)]
+    many = [f"{'x' * number} y" for number in range(1, 67)]
+    np.testing.assert_allclose(embedder(params, many), [alone(params, sentence) for sentence in many], atol=1e-6)
+    assert sorted(set(encoder.shapes)) == [(4, 4), (4, 16)]
+
+
+def test_windows_are_joined_in_order(params, monkeypatch):
+    monkeypatch.setattr(embed, "FIRST_WINDOW", 3)
+    monkeypatch.setattr(embed, "WINDOW", 5)
+    for count in (0, 1, 3, 4, 8, 9, len(SENTENCES)):
+        embedder = Embedder(Encoder(), Words(), 20, batch_size=4)
+        vectors = embedder(params, SENTENCES[:count])
+        np.testing.assert_allclose(vectors, np.array([alone(params, s, 20) for s in SENTENCES[:count]]).reshape(-1, 6), atol=1e-6)
+        assert embedder.truncated == sum(len(s.split()) > 18 for s in set(SENTENCES[:count]))
+
+
 def test_no_sentence_and_the_empty_sentence(params):
     embedder = Embedder(Encoder(), Words(), 32)
     assert embedder(params, []).shape == (0, 6)
@@ -92,7 +113,7 @@ def test_rows_spread_over_devices_give_the_same_vectors(params, devices):
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     embedder = Embedder(Encoder(), Words(), 32, batch_size=5, sharding=sharding)
     assert embedder.batch_size == {2: 6, 8: 8}[devices]
-    (batch, _) = embedder._rows([np.array([1, 2], np.int32)])
+    (batch, _) = embedder._rows([np.array([1, 2], np.int32)] * embedder.batch_size, embedder.batch_size, embedder.buckets)
     assert {len(shard.data) for shard in batch.addressable_shards} == {embedder.batch_size // devices}
     np.testing.assert_allclose(embedder(params, SENTENCES), [alone(params, sentence) for sentence in SENTENCES], atol=1e-6)
 

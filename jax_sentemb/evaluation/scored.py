@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.words import NO_VIEWS, TfIdf, Views, WordAverage, remove_first_component, unit_length, whiten
+from jax_sentemb.load import READOUTS, load, split_options
 from jax_sentemb.model_folder import sha256
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.text.vectors import is_word_vectors, read_word_vectors
@@ -27,7 +28,6 @@ AFTERWARDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "unit": unit_length,
 }
 WORD_OPTIONS = ("sif", "stop-words")
-READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2")  # of multi-view models
 SIF = 1e-3  # Arora, Liang and Ma 2017
 TF_IDF = "tf-idf"
 
@@ -61,7 +61,10 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
         name, rest = "", text
     if equals and name in (".", ".."):
         raise ConfigError(f"--model {text}: {name!r} is no name for a model")
-    source, options = _options(rest)
+    try:
+        source, options = split_options(rest, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *AFTERWARDS))
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
     afterwards = tuple(option for option in options if option in AFTERWARDS)
     pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
     words = [option for option in options if option in WORD_OPTIONS]
@@ -85,78 +88,14 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
             raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files")
         readout = [option for option in options if option not in afterwards]
         more_words = (vectors_of, vocabulary) if vectors_of else None
-        encode, views, more = _encoder(text, path, source, readout, batch_size, more_words)
-        fit = _constant(encode)
-        facts |= more
+        try:
+            model = load(source, readout, batch_size, apart=True, more_words=more_words)
+        except ConfigError as error:
+            raise ConfigError(f"--model {error}") from None
+        fit, views = _constant(functools.partial(model.embedder, model.params)), model.views
+        facts |= model.facts
     label = name or "+".join([path.resolve().name or source, *options])
     return Scored(label, fit, per_task, afterwards, facts, views)
-
-
-def _options(text: str) -> tuple[str, tuple[str, ...]]:
-    known = tuple(dict.fromkeys((*POOLINGS, *READOUTS, *WORD_OPTIONS, *AFTERWARDS)))
-    source, at, options = text.rpartition("@")
-    if not at or Path(text).expanduser().exists():
-        return text, ()
-    chosen = tuple(options.split("+"))
-    for option in chosen:
-        if option not in known:
-            raise ConfigError(f"--model {text}: option {option!r} is unknown; there are {', '.join(known)}")
-    return source, chosen
-
-
-def _encoder(
-    text: str,
-    path: Path,
-    source: str,
-    options: Sequence[str],
-    batch_size: int,
-    more_words: tuple[Path, Callable[[], set[str]]] | None,
-) -> tuple[Encode, Views, dict[str, Any]]:
-    """The encoder of a work directory, of an export or another sentence-transformers or Hugging Face directory."""
-    from jax_sentemb.convert import read_checkpoint, read_facts, run_embedder
-    from jax_sentemb.export import read_embedder
-    from jax_sentemb.text.words import WordTokenizer
-    from jax_sentemb.weights import resolve
-    from jax_sentemb.word_model import embedder_of, is_word_model, read_files, views_of, with_readout, with_words
-
-    facts: dict[str, Any] = {}
-    if is_run := (path / "model.json").is_file() and not is_word_model(path):
-        facts = read_facts(path)
-        if facts.get("scores_pairs"):
-            raise ConfigError(
-                f"--model {text}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores"
-            )
-        params, step = read_checkpoint(path, "best")
-        kind = {"kind": "work directory", "step": step, "max_seq_length": facts["max_seq_length"]}
-        if facts["encoder"].get("model_type") == "words":
-            tokenizer = WordTokenizer.load(path / "tokenizer")
-    else:
-        try:
-            folder = resolve(source)
-        except ConfigError as error:
-            raise ConfigError(f"--model {text}: {str(error).partition(': ')[2]}") from None
-        weights = sorted(folder.rglob("*.safetensors"))
-        kind = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
-        if is_word_model(folder):
-            facts, params, tokenizer = read_files(folder)
-    if facts.get("encoder", {}).get("model_type") == "words":
-        try:
-            facts = with_readout(facts, options, None if is_run else params)
-            if more_words:
-                facts, params, tokenizer = with_words(facts, params, tokenizer, more_words[0], more_words[1]())
-        except ConfigError as error:
-            raise ConfigError(f"--model {text}: {error}") from None
-        embedder = embedder_of(facts, tokenizer, batch_size, apart=True)
-        return functools.partial(embedder, params), views_of(facts), {**kind, "settings": facts["settings"]}
-    if bad := [option for option in options if option not in POOLINGS]:
-        raise ConfigError(f"--model {text}: {bad[0]} is an option of multi-view models")
-    if len(options) > 1:
-        raise ConfigError(f"--model {text}: {' and '.join(options)}: give one pooling")
-    pooling = options[0] if options else ""
-    if is_run:
-        embedder = run_embedder(path, facts, pooling)
-        return functools.partial(embedder, params), NO_VIEWS, {**kind, "pooling": pooling or facts["pooling"]}
-    return read_embedder(folder, batch_size, pooling), NO_VIEWS, kind
 
 
 def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:

@@ -16,6 +16,9 @@ import json
 import lzma
 import mmap
 import os
+import shutil
+import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -124,6 +127,20 @@ def open_corpus(files: str, column: str = "text", cache: Path | None = None) -> 
     if not len(sentences):
         raise DataError(f"data.files={files}: no sentence in {sentences.report['lines']} lines, all are blank")
     return sentences
+
+
+def open_text(option: str, files: str, column: str = "text") -> Sentences:
+    """As `open_corpus` for an option of a command line, which errors name; "-" is standard input, lines of text."""
+    try:
+        if files != "-":
+            return open_corpus(files, column)
+        with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable when their name is gone
+            spooled = Path(folder) / "standard input.txt"
+            with spooled.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+            return Sentences([spooled], Path(folder))
+    except DataError as error:
+        raise DataError(str(error).replace("data.files=", f"{option} ").replace("data.column", "--column")) from None
 
 
 def sources_of(files: str) -> Iterator[str]:

@@ -160,7 +160,7 @@ class Tokenizer:
 
         TypeError or ValueError, with the sentence's number, for what is not str or no Unicode text.
         """
-        _check_text(sentences)
+        check_text(sentences)
         longest = max_seq_length * CHARACTERS_A_PIECE
         texts = [sentence if len(sentence) <= longest else _beginning(sentence, longest) for sentence in sentences]
         if not texts:
@@ -260,7 +260,8 @@ def _places(counts: np.ndarray) -> np.ndarray:
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
 
 
-def _check_text(sentences: Sequence[str]) -> None:
+def check_text(sentences: Sequence[str]) -> None:
+    """TypeError or ValueError, with the sentence's number, for what is not str or no Unicode text."""
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
             raise TypeError(f"sentence {number} is {type(sentence).__name__}, not str")

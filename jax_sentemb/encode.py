@@ -1,0 +1,268 @@
+"""Sentences to vectors: `SentenceEncoder` with the arguments of sentence-transformers, and the command that encodes a file.
+
+from jax_sentemb import SentenceEncoder
+
+encoder = SentenceEncoder.load("runs/micse")
+vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instrument."])
+"""
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_sentemb import __version__
+from jax_sentemb.command_line import EXIT_CODES, Parser, positive, program, use_compilation_cache
+from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.evaluation.embed import FINE_BUCKETS, Embedder
+from jax_sentemb.load import DTYPES, READOUTS, Loaded, load, split_options
+from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.quantize import PRECISIONS, check_precision, quantize
+from jax_sentemb.sharding import make_mesh, over_batch, replicated
+from jax_sentemb.text.files import open_text
+from jax_sentemb.text.tokenizer import check_text
+from jax_sentemb.types import Array
+from jax_sentemb.vectors import Encoded, write_file, write_shards
+
+logger = logging.getLogger("jax_sentemb")
+
+
+class SentenceEncoder:
+    """A model that embeds sentences, on all local devices.
+
+    `truncated`: how many distinct sentences of the latest call were longer than `max_seq_length` tokens and were cut.
+    """
+
+    def __init__(self, model: Loaded, batch_size: int = 64) -> None:
+        devices = jax.local_devices()
+        mesh = make_mesh(len(devices), devices)
+        found = model.embedder
+        sharding = over_batch(mesh) if len(devices) > 1 else None
+        self._model = model
+        self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
+        fine = FINE_BUCKETS if jax.default_backend() == "cpu" else ()
+        self._embedder = Embedder(
+            found.embed, found.tokenizer, found.max_seq_length, batch_size, sharding=sharding, fine_buckets=fine
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
+        """The model at `path`.
+
+        A work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory of stock
+        modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last chooses another pooling than the
+        directory's, PATH@f+max and the like what is read of a multi-view model.
+
+        `dtype` of the matrix products: float32 or bfloat16. `max_seq_length` in tokens takes the place of the model's own.
+        ConfigError for what is not there, ModelFileError for what is damaged or is no model of a kind that we know.
+        """
+        use_compilation_cache()
+        source, options = split_options(str(path), (*POOLINGS, *READOUTS))
+        encoder = cls(load(source, options, dtype=dtype))
+        if max_seq_length:
+            encoder.max_seq_length = max_seq_length
+        return encoder
+
+    @property
+    def max_seq_length(self) -> int:
+        """Tokens that a sentence is cut to, [CLS] and [SEP] included."""
+        return self._embedder.max_seq_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        longest = self._model.positions
+        if length < 3 or (longest and length > longest):
+            raise ConfigError(
+                f"max_seq_length={length} is not between 3 and {longest or 'any number'}, what the model has places for"
+            )
+        self._embedder.max_seq_length = length
+
+    @property
+    def truncated(self) -> int:
+        return self._embedder.truncated
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that decides the embeddings."""
+        return self._model.fingerprint()
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Numbers in an embedding."""
+        return self._embedder.width(self._params)
+
+    def encode(
+        self,
+        sentences: str | Iterable[str],
+        batch_size: int = 64,
+        show_progress_bar: bool | None = None,
+        normalize_embeddings: bool = False,
+        convert_to_numpy: bool = True,
+        truncate_dim: int | None = None,
+        precision: str = "float32",
+    ) -> Any:
+        """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
+
+        truncate_dim: only the first so many numbers, before the length is made 1 with `normalize_embeddings`. precision: float32,
+        int8, uint8 (spread over the ranges of these embeddings), binary or ubinary (signs, eight a byte). show_progress_bar:
+        None shows it where the logger `jax_sentemb` is at INFO. convert_to_numpy=False: a jax.Array.
+
+        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were. TypeError names the first sentence
+        that is not `str`, NumericsError is for embeddings that are not finite.
+        """
+        check_precision(precision)
+        single = isinstance(sentences, str)
+        texts = [sentences] if isinstance(sentences, str) else _list_of(sentences)
+        check_text(texts)
+        width = self.get_sentence_embedding_dimension()
+        if truncate_dim is not None and not 1 <= truncate_dim <= width:
+            raise ConfigError(f"truncate_dim={truncate_dim} is not between 1 and {width}, the model's dimensions")
+        if batch_size < 1:
+            raise ConfigError(f"batch_size={batch_size} is not a number of sentences")
+        vectors = self._vectors(
+            texts, batch_size, logger.isEnabledFor(logging.INFO) if show_progress_bar is None else show_progress_bar
+        )
+        if truncate_dim is not None:
+            vectors = vectors[:, :truncate_dim]
+        if normalize_embeddings:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        vectors = quantize(vectors, precision)
+        vectors = vectors[0] if single else vectors
+        return vectors if convert_to_numpy else jnp.asarray(vectors)
+
+    def similarity(self, first: Array, second: Array) -> np.ndarray:
+        """Cosines float32 [N, M] of embeddings [N, E] and [M, E], or of single ones."""
+        sides = [np.atleast_2d(np.asarray(side, np.float32)) for side in (first, second)]
+        unit = [side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides]
+        return unit[0] @ unit[1].T
+
+    def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
+        from tqdm import tqdm
+
+        with tqdm(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as bar:
+            vectors = self._embedder(self._params, texts, batch_size, bar.update)
+        if not np.isfinite(vectors).all():
+            bad = int((~np.isfinite(vectors).all(axis=1)).sum())
+            raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+        if self.truncated:
+            logger.warning(
+                "%d of %d distinct sentences are longer than max_seq_length=%d tokens and were cut",
+                self.truncated, len(set(texts)), self.max_seq_length,
+            )  # fmt: skip
+        return vectors
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    options = _parser().parse_args(argv[1:])
+    output = options.output.expanduser()
+    single = output.suffix in (".npy", ".parquet")
+    sentences = open_text("--input", options.input, options.column)
+    encoder = open_encoder(options)
+    if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
+        width = encoder.get_sentence_embedding_dimension()
+        raise ConfigError(f"--truncate-dim {options.truncate_dim} is more than the model's {width} dimensions")
+
+    def encode(texts: list[str]) -> Encoded:
+        vectors = encoder.encode(
+            texts, options.batch_size, False, normalize_embeddings=options.normalize, truncate_dim=options.truncate_dim
+        )
+        return Encoded(vectors, encoder.truncated)
+
+    from tqdm import tqdm
+
+    logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
+    with tqdm(total=len(sentences), desc=output.name, unit=" rows", disable=None) as bar:
+        if single:
+            truncated = write_file(output, options.precision, sentences, encode, bar.update, options.rows_per_shard)
+        else:
+            facts = {
+                "jax_sentemb": __version__,
+                "model": Path(options.model).name,
+                "model_sha256": encoder.fingerprint,
+                "corpus_sha256": sentences.fingerprint,
+                **sentences.report,
+                "precision": options.precision,
+                "dtype": options.dtype,
+                "normalize": options.normalize,
+                "truncate_dim": options.truncate_dim,
+                "max_seq_length": encoder.max_seq_length,
+                "rows_per_shard": options.rows_per_shard,
+                "format": options.format,
+            }
+            truncated = write_shards(output, facts, sentences, encode, bar.update)["truncated"]
+    notes = [f"{output}: {len(sentences)} vectors"]
+    if truncated:
+        notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
+    if blank := sentences.report["blank"]:
+        notes.append(f"{blank} blank lines have no vector")
+    print("; ".join(notes), file=sys.stderr)
+    return 0
+
+
+def open_encoder(options: argparse.Namespace) -> SentenceEncoder:
+    """The model of a command line."""
+    try:
+        encoder = SentenceEncoder.load(options.model, dtype=options.dtype)
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+    if options.max_seq_length:
+        encoder.max_seq_length = options.max_seq_length
+    return encoder
+
+
+def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
+    """What all commands say of the model that encodes."""
+    parser.add_argument(
+        "--model", required=required, help="a work directory, an export, any sentence-transformers or BERT directory"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrix products")
+    parser.add_argument("--max-seq-length", type=positive, help="tokens that a sentence is cut to (default: what the model says)")
+    parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once")
+    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv and .tsv files (default: text)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="jax-sentemb encode",
+        description="Encode the sentences of a text file, one vector for each line that is not blank.",
+        epilog=f"""\
+--output vectors/      shards of --rows-per-shard rows and vectors.json; the same command again continues after a kill
+--output x.npy         one file, for what fits into memory; x.parquet has columns text and embedding (needs [parquet])
+
+examples:
+  jax-sentemb encode --model runs/micse --input corpus.txt --output vectors
+  zcat corpus.txt.gz | jax-sentemb encode --model all-MiniLM-L6-v2 --input - --output corpus.npy --normalize
+
+{EXIT_CODES}""",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz, globs, several; - reads lines"
+    )
+    parser.add_argument("--output", type=Path, required=True, help="a directory, or a name that ends in .npy or .parquet")
+    add_model_options(parser, required=True)
+    parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
+    parser.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
+    parser.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
+    parser.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
+    return parser
+
+
+def _list_of(sentences: Any) -> list[Any]:
+    """The sentences of a list, tuple, generator or NumPy array; TypeError for what has no sentences or no order."""
+    if isinstance(sentences, np.ndarray):
+        return np.atleast_1d(sentences).tolist()
+    if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):
+        raise TypeError(f"sentences is {type(sentences).__name__}, neither str nor a list of str")
+    return list(sentences)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

@@ -1,0 +1,342 @@
+"""Exact search, pair mining and communities by cosine, on vectors of any number: the device sees a block of fixed shape at a time.
+
+Vectors are arrays [N, E] or anything with `shape` and slices, such as `jax_sentemb.vectors.Vectors` of a directory on disk. Memory
+is that of the blocks and of the answers. Equal scores are ordered by row.
+"""
+
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jax_sentemb.command_line import positive, program
+from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.types import Array
+
+QUERIES, CORPUS = 512, 1 << 15  # rows of a block of scores
+TILE = 1 << 12  # rows and columns of a block of scores between the vectors of one collection
+CENTRES = 64  # whose neighbours are looked up at once
+GROUP = 128  # scores of which the largest is looked at first
+
+
+EPILOG = """\
+prints number of the query, row of the corpus (both from 0), cosine, query and sentence, best first
+
+examples:
+  jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"
+  jax-sentemb search --model runs/micse --corpus vectors --corpus-text corpus.txt --queries queries.txt --top-k 3 --json
+"""
+
+
+class Hits(NamedTuple):
+    """What `search` finds, best first."""
+
+    indices: np.ndarray  # int64 [Q, K], rows of the corpus
+    scores: np.ndarray  # float32 [Q, K]
+
+
+class Pairs(NamedTuple):
+    """What `mine_pairs` finds, best first."""
+
+    first: np.ndarray  # int64 [P], the smaller row number
+    second: np.ndarray  # int64 [P]
+    scores: np.ndarray  # float32 [P]
+
+
+def search(queries: Any, corpus: Any, top_k: int = 10, similarity: str = "cosine") -> Hits:
+    """The `top_k` rows of `corpus` [N, E] that are most similar to each row of `queries` [Q, E]; all rows if there are fewer.
+
+    `similarity` is cosine or dot. Exact: every row is compared, in float32. ConfigError for sizes that do not fit, NumericsError
+    for vectors that are not finite.
+    """
+    queries = np.atleast_2d(queries) if isinstance(queries, np.ndarray | list) else queries
+    _check_sizes(queries, corpus, top_k, similarity)
+    unit = similarity == "cosine"
+    many, few = _block(CORPUS, len(corpus)), _block(QUERIES, len(queries))
+    kept = min(top_k, len(corpus))
+    if not kept or not len(queries):
+        return Hits(np.zeros((len(queries), kept), np.int64), np.zeros((len(queries), kept), np.float32))
+    starts = range(0, len(queries), few)
+    best = [(jnp.full((few, kept), -jnp.inf), jnp.zeros((few, kept), jnp.int32)) for _ in starts]
+    for first, count, block in _blocks(corpus, many, unit):
+        for place, start in enumerate(starts):
+            asked = _prepare(_padded(queries[start : start + few], few), unit)
+            best[place] = _merge(asked, block, first, count, *best[place], kept=kept)
+    scores, rows = (np.concatenate([np.asarray(part[side]) for part in best])[: len(queries)] for side in (0, 1))
+    _check_finite(scores)
+    return Hits(rows.astype(np.int64), scores)
+
+
+def mine_pairs(vectors: Any, top_k: int | None = 100, threshold: float | None = None) -> Pairs:
+    """The `top_k` most similar pairs among the rows of `vectors` [N, E], and only those with a cosine of `threshold` or more.
+
+    Exact: every pair is compared. With top_k=None all pairs above the threshold; their number is the memory that is needed.
+    """
+    if (top_k is None and threshold is None) or (top_k is not None and top_k < 1):
+        raise ConfigError(f"top_k={top_k}: say how many pairs, at least 1, or give a threshold")
+    found = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+    least = np.float32(-2 if threshold is None else threshold)
+    for left, right, scores, best in _tiles(vectors):
+        best = np.asarray(best)
+        _check_finite(best)
+        if top_k is not None:
+            # The best pairs of rows and those found so far are different pairs: the k-th best of all is no worse than theirs.
+            known = np.concatenate([found.scores, best])
+            least = max(least, np.partition(known, -top_k)[-top_k]) if len(known) >= top_k else least
+        rows = np.flatnonzero(best >= least)
+        if not len(rows):
+            continue
+        part = np.asarray(_rows(scores, _padded(rows, _block(TILE, len(rows)))))[: len(rows)]
+        places = np.nonzero(part >= least)
+        new = Pairs(left + rows[places[0]], right + places[1], part[places])
+        found = Pairs(*(np.concatenate(sides) for sides in zip(found, new, strict=True)))
+        if top_k is not None and len(found.scores) > top_k:
+            found = _sorted(found, top_k)
+    return _sorted(found, top_k)
+
+
+def community_detection(vectors: Any, threshold: float = 0.75, min_community_size: int = 10) -> list[list[int]]:
+    """Groups of rows of `vectors` [N, E] with a cosine of `threshold` or more to the row that comes first; largest group first.
+
+    As sentence-transformers' function of that name: the row with most neighbours takes them, then the next one that is still
+    free takes those of its neighbours that are free, if they are enough. A row is in one group at most; many are in none.
+    """
+    if min_community_size < 1:
+        raise ConfigError(f"min_community_size={min_community_size} is not a number of sentences")
+    counts = np.ones(len(vectors), np.int64)  # each row is its own neighbour
+    for left, right, scores, best in _tiles(vectors):
+        _check_finite(np.asarray(best))
+        for start, found in zip((left, right), _counts(scores, threshold), strict=True):
+            part = counts[start : start + len(found)]
+            part += np.asarray(found)[: len(part)]
+    order = np.argsort(-counts, kind="stable")
+    waiting = order[counts[order] >= min_community_size]
+    used = np.zeros(len(vectors), bool)
+    groups: list[list[int]] = []
+    while len(waiting := waiting[~used[waiting]]):
+        centres, waiting = waiting[:CENTRES], waiting[CENTRES:]
+        for centre, (rows, scores) in zip(centres.tolist(), _neighbours(vectors, centres, threshold), strict=True):
+            if used[centre]:
+                continue
+            free = (~used[rows]) & (rows != centre)
+            rows = rows[free][np.lexsort((rows[free], -scores[free]))]
+            if len(rows) + 1 >= min_community_size:
+                groups.append([centre, *rows.tolist()])
+                used[groups[-1]] = True
+    return sorted(groups, key=len, reverse=True)
+
+
+def build_index(vectors: Any, file: Path) -> None:
+    """An HNSW graph for approximate search by cosine, in a file; all vectors are in memory while it is made and used."""
+    faiss = _faiss()
+    index = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = 200
+    for start in range(0, len(vectors), CORPUS):
+        index.add(np.asarray(_prepare(vectors[start : start + CORPUS], True)))
+    partial = file.with_name(f"{file.name}.partial")
+    faiss.write_index(index, str(partial))
+    partial.replace(file)
+
+
+def search_index(queries: Any, file: Path, top_k: int = 10, effort: int = 128) -> Hits:
+    """As `search`, but approximate, in what `build_index` made; more `effort` misses fewer."""
+    faiss = _faiss()
+    try:
+        index = faiss.read_index(str(file))
+    except RuntimeError as error:
+        raise ConfigError(f"{file} is no index that can be read: {str(error).splitlines()[0][:200]}") from None
+    queries = np.atleast_2d(queries)
+    if index.d != queries.shape[1]:
+        raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")
+    kept = min(top_k, index.ntotal)
+    index.hnsw.efSearch = max(effort, kept)
+    scores, rows = index.search(np.asarray(_prepare(queries, True)), kept)
+    return Hits(rows.astype(np.int64), scores)
+
+
+def _faiss() -> Any:
+    try:
+        import faiss  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError("an approximate index needs the faiss package: pip install 'jax_sentemb[ann]'") from None
+    return faiss
+
+
+def _check_sizes(queries: Any, corpus: Any, top_k: int, similarity: str) -> None:
+    if similarity not in ("cosine", "dot"):
+        raise ConfigError(f"similarity={similarity!r} is neither cosine nor dot")
+    if top_k < 1:
+        raise ConfigError(f"top_k={top_k} is not a number of rows to find")
+    if len(queries.shape) != 2 or len(corpus.shape) != 2 or queries.shape[1] != corpus.shape[1]:
+        raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of one width")
+
+
+def _check_finite(scores: np.ndarray) -> None:
+    """NumericsError where the best scores hold what `_scores` makes of NaN."""
+    if np.isposinf(scores).any():
+        raise NumericsError("some of the vectors are not finite (NaN or Inf)")
+
+
+def _block(largest: int, count: int) -> int:
+    """Rows of a block: a power of two, so that few shapes are compiled."""
+    return min(largest, 1 << max(count - 1, 0).bit_length())
+
+
+def _padded(rows: np.ndarray, count: int) -> np.ndarray:
+    return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
+
+
+def _blocks(vectors: Any, size: int, unit: bool) -> Iterator[tuple[int, int, Array]]:
+    """(number of the first row, how many are real, the rows on the device) of each block."""
+    for start in range(0, len(vectors), size):
+        rows = vectors[start : start + size]
+        yield start, len(rows), _prepare(_padded(rows, size), unit)
+
+
+@functools.partial(jax.jit, static_argnames="unit")
+def _prepare(rows: Array, unit: bool) -> Array:
+    rows = rows.astype(jnp.float32)
+    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1e-12) if unit else rows
+
+
+def _scores(left: Array, right: Array) -> Array:
+    """Products of all rows; Inf for NaN, which would get lost where scores are sorted."""
+    scores = jnp.matmul(left, right.T, precision=lax.Precision.HIGHEST)
+    return jnp.where(jnp.isnan(scores), jnp.inf, scores)
+
+
+@functools.partial(jax.jit, static_argnames="kept", donate_argnums=(4, 5))
+def _merge(queries: Array, block: Array, first: int, count: int, scores: Array, rows: Array, kept: int) -> tuple[Array, Array]:
+    """The best scores and rows, given the best of earlier blocks. Those come first: of equal scores the smaller row wins."""
+    real = jnp.arange(len(block)) < count
+    new, places = _largest(jnp.where(real, _scores(queries, block), -jnp.inf), min(kept, len(block)))
+    scores, order = lax.top_k(jnp.concatenate([scores, new], axis=1), kept)
+    return scores, jnp.take_along_axis(jnp.concatenate([rows, places + first], axis=1), order, axis=1)
+
+
+def _largest(scores: Array, kept: int) -> tuple[Array, Array]:
+    """`lax.top_k`, exact, but much less is sorted: the k largest are in the k groups whose largest are largest."""
+    rows, columns = scores.shape
+    if columns % GROUP or columns // GROUP <= kept:
+        return lax.top_k(scores, kept)
+    groups = scores.reshape(rows, -1, GROUP)
+    chosen = jnp.sort(lax.top_k(groups.max(-1), kept)[1])  # by place: of equal scores the first is kept
+    within = jnp.take_along_axis(groups, chosen[..., None], axis=1).reshape(rows, -1)
+    found, places = lax.top_k(within, kept)
+    return found, jnp.take_along_axis(chosen, places // GROUP, axis=1) * GROUP + places % GROUP
+
+
+def _tiles(vectors: Any) -> Iterator[tuple[int, int, Array, Array]]:
+    """(first row, first column, scores, the best of each row) of blocks that hold each pair of different rows once.
+
+    Other places have -inf. The device works on the next block while the caller looks at this one.
+    """
+    if len(vectors.shape) != 2:
+        raise ConfigError(f"vectors of shape {list(vectors.shape)}: expected [rows, width]")
+    size = _block(TILE, len(vectors))
+    coming = None
+    for left, _, rows in _blocks(vectors, size, True):
+        for start, count, columns in _blocks(_From(vectors, left), size, True):
+            tile = (left, left + start, *_tile(rows, columns, left, left + start, count))
+            if coming:
+                yield coming
+            coming = tile
+    if coming:
+        yield coming
+
+
+class _From:
+    """Vectors without their first rows."""
+
+    def __init__(self, vectors: Any, start: int) -> None:
+        self.vectors, self.start = vectors, start
+
+    def __len__(self) -> int:
+        return len(self.vectors) - self.start
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        return self.vectors[rows.start + self.start : rows.stop + self.start]
+
+
+@jax.jit
+def _tile(rows: Array, columns: Array, left: int, right: int, count: int) -> tuple[Array, Array]:
+    place = jnp.arange(len(columns))
+    wanted = (place < count) & (right + place > left + jnp.arange(len(rows))[:, None])
+    scores = jnp.where(wanted, _scores(rows, columns), -jnp.inf)
+    return scores, scores.max(axis=1)
+
+
+@jax.jit
+def _rows(scores: Array, rows: Array) -> Array:
+    return scores[rows]
+
+
+@jax.jit
+def _counts(scores: Array, threshold: float) -> tuple[Array, Array]:
+    near = scores >= threshold
+    return near.sum(axis=1), near.sum(axis=0)
+
+
+def _neighbours(vectors: Any, centres: np.ndarray, threshold: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows and cosines of what is near to each centre."""
+    asked = _prepare(_padded(np.concatenate([vectors[row : row + 1] for row in centres.tolist()]), CENTRES), True)
+    found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in centres]
+    for first, count, block in _blocks(vectors, _block(CORPUS, len(vectors)), True):
+        scores = np.asarray(_near(asked, block))[: len(centres), :count]
+        for place, row in enumerate(scores):
+            near = np.flatnonzero(row >= threshold)
+            found[place].append((first + near, row[near]))
+    return [(np.concatenate([rows for rows, _ in parts]), np.concatenate([cosines for _, cosines in parts])) for parts in found]
+
+
+_near = jax.jit(_scores)
+
+
+def _sorted(pairs: Pairs, top_k: int | None) -> Pairs:
+    order = np.lexsort((pairs.second, pairs.first, -pairs.scores))[:top_k]
+    return Pairs(*(side[order] for side in pairs))
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    from jax_sentemb.collection import Opener, parser_of, show
+
+    parser = parser_of("search", "The sentences of a corpus that are most similar to each query; all are compared.", EPILOG)
+    parser.add_argument("--queries", help="a text file, one query a line; - reads standard input")
+    parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
+    parser.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
+    parser.add_argument("--index", type=Path, help="approximate search in this file, built when it is not there (needs [ann])")
+    options = parser.parse_args(argv[1:])
+    if bool(options.queries) == bool(options.query):
+        raise ConfigError("give --queries FILE or --query TEXT, one of the two")
+    opener = Opener(options)
+    corpus = opener.corpus()
+    if options.queries:
+        queries = opener.text("--queries", options.queries, corpus.vectors)
+    else:
+        queries = opener.sentences(options.query, corpus.vectors)
+    if options.index:
+        if not options.index.exists():
+            build_index(corpus.vectors, options.index)
+        hits = search_index(queries.vectors, options.index, options.top_k)
+    else:
+        hits = search(queries.vectors, corpus.vectors, options.top_k)
+    show(
+        (
+            {"query": query, "row": row, "score": score, "query_text": queries.text(query), "text": corpus.text(row)}
+            for query, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
+            for row, score in zip(rows, scores, strict=True)
+        ),
+        options.json,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

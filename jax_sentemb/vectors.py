@@ -1,0 +1,250 @@
+"""Vectors of a corpus on disk: shards of rows in .npy files and vectors.json, written so that a killed run goes on.
+
+vectors.json says which model and which text the rows come from, and lists the shards that are complete with their SHA-256.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from jax_sentemb.errors import BusyError, ConfigError, DataError
+from jax_sentemb.model_folder import sha256
+from jax_sentemb.quantize import PRECISIONS, quantize, ranges_of, restore
+
+MANIFEST = "vectors.json"
+# What must not change from one shard to the next.
+SAME = (
+    "model_sha256", "corpus_sha256", "precision", "dtype", "normalize", "truncate_dim", "max_seq_length", "rows_per_shard",
+    "format",
+)  # fmt: skip
+STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
+
+
+class Lines(Protocol):
+    """Numbered sentences."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> str: ...
+
+
+class Encoded(NamedTuple):
+    """What an encoder makes of some sentences."""
+
+    vectors: np.ndarray  # float32 [n, E]
+    truncated: int  # of the distinct sentences
+
+
+Encode = Callable[[list[str]], Encoded]
+
+
+def write_shards(
+    directory: Path, facts: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
+) -> dict[str, Any]:
+    """Encode what is missing in `directory` and return the manifest.
+
+    `facts` has all of SAME and goes into the manifest. `progress` is told of rows that are there. ConfigError where the directory
+    holds something else, BusyError while another process writes to it.
+    """
+    _check_place(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(directory / "LOCK", timeout=0):
+            manifest = _begin(directory, facts, len(sentences))
+            for number, start in enumerate(range(0, len(sentences), facts["rows_per_shard"])):
+                end = min(start + facts["rows_per_shard"], len(sentences))
+                done = manifest["shards"][number : number + 1]
+                if not done or not _is_there(directory / done[0]["file"], done[0]["bytes"]):
+                    _write_shard(directory, manifest, number, [sentences[row] for row in range(start, end)], encode)
+                progress(end - start)
+    except Timeout:
+        raise BusyError(f"--output {directory} is being written by another process: wait for it, or give another one") from None
+    return manifest
+
+
+def write_file(
+    file: Path, precision: str, sentences: Lines, encode: Encode, progress: Callable[[int], object], rows_at_once: int
+) -> int:
+    """All vectors in one .npy or .parquet file, there when it is complete; how many sentences were cut."""
+    if precision in ("int8", "uint8"):
+        raise ConfigError(f"--precision {precision} needs a directory as --output: it keeps the ranges that the bytes stand for")
+    if file.exists():
+        raise ConfigError(f"--output {file} exists: give another name or move it away")
+    truncated, parts = 0, []
+    for start in range(0, len(sentences), rows_at_once):
+        texts = [sentences[row] for row in range(start, min(start + rows_at_once, len(sentences)))]
+        found = encode(texts)
+        parts.append(quantize(found.vectors, precision))
+        truncated += found.truncated
+        progress(len(texts))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = np.concatenate(parts)
+    _save(file, rows, [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else [])
+    return truncated
+
+
+def _check_place(directory: Path) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy")
+    if directory.is_dir() and not (directory / MANIFEST).is_file():
+        if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix != ".partial"]:
+            raise ConfigError(f"--output {directory} holds {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
+
+
+def _begin(directory: Path, facts: dict[str, Any], rows: int) -> dict[str, Any]:
+    """The manifest that is there, after a check that it tells of the same vectors; else a new one."""
+    if (directory / MANIFEST).is_file():
+        manifest = read_manifest(directory)
+        for name in SAME:
+            if manifest[name] != facts[name]:
+                raise ConfigError(
+                    f"--output {directory} was begun with {name}={manifest[name]}, this command has {name}={facts[name]}: "
+                    "give another directory"
+                )
+        return manifest
+    manifest = {**facts, "rows": rows, "width": None, "ranges": None, "truncated": 0, "complete": False, "shards": []}
+    _write_manifest(directory, manifest)
+    return manifest
+
+
+def _is_there(file: Path, size: int) -> bool:
+    return file.is_file() and file.stat().st_size == size
+
+
+def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: list[str], encode: Encode) -> None:
+    found = encode(texts)
+    precision = manifest["precision"]
+    if precision in ("int8", "uint8") and manifest["ranges"] is None:
+        manifest["ranges"] = ranges_of(found.vectors).tolist()  # of the first shard, for all
+    ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
+    file = directory / f"{number:06d}.{manifest['format']}"
+    _save(file, quantize(found.vectors, precision, ranges), texts)
+    shard = {
+        "file": file.name,
+        "rows": len(texts),
+        "truncated": found.truncated,
+        "bytes": file.stat().st_size,
+        "sha256": sha256(file),
+    }
+    manifest["shards"][number : number + 1] = [shard]
+    manifest["width"] = found.vectors.shape[1]
+    manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
+    manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
+    _write_manifest(directory, manifest)
+
+
+def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
+    with _replacing(file) as partial:
+        if file.suffix == ".parquet":
+            _save_parquet(partial, rows, texts)
+        else:
+            with partial.open("wb") as opened:
+                np.save(opened, rows, allow_pickle=False)
+
+
+def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
+    """Columns `text` and `embedding`, a list of fixed size."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ConfigError("Parquet needs the pyarrow package: pip install 'jax_sentemb[parquet]'") from None
+    flat = pyarrow.array(rows.reshape(-1))
+    embedding = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+    parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
+
+
+@contextlib.contextmanager
+def _replacing(file: Path) -> Iterator[Path]:
+    """A name to write to; it becomes `file` when the block ends well, on the disk and whole."""
+    partial = file.with_name(f"{file.name}.partial")
+    try:
+        yield partial
+        with partial.open("rb+") as opened:
+            os.fsync(opened.fileno())
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    with _replacing(directory / MANIFEST) as partial:
+        partial.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """vectors.json of a directory; DataError where it is missing or damaged."""
+    file = directory / MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        for name in (*SAME, "rows", "width", "ranges", "complete"):
+            manifest[name]
+        for shard in manifest["shards"]:
+            if Path(shard["file"]).name != shard["file"] or not isinstance(shard["rows"] + shard["bytes"], int):
+                raise ValueError("a shard that is none")
+        if manifest["precision"] not in PRECISIONS:
+            raise ValueError(f"precision {manifest['precision']!r}")
+    except FileNotFoundError:
+        raise DataError(f"{directory} has no {MANIFEST}: it is no directory of vectors") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{file} is damaged ({type(error).__name__}: {error}): encode the corpus into a new directory") from None
+    return manifest
+
+
+class Vectors:
+    """Rows on disk as if they were one float32 array: `shape`, `len()`, and slices, read when they are asked for.
+
+    Quantised rows come back as what they stand for. Memory is that of the slices.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """A directory that `write_shards` made, or one .npy file; DataError where it is incomplete or damaged."""
+        if path.is_dir():
+            self.manifest = read_manifest(path)
+            if not self.manifest["complete"]:
+                raise DataError(f"{path} is not complete: run the same encode command again")
+            files = [path / shard["file"] for shard in self.manifest["shards"]]
+            if self.manifest["format"] != "npy":
+                raise DataError(f"{path} holds {self.manifest['format']} files; only .npy ones can be searched")
+        else:
+            self.manifest = {"precision": "float32", "ranges": None, "width": None, "model_sha256": None, "corpus_sha256": None}
+            files = [path]
+        kind = STORED[self.manifest["precision"]]
+        self._shards = [_mapped(file, kind) for file in files]
+        stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
+        if stated and stated != [len(shard) for shard in self._shards]:
+            raise DataError(f"{path}: the shards do not have as many rows as {MANIFEST} says")
+        self._ends = np.cumsum([len(shard) for shard in self._shards])
+        self._ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
+        self.shape = (int(self._ends[-1]) if len(self._ends) else 0, self.manifest["width"] or self._shards[0].shape[1])
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        start, end, _ = rows.indices(len(self))
+        parts = []
+        for shard, stop in zip(self._shards, self._ends.tolist(), strict=True):
+            first = stop - len(shard)
+            if first < end and start < stop:
+                parts.append(shard[max(start - first, 0) : end - first])
+        found = np.concatenate(parts) if parts else np.zeros((0, *self._shards[0].shape[1:]), self._shards[0].dtype)
+        return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
+
+
+def _mapped(file: Path, kind: str) -> np.ndarray:
+    try:
+        rows = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{file} cannot be read as .npy: {str(error).splitlines()[0][:200]}") from None
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != kind:
+        raise DataError(
+            f"{file} holds {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
+        )
+    return np.asarray(rows)

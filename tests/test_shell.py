@@ -1,0 +1,354 @@
+"""The command `jax-sentemb`: its list, encoding into shards that survive kill -9, search, pairs, clusters, and every mistake."""
+
+import importlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jax_sentemb import SentenceEncoder, __version__
+from jax_sentemb.__main__ import COMMANDS, main
+from jax_sentemb.command_line import program
+from jax_sentemb.quantize import quantize, ranges_of
+from jax_sentemb.vectors import Vectors, read_manifest
+
+ROOT = Path(__file__).parents[1]
+COUNT = 420
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    flags = [f"--config={ROOT}/configs/simcse.py:tiny", "--config.train.max_steps=0", f"--workdir={folder}"]
+    assert run("train", *flags) == 0
+    return folder / "export"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    file = tmp_path_factory.mktemp("text") / "corpus.txt"
+    words = ["a", "man", "dog", "runs", "plays", "eats", "the", "grass", "guitar", "tall", "small", "two", "women", "dance"]
+    random = np.random.default_rng(0)
+    lines = [" ".join(random.choice(words, random.integers(1, 12))) for _ in range(COUNT - 10)] + ["a man plays the guitar"] * 10
+    file.write_text("\n\n".join(lines) + "\n", encoding="utf-8")  # a blank line after each
+    return file
+
+
+@pytest.fixture(scope="module")
+def vectors(model, corpus, tmp_path_factory):
+    """The corpus as shards, encoded in one go."""
+    folder = tmp_path_factory.mktemp("vectors") / "whole"
+    assert encode(model, corpus, folder) == 0
+    return folder
+
+
+def run(*arguments):
+    return program(main, ["jax-sentemb", *map(str, arguments)])
+
+
+def encode(model, corpus, output, *options):
+    return run("encode", "--model", model, "--input", corpus, "--output", output, "--rows-per-shard", 100, *options)
+
+
+def start(*arguments, **options):
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "jax_sentemb", *map(str, arguments)],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def test_alone_it_prints_the_list_quickly_and_imports_nothing():
+    code = (
+        "import sys; from jax_sentemb.__main__ import main; main(['x']); print([n for n in ('jax', 'numpy') if n in sys.modules])"
+    )
+    begin = time.monotonic()
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert time.monotonic() - begin < 5  # under 0.1 s on an idle machine
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+    assert out.endswith("[]\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example_and_exit_codes(name, capsys):
+    assert run(name, "--help") == 0
+    shown = capsys.readouterr().out
+    assert "Exit codes: 0 done" in shown
+    assert "python -m jax_sentemb." in shown or f"  jax-sentemb {name} --" in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_a_module_of_its_own(name):
+    module = importlib.import_module(COMMANDS[name][0])
+    assert "sys.exit(program(main, sys.argv))" in Path(str(module.__file__)).read_text(encoding="utf-8")
+
+
+def test_version_and_the_console_script(capsys):
+    assert run("--version") == 0
+    assert __version__ in capsys.readouterr().out
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]["jax-sentemb"]
+    module, _, function = script.partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_an_unknown_command_suggests_the_nearest(capsys):
+    assert run("enocde") == 2
+    assert "did you mean encode?" in capsys.readouterr().err
+    assert run("xyz") == 2
+    assert "there are train, evaluate" in capsys.readouterr().err
+
+
+def test_shards_hold_the_vectors_of_every_line_in_order(vectors, model, corpus):
+    manifest = read_manifest(vectors)
+    assert [shard["rows"] for shard in manifest["shards"]] == [100, 100, 100, 100, 20]
+    assert (manifest["lines"], manifest["blank"], manifest["rows"]) == (2 * COUNT - 1, COUNT - 1, COUNT)
+    expected = SentenceEncoder.load(model).encode(corpus.read_text(encoding="utf-8").split("\n\n"))
+    found = Vectors(vectors)
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found[:], expected, atol=1e-6)
+    np.testing.assert_array_equal(found[95:305], found[:][95:305])
+    assert found[7:7].shape == (0, expected.shape[1])
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_killed_it_continues_to_the_same_bytes(model, corpus, tmp_path, times):
+    vectors, output = tmp_path / "whole", tmp_path / "vectors"
+    process = start("encode", "--model", model, "--input", corpus, "--output", vectors, "--rows-per-shard", 100)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    arguments = ("encode", "--model", model, "--input", corpus, "--output", output, "--rows-per-shard", 100)
+    for wanted in range(1, times + 1):
+        process = start(*arguments)
+        deadline = time.monotonic() + 120
+        while len(list(output.glob("*.npy"))) < wanted and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    done = {output / shard["file"]: (output / shard["file"]).stat().st_mtime_ns for shard in read_manifest(output)["shards"]}
+    process = start(*arguments)
+    _, error = process.communicate(timeout=120)
+    assert process.returncode == 0, error
+    assert f"{COUNT} vectors; " in error
+    assert f"{COUNT - 1} blank lines" in error
+    assert {file: file.stat().st_mtime_ns for file in done} == done  # what was there is not made again
+    for file in vectors.glob("*.npy"):
+        assert (output / file.name).read_bytes() == file.read_bytes()
+    assert (output / "vectors.json").read_bytes() == (vectors / "vectors.json").read_bytes()
+    assert not list(output.glob("*.partial"))
+
+
+def test_a_lost_shard_is_made_again_and_a_complete_directory_is_left_alone(vectors, model, corpus):
+    first, second = vectors / "000000.npy", vectors / "000001.npy"
+    before, time_of_first = second.read_bytes(), first.stat().st_mtime_ns
+    second.write_bytes(before[:-1])
+    assert encode(model, corpus, vectors) == 0
+    assert second.read_bytes() == before
+    assert first.stat().st_mtime_ns == time_of_first
+
+
+def test_another_model_text_or_setting_is_refused_with_both_values(vectors, model, corpus, tmp_path, capsys):
+    other = tmp_path / "other.txt"
+    other.write_text("a man\n", encoding="utf-8")
+    for arguments, named in (
+        ((f"{model}@mean", corpus, vectors), "model_sha256="),
+        ((model, other, vectors), "corpus_sha256="),
+        ((model, corpus, vectors, "--precision", "int8"), "precision=float32, this command has precision=int8"),
+        ((model, corpus, vectors, "--dtype", "bfloat16"), "dtype=float32, this command has dtype=bfloat16"),
+        ((model, corpus, vectors, "--normalize"), "normalize=False, this command has normalize=True"),
+        ((model, corpus, vectors, "--truncate-dim", 4), "truncate_dim=None, this command has truncate_dim=4"),
+        ((model, corpus, vectors, "--max-seq-length", 5), "this command has max_seq_length=5"),
+        ((model, corpus, vectors, "--format", "parquet"), "format=npy, this command has format=parquet"),
+        (("--rows-per-shard",), "rows_per_shard=100, this command has rows_per_shard=7"),
+    ):
+        if arguments[0] == "--rows-per-shard":
+            code = run("encode", "--model", model, "--input", corpus, "--output", vectors, "--rows-per-shard", 7)
+        else:
+            code = encode(*arguments)
+        assert code == 2
+        error = capsys.readouterr().err
+        assert named in error
+        assert error.count("\n") == 1
+
+
+def test_two_at_a_time_is_exit_6(vectors, model, corpus, capsys):
+    from filelock import FileLock
+
+    with FileLock(vectors / "LOCK"):
+        assert encode(model, corpus, vectors) == 6
+    assert "another process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
+def test_quantised_shards_share_the_ranges_of_the_first(vectors, model, corpus, tmp_path, precision):
+    assert encode(model, corpus, tmp_path / "small", "--precision", precision) == 0
+    whole = Vectors(vectors)[:]
+    ranges = ranges_of(whole[:100])
+    for number in range(5):
+        part = whole[100 * number : 100 * number + 100]
+        expected = quantize(part, precision, ranges if precision.endswith("int8") else None)
+        np.testing.assert_array_equal(np.load(tmp_path / "small" / f"{number:06d}.npy"), expected)
+    restored = Vectors(tmp_path / "small")
+    assert restored.shape == whole.shape
+    if precision.endswith("int8"):
+        np.testing.assert_allclose(restored[:][:100], whole[:100], atol=(ranges[1] - ranges[0]).max() / 250)
+
+
+def test_one_file_from_standard_input(vectors, model, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(corpus.read_bytes())))
+    assert encode(model, "-", tmp_path / "x.npy") == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), Vectors(vectors)[:])
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+
+
+def test_parquet(vectors, model, corpus, tmp_path, monkeypatch, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert encode(model, corpus, tmp_path / "x.parquet") == 0
+    assert encode(model, corpus, tmp_path / "shards", "--format", "parquet") == 0
+    for table in (parquet.read_table(tmp_path / "x.parquet"), parquet.read_table(sorted((tmp_path / "shards").glob("*.parquet")))):
+        assert table["text"].to_pylist() == corpus.read_text(encoding="utf-8").strip().split("\n\n")
+        np.testing.assert_array_equal(np.array(table["embedding"].to_pylist(), np.float32), Vectors(vectors)[:])
+    assert run("mine", "--corpus", tmp_path / "shards") == 3
+    assert "only .npy ones" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert encode(model, corpus, tmp_path / "y.parquet") == 2
+    assert "jax_sentemb[parquet]" in capsys.readouterr().err
+
+
+def test_truncation_is_reported_once(model, corpus, tmp_path, capsys):
+    assert encode(model, corpus, tmp_path / "short", "--max-seq-length", 3) == 0
+    error = capsys.readouterr().err
+    assert "sentences longer than 3 tokens were cut" in error
+    assert read_manifest(tmp_path / "short")["truncated"] > 200
+
+
+def lines_of(capsys):
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_search_gives_the_same_from_text_and_from_vectors(vectors, model, corpus, tmp_path, capsys):
+    queries = tmp_path / "queries.txt"
+    queries.write_text("a man plays the guitar\ntwo women dance\n", encoding="utf-8")
+    common = ("--model", model, "--top-k", 3, "--json")
+    assert run("search", "--corpus", corpus, "--queries", queries, *common) == 0
+    from_text = lines_of(capsys)
+    assert run("search", "--corpus", vectors, "--corpus-text", corpus, "--queries", queries, *common) == 0
+    found = lines_of(capsys)
+    assert [(row["query"], row["row"], row["text"]) for row in found] == [
+        (row["query"], row["row"], row["text"]) for row in from_text
+    ]
+    assert found[0]["text"] == found[0]["query_text"] == "a man plays the guitar"
+    assert found[0]["score"] == pytest.approx(1, abs=1e-5)
+    assert run("search", "--corpus", vectors, "--query", "two women dance", "--model", model, "--top-k", 1) == 0
+    cells = capsys.readouterr().out.strip().split("\t")
+    assert len(cells) == 4  # without the text, which nobody gave
+    assert int(cells[1]) == found[3]["row"]
+
+
+def test_an_approximate_index_is_built_once(vectors, model, tmp_path, capsys):
+    pytest.importorskip("faiss")
+    arguments = ("search", "--corpus", vectors, "--query", "a man plays the guitar", "--model", model, "--top-k", 1, "--json")
+    index = tmp_path / "index"
+    assert run(*arguments, "--index", index) == 0
+    written = index.stat().st_mtime_ns
+    assert run(*arguments, "--index", index) == 0
+    assert index.stat().st_mtime_ns == written
+    assert all(row["score"] == pytest.approx(1, abs=1e-5) for row in lines_of(capsys))
+
+
+def test_mine_and_cluster_find_the_repeated_sentence(vectors, corpus, capsys):
+    with_text = ("--corpus", vectors, "--corpus-text", corpus, "--json")
+    assert run("mine", *with_text, "--top-k", 45, "--threshold", 0.9999) == 0
+    assert {"first_text", "second_text", "score"} < set(lines_of(capsys)[0])
+    assert run("cluster", *with_text, "--threshold", 0.9999, "--min-size", 10) == 0
+    groups = lines_of(capsys)
+    assert [row["text"] for row in groups if row["cluster"] == 0].count("a man plays the guitar") >= 10
+
+
+@pytest.fixture
+def table(tmp_path, model, corpus, vectors):
+    """Names that the table of mistakes stands for."""
+    (tmp_path / "empty.txt").write_bytes(b"")
+    (tmp_path / "latin.txt").write_bytes(b"ok\ncaf\xe9\n")
+    (tmp_path / "one.npy").write_bytes(b"no array")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "precious.doc").write_bytes(b"")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "vectors.json").write_text('{"precision": 3}', encoding="utf-8")
+    return {"MODEL": model, "CORPUS": corpus, "VECTORS": vectors, "TMP": tmp_path}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        ("encode --model MODEL --input TMP/absent.txt --output TMP/x", 3, "--input TMP/absent.txt: no such file"),
+        ("encode --model MODEL --input TMP/empty.txt --output TMP/x", 3, "--input TMP/empty.txt: no sentence"),
+        ("encode --model MODEL --input TMP/latin.txt --output TMP/x", 3, "line 2, byte 6: not UTF-8"),
+        ("encode --model MODEL --input TMP --output TMP/x", 3, "is a directory"),
+        ("encode --model TMP/absent --input CORPUS --output TMP/x", 2, "--model TMP/absent: no such directory"),
+        (
+            "encode --model nobody/nothing --input CORPUS --output TMP/x",
+            2,
+            "--model nobody/nothing: no such directory, and not to be",
+        ),
+        ("encode --model TMP --input CORPUS --output TMP/x", 4, "config.json"),
+        ("encode --model MODEL --input CORPUS --output TMP/empty.txt", 2, "is a file: give a directory"),
+        ("encode --model MODEL --input CORPUS --output TMP/one.npy", 2, "exists: give another name"),
+        ("encode --model MODEL --input CORPUS --output TMP/full", 2, "holds precious.doc and no vectors.json"),
+        ("encode --model MODEL --input CORPUS --output TMP/damaged", 3, "vectors.json is damaged"),
+        ("encode --model MODEL --input CORPUS --output TMP/y.npy --precision int8", 2, "needs a directory"),
+        ("encode --model MODEL --input CORPUS --output TMP/x --precision int4", 2, "invalid choice"),
+        ("encode --model MODEL --input CORPUS --output TMP/x --batch-size 0", 2, "'0' is not a whole number from 1"),
+        ("encode --model MODEL --input CORPUS --output TMP/x --max-seq-length 100000", 2, "max_seq_length=100000"),
+        ("encode --model MODEL --input CORPUS --output TMP/x --truncate-dim 100000", 2, "--truncate-dim 100000 is more than"),
+        ("encode --model MODEL --input CORPUS", 2, "--output"),
+        ("encode --model MODEL --inptu CORPUS --output TMP/x", 2, "--help lists the options"),
+        ("search --corpus VECTORS --query x", 2, "no --model"),
+        ("search --corpus VECTORS --model MODEL", 2, "--queries FILE or --query TEXT"),
+        ("search --corpus VECTORS --model MODEL@mean --query x", 3, "is another model"),
+        ("search --corpus VECTORS --model MODEL --queries TMP/absent.txt", 3, "--queries TMP/absent.txt: no such file"),
+        ("mine --corpus CORPUS", 2, "no --model"),
+        ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "is text itself"),
+        ("mine --corpus VECTORS --corpus-text TMP/latin.txt", 3, "not UTF-8"),
+        ("mine --corpus VECTORS --top-k 0", 2, "'0' is not a whole number from 1"),
+        ("mine --corpus TMP/full", 3, "has no vectors.json"),
+        ("mine --corpus TMP/one.npy", 3, "cannot be read as .npy"),
+        ("mine --corpus TMP/two.npy", 3, "cannot be read as .npy"),
+        ("cluster --corpus VECTORS --corpus-text MODEL/vocab.txt", 3, "is not what"),
+        ("cluster --corpus TMP/damaged", 3, "vectors.json is damaged"),
+    ],
+)
+def test_mistakes_are_one_line(table, capsys, arguments, code, named):
+    for name, value in table.items():
+        arguments, named = arguments.replace(name, str(value)), named.replace(name, str(value))
+    assert run(*arguments.split()) == code
+    error = capsys.readouterr().err.splitlines()
+    assert len(error) == 1
+    assert error[0].startswith("error: ")
+    assert named in error[0]
+    assert not (table["TMP"] / "x").exists()
+
+
+def test_a_directory_that_is_not_complete_cannot_be_searched(vectors, tmp_path, capsys):
+    manifest = read_manifest(vectors)
+    (tmp_path / "vectors.json").write_text(json.dumps({**manifest, "complete": False}), encoding="utf-8")
+    assert run("mine", "--corpus", tmp_path) == 3
+    assert "is not complete" in capsys.readouterr().err
+
+
+def test_a_reader_that_stops_early_is_no_error(vectors):
+    process = start("mine", "--corpus", vectors, "--top-k", 80000)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(120) == 0
+    with process.stderr:
+        assert process.stderr.read() == ""
