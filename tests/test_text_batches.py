@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb.errors import DataError
+from jax_sentemb.text import batches as module
+from jax_sentemb.text import shuffle
 from jax_sentemb.text.batches import BUCKETS, GROUP, Batches, bucket
 from jax_sentemb.text.tokens import Tokens, pad
 
@@ -31,18 +33,44 @@ def rows_in(rows):
     return (rows.tokens[:, 1] - 10).tolist()
 
 
+@pytest.fixture
+def large(monkeypatch):
+    """As a corpus of which no memory holds the order; (epoch, places) that were permuted."""
+    asked = []
+
+    def permuted(places, count, key):
+        asked.append((key[1], places.tolist()))
+        return shuffle.permuted(places, count, key)
+
+    monkeypatch.setattr(module, "WHOLE", 0)
+    monkeypatch.setattr(module, "permuted", permuted)
+    return asked
+
+
 def assert_same(first, second):
     np.testing.assert_array_equal(first.tokens, second.tokens)
     np.testing.assert_array_equal(first.mask, second.mask)
 
 
-@settings(max_examples=60, deadline=None)
-@given(count=st.integers(4, 300), batch_size=st.integers(2, 40), seed=st.integers(0, 2**63))
-def test_every_sentence_comes_at_most_once_an_epoch_and_never_twice_in_a_batch(count, batch_size, seed):
+@settings(max_examples=100, deadline=None)
+@given(
+    count=st.integers(4, 300),
+    batch_size=st.integers(2, 40),
+    seed=st.integers(0, 2**63),
+    ordered=st.booleans(),
+    whole=st.sampled_from([0, module.WHOLE]),
+)
+def test_every_sentence_comes_at_most_once_an_epoch_and_never_twice_in_a_batch(count, batch_size, seed, ordered, whole):
     tokens = tokens_of(drawn_lengths(count))
+    tokens.ordered = ordered
     if count < batch_size:
         return
-    batches = Batches(tokens, batch_size, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "WHOLE", whole)
+        check_epochs(Batches(tokens, batch_size, seed), count, batch_size, ordered)
+
+
+def check_epochs(batches, count, batch_size, ordered):
     assert batches.steps_per_epoch == count // batch_size
     for epoch in range(2):
         seen = []
@@ -50,6 +78,7 @@ def test_every_sentence_comes_at_most_once_an_epoch_and_never_twice_in_a_batch(c
             rows = rows_in(batches.at(step))
             assert batches.lines(step).tolist() == [3 * row for row in rows]
             assert len(rows) == batch_size
+            assert not ordered or (np.diff(rows) == 1).all()
             seen += rows
         assert len(seen) == len(set(seen)) == batches.steps_per_epoch * batch_size
 
@@ -70,6 +99,41 @@ def test_the_order_of_a_seed_stays_what_it_was():
     """A checkpoint continues with the same batches on every platform and after every upgrade, or this turns red."""
     batches = Batches(tokens_of(drawn_lengths(500)), 4, 42)
     assert [batches.lines(step).tolist() for step in (0, 1, 200)] == ORDER
+
+
+def test_a_batch_of_a_large_corpus_costs_the_same_at_any_step(large):
+    tokens = tokens_of(drawn_lengths(5000))
+    group = GROUP * 8
+    for step in (10**6, 0, 3, 31, 32):
+        batches = Batches(tokens, 8, 5)
+        batches.at(step)
+        epoch, place = divmod(step, batches.steps_per_epoch)
+        start = place // GROUP * group
+        assert large.pop() == (epoch, list(range(start, min(start + group, batches.steps_per_epoch * 8))))
+        assert not large  # this group, and nothing else
+        first = place // GROUP * GROUP - place  # of the group's steps, counted from this one
+        for other in range(first, min(first + GROUP, batches.steps_per_epoch - place)):
+            batches.at(step + other)
+        assert not large
+
+
+def test_a_large_corpus_has_an_order_for_each_epoch_and_seed_and_its_batches_have_any_length(large):
+    tokens = tokens_of(drawn_lengths(3000))
+    batches, other = Batches(tokens, 16, 5), Batches(tokens, 16, 6)
+    steps, epoch = range(64), batches.steps_per_epoch
+    for different in ([other.lines(step) for step in steps], [batches.lines(step + epoch) for step in steps]):
+        assert sum((batches.lines(step) == lines).mean() for step, lines in zip(steps, different, strict=True)) < 1
+    fresh = Batches(tokens, 16, 5)
+    for step in (199, 3, 180, 0, 374):
+        assert_same(fresh.at(step), batches.at(step))
+    widths = np.array([batches.at(step).mask.shape[1] for step in range(epoch)])
+    assert abs(np.corrcoef(widths, np.arange(epoch) % GROUP)[0, 1]) < 0.3  # short ones do not come first
+    lengths = tokens.lengths[[batches.rows(step) for step in range(epoch)]]
+    assert (lengths.max(1) - lengths.min(1)).mean() < 4  # of 3 to 32: batches of sentences of one length
+    groups = lengths.mean(1)[: epoch // GROUP * GROUP].reshape(-1, GROUP)
+    assert np.corrcoef(groups)[~np.eye(len(groups), dtype=bool)].max() < 0.7  # each group has its batches in another order
+    shares = [np.concatenate([batches.at(7, index, 4).tokens[:, 1] for index in range(4)])]
+    assert shares[0].tolist() == batches.at(7).tokens[:, 1].tolist()
 
 
 def test_rows_are_right_padded_with_the_mask_on_the_tokens():

@@ -7,11 +7,15 @@ import numpy as np
 
 from jax_sentemb.errors import DataError
 from jax_sentemb.text.examples import Examples, InTurn
+from jax_sentemb.text.shuffle import permuted
 from jax_sentemb.text.tokens import pad
 from jax_sentemb.types import Batch
 
 BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens that are compiled
 GROUP = 32  # batches whose sentences are sorted by length together
+# Up to so many examples (of ordered ones: batches) an epoch's order is drawn as a whole, 8 bytes each; above, it is computed group
+# by group. That is another order, so the limit stays: what was published from small corpora must come out again.
+WHOLE = 1 << 22
 
 
 class Batches:
@@ -34,12 +38,16 @@ class Batches:
         self.tokens, self.batch_size, self.seed = tokens, batch_size, seed
         self.buckets = (*(width for width in sorted(buckets) if width < tokens.max_seq_length), tokens.max_seq_length)
         self.steps_per_epoch = len(tokens) // batch_size
+        self._ordered = getattr(tokens, "ordered", False)  # neighbours stay neighbours: only whole batches change places
+        self._places = self.steps_per_epoch if self._ordered else len(tokens)  # that are permuted
+        self._group = lru_cache(maxsize=2)(self._group_order)
         self._order = lru_cache(maxsize=1)(self._epoch_order)
 
     def rows(self, step: int) -> np.ndarray:
         """Row numbers of the global batch, int64 [B]."""
         epoch, place = divmod(step, self.steps_per_epoch)
-        return self._order(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+        group, place = divmod(place, GROUP)
+        return self._group(epoch, group)[place * self.batch_size : (place + 1) * self.batch_size]
 
     def lines(self, step: int) -> np.ndarray:
         """Corpus line numbers of the global batch, int64 [B]: what an error report names."""
@@ -57,19 +65,36 @@ class Batches:
         tokens, mask = (np.stack(side, axis=1) if len(texts) > 1 else side[0] for side in zip(*padded, strict=True))
         return Batch(tokens, mask, self.tokens.labels(part, epoch))
 
+    def _group_order(self, epoch: int, group: int) -> np.ndarray:
+        """Row numbers of GROUP batches, fewer at the end of the epoch."""
+        batches = np.arange(group * GROUP, min((group + 1) * GROUP, self.steps_per_epoch))
+        places = self._rows_of(batches)
+        if self._places <= WHOLE:
+            return self._order(epoch)[places]
+        if self._ordered:
+            return self._rows_of(permuted(batches, self._places, (self.seed, epoch)))
+        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch], counter=[0, 0, 0, group + 1]))
+        return self._by_length(permuted(places, self._places, (self.seed, epoch)), random)
+
     def _epoch_order(self, epoch: int) -> np.ndarray:
         # Philox is counter-based: (seed, epoch) is its key, and it gives the same numbers on every platform.
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        used = self.steps_per_epoch * self.batch_size
-        if getattr(self.tokens, "ordered", False):  # neighbours stay neighbours: only whole batches change places
-            return (random.permutation(self.steps_per_epoch)[:, None] * self.batch_size + np.arange(self.batch_size)).reshape(-1)
-        order = random.permutation(len(self.tokens))[:used]
+        order = random.permutation(self._places)
+        if self._ordered:
+            return self._rows_of(order)
+        order = order[: self.steps_per_epoch * self.batch_size]
         group = GROUP * self.batch_size
-        for start in range(0, used, group):
-            part = order[start : start + group]
-            part = part[np.argsort(self.tokens.lengths[part], kind="stable")].reshape(-1, self.batch_size)
-            order[start : start + group] = part[random.permutation(len(part))].reshape(-1)
+        for start in range(0, len(order), group):
+            order[start : start + group] = self._by_length(order[start : start + group], random)
         return order
+
+    def _rows_of(self, batches: np.ndarray) -> np.ndarray:
+        return (batches[:, None] * self.batch_size + np.arange(self.batch_size)).reshape(-1)
+
+    def _by_length(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """The rows of a group sorted by length and cut into batches, the batches in an order drawn anew."""
+        batches = rows[np.argsort(self.tokens.lengths[rows], kind="stable")].reshape(-1, self.batch_size)
+        return batches[random.permutation(len(batches))].reshape(-1)
 
 
 class BatchesInTurn:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from jax_sentemb.text.shuffle import mix
+
 Change = Callable[[np.ndarray, np.ndarray, "Draws"], tuple[np.ndarray, np.ndarray]]
 CLASSIFIED, RANKED = ("D", "P", "I", "R"), ("N", "C")
 CANDIDATES = 8  # random words that are tried until one is not in the sentence
@@ -18,21 +20,12 @@ class Draws:
     """Uniform numbers in [0, 1) for given rows of a corpus: functions of (seed, epoch, row, purpose, place) alone."""
 
     def __init__(self, seed: int, epoch: int, rows: np.ndarray) -> None:
-        self._base = _mix(_mix(np.asarray(rows, np.uint64)) ^ _mix(np.array([seed * 2**20 + epoch], np.uint64)))
+        self._base = mix(mix(np.asarray(rows, np.uint64)) ^ mix(np.array([seed * 2**20 + epoch], np.uint64)))
 
     def uniform(self, purpose: int, places: int) -> np.ndarray:
         """Float64 [B, places]."""
         counter = np.arange(purpose << 32, (purpose << 32) + places, dtype=np.uint64)
-        return (_mix(self._base[:, None] ^ _mix(counter)) >> np.uint64(11)) * 2.0**-53
-
-
-def _mix(values: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64."""
-    with np.errstate(over="ignore"):
-        values = values + np.uint64(0x9E3779B97F4A7C15)
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+        return (mix(self._base[:, None] ^ mix(counter)) >> np.uint64(11)) * 2.0**-53
 
 
 def _chosen(lengths: np.ndarray, width: int, k: int, draws: Draws) -> np.ndarray:
