@@ -6,14 +6,18 @@ import hashlib
 import json
 import lzma
 import os
+import pickle
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb.errors import DataError, ResourceError
+from jax_sentemb.text import cache as cache_module
 from jax_sentemb.text import files
-from jax_sentemb.text.files import LONGEST, cache_folder, cached, open_corpus
+from jax_sentemb.text.cache import cache_folder, cached
+from jax_sentemb.text.files import LONGEST, open_corpus
 
 SENTENCES = ["One sentence.", 'A "quoted" one, with a comma', "caf\u00e9 \u6f22\u5b57 \U0001f600", "tab\tinside"]
 TEXT = "".join(f"{sentence}\n" for sentence in SENTENCES).encode()
@@ -213,6 +217,83 @@ def test_the_fingerprint_is_of_the_content_and_of_nothing_else(tmp_path):
     assert open_corpus(f"{tmp_path}/left.txt,{tmp_path}/right.txt").fingerprint != first  # other sentences, the same bytes
 
 
+@pytest.fixture
+def read(monkeypatch):
+    """Every corpus is LARGE; the files that are read from beginning to end."""
+    names, blocks = [], files._blocks
+
+    def counted(path, opener=open):
+        names.append(path.name)
+        yield from blocks(path, opener)
+
+    monkeypatch.setattr(files, "LARGE", 1)
+    monkeypatch.setattr(files, "_blocks", counted)
+    return names
+
+
+def test_a_large_corpus_is_read_once_and_gives_the_same_sentences(tmp_path, read, monkeypatch):
+    content = "\ufeffone\n\n\u00e9t\u00e9\r\n \nlast".encode()
+    (tmp_path / "b.txt").write_bytes(b"\nb\n")
+    (tmp_path / "c.txt").write_bytes(b"")
+    first = corpus_of(tmp_path, content)
+    both = f"{tmp_path}/b.txt,{tmp_path}/c.txt,{tmp_path}/corpus.txt"
+    two = open_corpus(both)
+    assert read == ["corpus.txt", "b.txt", "c.txt", "corpus.txt"]
+    for corpus, again in ((first, open_corpus(str(tmp_path / "corpus.txt"))), (two, open_corpus(both))):
+        copy = pickle.loads(pickle.dumps(again))
+        copy.open()
+        assert list(corpus) == list(again) == list(copy)
+        assert (corpus.report, corpus.fingerprint) == (again.report, again.fingerprint) == (copy.report, copy.fingerprint)
+    assert len(read) == 4
+    monkeypatch.setattr(files, "LARGE", 1 << 20)
+    small = open_corpus(both)
+    assert len(read) == 7
+    assert (list(small), small.report, small.fingerprint) == (list(two), two.report, two.fingerprint)
+    assert list(two) == ["b", "one", "\u00e9t\u00e9", "last"]
+
+
+def test_an_edit_of_a_large_file_does_not_go_unnoticed(tmp_path, read):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\n")
+    os.utime(path, (1, 1))
+    corpus = open_corpus(str(path))
+    time.sleep(0.02)  # a tick of the file system's clock
+    path.write_bytes(b"two\n")
+    os.utime(path, (1, 1))
+    with pytest.raises(DataError, match="changed while it was read") as caught:
+        pickle.loads(pickle.dumps(corpus)).open()
+    assert "\n" not in str(caught.value)
+    edited = open_corpus(str(path))
+    assert list(edited) == ["two"]
+    assert edited.fingerprint == hashlib.sha256(b"two\n").hexdigest()
+
+
+def test_a_damaged_index_is_made_again(tmp_path, read):
+    corpus_of(tmp_path, TEXT)
+    (index,) = cache_folder().glob("*.index/starts.bin")
+    for damage in (b"", index.read_bytes()[:-1], b"\1" + index.read_bytes()[1:]):
+        index.write_bytes(damage)
+        assert list(open_corpus(str(tmp_path / "corpus.txt"))) == SENTENCES
+    assert len(read) == 4
+
+
+def test_a_large_packed_file_is_read_once(tmp_path, read):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(TEXT))
+    for _ in range(3):
+        assert list(open_corpus(str(path))) == SENTENCES
+    assert read.count(path.name) == 2  # its digest, and its text
+    time.sleep(0.02)
+    path.write_bytes(gzip.compress(b"other\n"))
+    assert list(open_corpus(str(path))) == ["other"]
+
+
+def test_a_refused_large_file_leaves_nothing_behind(tmp_path, read):
+    (tmp_path / "a.txt").write_bytes(b"good\nbad \xe9\n")
+    assert "line 2, byte 9" in refused(tmp_path / "a.txt")
+    assert [path.suffix for path in cache_folder().iterdir()] in ([".lock"], [])
+
+
 def test_an_edited_compressed_file_is_converted_again_and_a_copy_is_not(tmp_path):
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"one\n", mtime=0))
@@ -247,6 +328,30 @@ def test_a_cache_entry_is_complete_or_absent(tmp_path):
     cached(target, lambda partial: partial.write_text("whole") and None)
     cached(target, fail)  # it is there
     assert target.read_text() == "whole"
+
+
+def test_an_entry_that_is_there_is_used_without_a_lock(tmp_path):
+    target = tmp_path / "folder" / "entry.txt"
+    target.parent.mkdir()
+    target.write_text("whole")
+    cached(target, lambda partial: None)
+    assert [path.name for path in target.parent.iterdir()] == ["entry.txt"]
+
+
+def test_of_a_large_entry_a_part_is_checked_and_sizes_always(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_module, "BLOCK", 10)
+    (tmp_path / "a.bin").write_bytes(bytes(range(95)))
+    (tmp_path / "b.bin").write_bytes(b"")
+    cache_module.write_about(tmp_path, {"known": 1})
+    assert cache_module.read_about(tmp_path)["known"] == 1
+    assert cache_module.undamaged(tmp_path)
+    (tmp_path / "a.bin").write_bytes(bytes([*range(50), 0, *range(51, 95)]))
+    assert not cache_module.undamaged(tmp_path)
+    monkeypatch.setattr(cache_module, "CHECKED", 4)
+    found = sum(not cache_module.undamaged(tmp_path) for _ in range(200))
+    assert 40 < found < 120  # 4 of 10 blocks: 80 are expected
+    (tmp_path / "b.bin").write_bytes(b"1")
+    assert not any(cache_module.undamaged(tmp_path) for _ in range(20))
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):

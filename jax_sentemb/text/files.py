@@ -11,23 +11,24 @@ import csv
 import glob
 import gzip
 import hashlib
+import itertools
 import json
 import lzma
 import mmap
 import os
-import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 
-from jax_sentemb.errors import DataError, ResourceError
+from jax_sentemb.errors import DataError
+from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about, undamaged, write_about
 from jax_sentemb.text.sources import dataset_rows
 
 BLOCK = 1 << 20  # bytes looked at in one go: fits into a processor's cache
+LARGE = 64 << 20  # bytes of a corpus from which on its index is kept in the cache
 LONGEST = 1 << 16  # bytes of a line that are looked at: far more than any encoder reads
 KINDS = (".txt", ".jsonl", ".csv", ".tsv")
 COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
@@ -38,26 +39,60 @@ SPACE = 32  # a line with nothing above it is blank: spaces and control characte
 
 
 class Sentences:
-    """Lines of UTF-8 text files by number, memory-mapped; 8 bytes of memory a line.
+    """Lines of UTF-8 text files by number, memory-mapped; 8 bytes a line in memory, from LARGE bytes on in a file of `cache`.
 
     `report`: lines, blank, bytes. `fingerprint`: SHA-256 of all bytes of the (decompressed, converted) text; for one plain file
     that is what `sha256sum` prints, for several the SHA-256 of those, one a line. Paths and times are not in it.
+
+    A pickled copy, for another process, has to `open` the files again.
     """
 
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self.report = {"lines": 0, "blank": 0, "bytes": 0}
-        self._texts, self._starts, self._first, digests = [], [], [0], []
-        for path in paths:
-            text, starts, lines, digest = _index(path)
-            self._texts.append(text)
-            self._starts.append(starts)
-            self._first.append(self._first[-1] + len(starts))
-            self.report["lines"] += lines
-            self.report["blank"] += lines - len(starts)
-            self.report["bytes"] += len(text)
-            digests.append(digest)
+    def __init__(self, paths: Iterable[Path], cache: Path) -> None:
+        self._paths = list(paths)
+        self._identity = _identity(self._paths)
+        if sum(path.stat().st_size for path in self._paths) < LARGE:
+            self._index, starts = None, bytearray()  # of int64; grows in place, so that the index is in memory once
+            scanned = [_scan(path, starts.extend) for path in self._paths]
+        else:
+            # The content identifies a text, but to read 100 GB at every start would cost minutes. So its index is found by what the
+            # file system says of the files. No program can set a file's time of change (ctime), so an edit does not go unnoticed,
+            # unless it comes within one tick of the file system's clock, some milliseconds, of the change before it.
+            self._index = cached(cache / f"{self._identity[:24]}.index", self._write_index, undamaged)
+            scanned, starts = read_about(self._index)["files"], b""
+        self.open(starts)
+        self._first = [0, *itertools.accumulate(sentences for _, sentences, _ in scanned)]
+        lines, digests = sum(lines for lines, _, _ in scanned), [digest for _, _, digest in scanned]
+        self.report = {"lines": lines, "blank": lines - len(self), "bytes": sum(map(len, self._texts))}
         several = "".join(f"{digest}\n" for digest in digests)
         self.fingerprint = digests[0] if len(digests) == 1 else hashlib.sha256(several.encode()).hexdigest()
+
+    def _write_index(self, folder: Path) -> None:
+        """starts.bin, and in about.json of each file the numbers of lines and of sentences and the SHA-256."""
+        folder.mkdir()
+        with (folder / "starts.bin").open("wb") as file:
+            scanned = [_scan(path, file.write) for path in self._paths]
+        write_about(folder, {"files": scanned})
+
+    @property
+    def indexed(self) -> bool:
+        """Whether the index is in a file, so that another process can open a pickled copy."""
+        return self._index is not None
+
+    @property
+    def mapped(self) -> bool:
+        """Whether the files are open; not so in a copy that came out of a pickle."""
+        return "_texts" in vars(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_texts", "_starts")}
+
+    def open(self, starts: bytes | bytearray = b"") -> None:
+        """Map the files, which a pickled copy has not done; DataError if they are not what was indexed any more."""
+        self._texts = [_mapped_text(path) for path in self._paths]
+        self._starts = mapped(self._index / "starts.bin", np.int64) if self._index else np.frombuffer(starts, np.int64)
+        if _identity(self._paths) != self._identity:
+            several = " or another file" * (len(self._paths) > 1)
+            raise DataError(f"{self._paths[0]}{several} changed while it was read: start again")
 
     def __len__(self) -> int:
         return self._first[-1]
@@ -67,7 +102,7 @@ class Sentences:
         if not 0 <= number < len(self):
             raise IndexError(f"sentence {number} of {len(self)}")
         file = bisect.bisect_right(self._first, number) - 1
-        text, start = self._texts[file], int(self._starts[file][number - self._first[file]])
+        text, start = self._texts[file], int(self._starts[number])
         end = text.find(b"\n", start, start + LONGEST)
         if end < 0 and start + LONGEST < len(text):
             return text[start : start + LONGEST].decode("utf-8", "ignore")  # the last character may be cut in two
@@ -81,56 +116,14 @@ def open_corpus(files: str, column: str = "text", cache: Path | None = None) -> 
     """Sentences of comma-separated paths and globs (.txt, .jsonl, .csv, .tsv, also as .gz or .xz), hf: or tfds: data sets.
 
     `column` names the field of structured files and data sets, or several, comma separated, each a sentence of its own; a line
-    break inside a field becomes a space. DataError for what is missing, empty, damaged or not UTF-8. `cache` holds conversions,
-    default `cache_folder()`.
+    break inside a field becomes a space. DataError for what is missing, empty, damaged or not UTF-8. `cache` holds conversions and
+    the index of a LARGE corpus, default `cache_folder()`.
     """
-    sentences = Sentences(_plain(source, _names(column), cache or cache_folder()) for source in sources_of(files))
+    folder = cache or cache_folder()
+    sentences = Sentences((_plain(source, _names(column), folder) for source in sources_of(files)), folder)
     if not len(sentences):
         raise DataError(f"data.files={files}: no sentence in {sentences.report['lines']} lines, all are blank")
     return sentences
-
-
-def cache_folder() -> Path:
-    """Where converted and tokenised text is kept: `text` in JAX_SENTEMB_CACHE, or in ~/.cache/jax_sentemb."""
-    return Path(os.environ.get("JAX_SENTEMB_CACHE") or "~/.cache/jax_sentemb").expanduser() / "text"
-
-
-def cached(target: Path, write: Callable[[Path], None], valid: Callable[[Path], bool] = Path.exists) -> Path:
-    """`target` (a file or a folder) as `write` makes it, unless a valid one is there already.
-
-    It is complete or absent, never half, also when several processes ask for it or one is killed. ResourceError if the cache cannot
-    be written.
-    """
-    partial = target.with_suffix(".partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{target}.lock"):
-            if not valid(target):
-                _remove(target, partial)
-                try:
-                    write(partial)
-                    for file in partial.iterdir() if partial.is_dir() else [partial]:
-                        _flush(file)
-                    partial.replace(target)
-                finally:
-                    _remove(partial)
-    except OSError as error:
-        raise ResourceError(f"cache {target.parent}: {error.strerror or error}; JAX_SENTEMB_CACHE names another folder") from error
-    return target
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _flush(file: Path) -> None:
-    """To the disk: else a power failure can leave the name without the content."""
-    with file.open("rb+") as opened:
-        os.fsync(opened.fileno())
 
 
 def sources_of(files: str) -> Iterator[str]:
@@ -169,7 +162,7 @@ def _plain(source: str, columns: tuple[str, ...], cache: Path) -> Path:
         if kind == ".txt" and opener is open:
             return path
         # The content, not path and time, identifies a file: a copy is not converted again, an edit never goes unnoticed.
-        identity = f"{_digest(path)}|{kind}|{','.join(columns) if kind != '.txt' else ''}"
+        identity = f"{_digest(path, cache)}|{kind}|{','.join(columns) if kind != '.txt' else ''}"
         if kind == ".txt":
             return _converted(cache, identity, _blocks(path, opener))
         rows = read_rows(source, columns)
@@ -231,7 +224,21 @@ def _blocks(path: Path, opener: Callable = open) -> Iterator[bytes]:
             yield block
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path, cache: Path) -> str:
+    """SHA-256 of the file; that of a LARGE one is kept in the cache."""
+    if path.stat().st_size < LARGE:
+        return _sha256(path)
+    identity = _identity([path])
+
+    def write(partial: Path) -> None:
+        partial.write_text(_sha256(path), encoding="utf-8")
+        if _identity([path]) != identity:
+            raise DataError(f"{path} changed while it was read: start again")
+
+    return cached(cache / f"{identity[:24]}.sha256", write).read_text(encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     for block in _blocks(path):
         digest.update(block)
@@ -293,11 +300,27 @@ def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str, re
         raise DataError(f"{path} line {rows.line_num} cannot be read as a table: {error}") from error
 
 
-def _index(path: Path) -> tuple[Any, np.ndarray, int, str]:
-    """The memory-mapped bytes of a text file, the start of each line that is not blank, the number of lines, the SHA-256."""
+def _identity(paths: Sequence[Path]) -> str:
+    """SHA-256 of what the file system says of the files: another one after any change, and on another machine."""
+    known = []
+    for path in paths:
+        stat = path.stat()
+        known.append((os.path.realpath(path), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+    return hashlib.sha256(repr(known).encode()).hexdigest()
+
+
+def _mapped_text(path: Path) -> Any:
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+
+
+def _scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
+    """The number of lines of a text file, the number of those that are not blank, the SHA-256.
+
+    `keep` gets the starts of those that are not blank, int64, block by block.
+    """
     digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
-    starts = bytearray()  # of int64; grows in place, so that the index is in memory once
-    at = lines = open_start = 0  # `open_start`: where the line began that the block before did not finish
+    at = lines = sentences = open_start = 0  # `open_start`: where the line began that the block before did not finish
     visible = np.zeros(1, bool)
     for block in _blocks(path):
         digest.update(block)
@@ -312,17 +335,19 @@ def _index(path: Path) -> tuple[Any, np.ndarray, int, str]:
         visible[0] |= started_visible
         begin += at
         begin[0] = open_start
-        starts += begin[:-1][visible[:-1]].tobytes()
+        starts = begin[:-1][visible[:-1]]
+        keep(starts.tobytes())
+        sentences += len(starts)
         lines += len(begin) - 1
         open_start = int(begin[-1])
         at += len(block)
     _check_utf8(b"", decoder, path, lines, at)
     if open_start < at:  # no line feed at the end of the file
         lines += 1
-        starts += np.array([open_start])[visible[-1:]].tobytes()
-    with path.open("rb") as file:
-        text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if at else b""
-    return text, np.frombuffer(starts, np.int64), lines, digest.hexdigest()
+        if visible[-1]:
+            sentences += 1
+            keep(np.array([open_start]).tobytes())
+    return lines, sentences, digest.hexdigest()
 
 
 def _check_utf8(block: bytes, decoder: codecs.IncrementalDecoder, path: Path, lines_before: int, at: int) -> None:
