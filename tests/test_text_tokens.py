@@ -1,10 +1,16 @@
 """Tokenised corpora: what is left out and counted, low-shot subsets, and a cache that is used when it is whole and only then."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.text import tokens as module
+from jax_sentemb.text import workers
 from jax_sentemb.text.files import open_corpus
 from jax_sentemb.text.tokenizer import Tokenizer
 from jax_sentemb.text.tokens import tokenize
@@ -53,7 +59,7 @@ def rows_of(tokens):
 
 
 def test_rows_are_the_distinct_sentences_in_order(tokenizer, write, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SENTENCES", 3)  # duplicates across blocks
+    monkeypatch.setattr(workers, "SENTENCES", 3)  # duplicates across blocks
     lines = [
         "ba be",
         "ba",
@@ -85,8 +91,63 @@ def test_duplicates_are_equal_rows_and_not_permuted_or_longer_ones(tokenizer, wr
     assert len(tokenize(write(lines), tokenizer, 16, tmp_path)) == 5
     random = np.random.default_rng(0)
     rows = random.integers(0, 3, (5000, 6))
-    digests = module._digests(rows.reshape(-1).astype(np.int32), np.full(5000, 6))
+    digests = workers.digests(rows.reshape(-1).astype(np.int32), np.full(5000, 6))
     assert len(np.unique(digests)) == len(np.unique(rows, axis=0))
+
+
+def rows_in_plain_numpy(corpus, tokenizer, max_seq_length, lines, ordered):
+    """(line, ids) of the rows and the report, with everything in memory at once."""
+    rows, cut = tokenizer.encode([corpus[line] for line in lines], max_seq_length)
+    with_text = [(line, row.tolist()) for line, row in zip(lines, rows, strict=True) if len(row) > 2]
+    first: dict[tuple, int] = {}
+    for line, ids in with_text:
+        first.setdefault(tuple(ids), line)
+    kept = with_text if ordered else [(line, list(ids)) for ids, line in first.items()]
+    lengths, pieces = [len(ids) for _, ids in kept], [piece for row in rows for piece in row.tolist()[1:-1]]
+    median, p95 = np.percentile(lengths, [50, 95]).astype(int).tolist()
+    return kept, {
+        "lines": corpus.report["lines"], "blank": corpus.report["blank"] + len(rows) - len(with_text),
+        "sentences": len(with_text), "usable": len(kept), "duplicates": len(with_text) - len(kept), "truncated": cut,
+        "mean_tokens": round(float(np.mean(lengths)), 1), "median_tokens": median, "p95_tokens": p95,
+        "unknown_token_rate": round(pieces.count(tokenizer.unk_id) / len(pieces), 5), "max_seq_length": max_seq_length,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("subset", [None, 300])
+def test_rows_are_those_of_the_plain_algorithm_however_the_corpus_is_cut(tokenizer, write, tmp_path, monkeypatch, ordered, subset):
+    random = np.random.default_rng(1)
+    lines = [" ".join(random.choice(WORDS[:6], random.integers(1, 5))) for _ in range(500)]
+    lines[7::50], lines[8::60] = ["\u200b"] * 10, ["\u0436 ba"] * 9
+    corpus = write(lines)
+    for sizes in ((64, 50, 37), (1, 1000, 1000), (7, 7, 3), (1000, 100, 100)):
+        monkeypatch.setattr(workers, "SENTENCES", sizes[0])
+        monkeypatch.setattr(module, "CHUNK", sizes[1])
+        monkeypatch.setattr(module, "PARTITION", sizes[2])
+        cache = tmp_path / str(sizes)
+        tokens = tokenize(corpus, tokenizer, 5, cache, subset, 3, ordered)
+        wanted = range(500) if subset is None else module.draw(500, subset, 3).tolist()
+        kept, report = rows_in_plain_numpy(corpus, tokenizer, 5, wanted, ordered)
+        assert list(zip(tokens.line.tolist(), rows_of(tokens), strict=True)) == kept
+        assert (tokens.report, tokens.lengths.tolist()) == (report, [len(ids) for _, ids in kept])
+        counts = np.bincount([piece for _, ids in kept for piece in ids], minlength=tokenizer.vocab_size)
+        assert tokens.word_counts(tokenizer.vocab_size).tolist() == counts.tolist()
+        assert sorted(path.name for path in next(cache.glob("*.tokens")).iterdir()) == [
+            "about.json", "ids.bin", "lengths.bin", "line.bin", "starts.bin"
+        ]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(3, 40), min_size=1, max_size=60))
+def test_percentiles_of_a_histogram_are_those_of_the_lengths(lengths):
+    found = module._length_report(np.bincount(lengths, minlength=41))
+    exact = [Fraction(value) for value in sorted(lengths)]
+    for name, percent in (("median_tokens", 50), ("p95_tokens", 95)):
+        place = Fraction(percent * (len(lengths) - 1), 100)
+        low = exact[math.floor(place)]
+        assert found[name] == math.floor(low + (exact[math.ceil(place)] - low) * (place - math.floor(place)))
+        assert abs(found[name] - np.percentile(lengths, percent)) < 1 + 1e-9
+    assert found["mean_tokens"] == round(float(np.mean(lengths)), 1)
 
 
 def test_a_corpus_without_a_usable_sentence_has_no_rows(tokenizer, write, tmp_path):
@@ -115,7 +176,7 @@ def test_whatever_decides_the_rows_decides_the_fingerprint(tokenizer, corpus, wr
     assert tokenize(write(corpus, "copy.txt"), tokenizer, 8, tmp_path, seed=5).fingerprint == first  # no subset: the seed is unused
 
 
-@pytest.mark.parametrize("file", ["ids.bin", "starts.npy", "lengths.npy", "line.npy", "about.json"])
+@pytest.mark.parametrize("file", ["ids.bin", "starts.bin", "lengths.bin", "line.bin", "about.json"])
 def test_a_damaged_cache_is_made_again(tokenizer, corpus, tmp_path, encoded, file):
     whole = rows_of(tokenize(corpus, tokenizer, 8, tmp_path))
     (entry,) = tmp_path.glob("*.tokens")

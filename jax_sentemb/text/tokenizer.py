@@ -46,6 +46,7 @@ class Tokenizer:
     a SHA-256 of everything that decides the ids. ModelFileError for a tokenizer without those tokens.
     """
 
+    added = 2  # special tokens of a row
     pad_id: int
     unk_id: int
     cls_id: int
@@ -149,6 +150,10 @@ class Tokenizer:
     def copy(self) -> "Tokenizer":
         """An equal one, for another thread."""
         return Tokenizer(tokenizers.Tokenizer.from_str(self._inner.to_str()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: without the words that were met."""
+        return Tokenizer, (self._inner,)
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[np.ndarray], int]:
         """int32 ids of each sentence, at most `max_seq_length` with [CLS] and [SEP], and how many sentences were cut.

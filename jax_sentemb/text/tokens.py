@@ -1,32 +1,25 @@
 """A corpus as token ids, tokenised once and memory-mapped from the cache afterwards."""
 
+import contextlib
 import hashlib
-import json
-import os
-import zlib
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.text.files import Sentences, cache_folder, cached
+from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about, undamaged, write_about
+from jax_sentemb.text.files import Sentences
+from jax_sentemb.text.workers import Job, Reader, blocks, id_type
 from jax_sentemb.types import Rows
 
-FORMAT = 2  # of the cached files
-SENTENCES = 10_000  # tokenised at once
-
-
-class Reader(Protocol):
-    """What is asked of a tokenizer here: a Tokenizer or a WordTokenizer."""
-
-    vocab_size: int
-    fingerprint: str
-    pad_id: int
-    unk_id: int
-
-    def encode(self, sentences: Sequence[str], max_seq_length: int, /) -> tuple[list[np.ndarray], int]: ...
+FORMAT = 2  # of the rows: part of the fingerprint, so a change ends the runs that were interrupted before it
+COLUMNS = {"starts": np.dtype("<i8"), "lengths": np.dtype("<i4"), "line": np.dtype("<i8")}
+CHUNK = 1 << 18  # rows that are looked at in one go
+PARTITION = 1 << 21  # rows, about, among which duplicates are looked for at once: some 100 MB
+DIGEST = np.dtype([("digest", np.uint64), ("row", np.int64)])
 
 
 class Tokens:
@@ -64,9 +57,13 @@ class Tokens:
     def word_counts(self, vocab_size: int) -> np.ndarray:
         """How often each token stands in the rows, int64 [V]."""
         counts = np.zeros(vocab_size, np.int64)
-        for first in range(0, len(self), SENTENCES):
-            ids = [self.ids(row) for row in range(first, min(first + SENTENCES, len(self)))]
-            counts += np.bincount(np.concatenate(ids), minlength=vocab_size)
+        for first in range(0, len(self), CHUNK):
+            starts, lengths = self._starts[first : first + CHUNK], self.lengths[first : first + CHUNK]
+            ids = self._ids[starts[0] : starts[-1] + lengths[-1]]  # those of duplicates stand between the rows
+            change = np.zeros(len(ids) + 1, np.int8)
+            change[starts - starts[0]] += 1
+            change[starts - starts[0] + lengths] -= 1
+            counts += np.bincount(ids[np.cumsum(change[:-1], dtype=np.int8) > 0], minlength=vocab_size)
         return counts
 
     def labels(self, rows: np.ndarray, epoch: int) -> None:
@@ -96,25 +93,25 @@ def tokenize(
     subset: int | float | None = None,
     seed: int = 0,
     ordered: bool = False,
+    workers: int = 0,
 ) -> Tokens:
     """The tokens of a corpus, from `cache` (default: the user's cache folder) if they are there; `ordered` keeps duplicates.
 
     `subset` draws a low-shot corpus by seed: a number of sentences from 1 on, a fraction below 1, None or 0 for all. Only those are
-    read and tokenised.
+    read and tokenised. `workers`: processes that tokenise, as for `workers.blocks`; the rows are the same for any number. Memory
+    does not grow with the corpus (with a subset: 8 bytes a sentence of it). ResourceError if a worker dies.
     """
-    lines = np.arange(len(sentences)) if not subset else draw(len(sentences), subset, seed)
+    lines = range(len(sentences)) if not subset else draw(len(sentences), subset, seed)
     known = f"{FORMAT}|{sentences.fingerprint}|{tokenizer.fingerprint}|{max_seq_length}{'|ordered' * ordered}"
     fingerprint = hashlib.sha256(f"{known}|{float(subset or 0)}|{seed if subset else 0}".encode()).hexdigest()
     folder = cached(
         (cache or cache_folder()) / f"{fingerprint[:24]}.tokens",
-        lambda partial: _write(partial, sentences, lines, tokenizer, max_seq_length, ordered),
-        _undamaged,
+        lambda partial: _write(partial, Job(sentences, tokenizer, max_seq_length), lines, ordered, workers),
+        undamaged,
     )
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    # Plain arrays on the mapped files: NumPy's memmap class costs a microsecond with every row.
-    rows = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ("starts", "lengths", "line")}
-    ids = np.asarray(np.memmap(folder / "ids.bin", about["type"], "r")) if about["checksums"]["ids.bin"] else np.zeros(0, np.int32)
-    return Tokens(ids, rows, about["report"], fingerprint, tokenizer.pad_id, max_seq_length, ordered)
+    rows = {name: mapped(folder / f"{name}.bin", kind) for name, kind in COLUMNS.items()}
+    ids = mapped(folder / "ids.bin", id_type(tokenizer))
+    return Tokens(ids, rows, read_about(folder)["report"], fingerprint, tokenizer.pad_id, max_seq_length, ordered)
 
 
 def draw(count: int, subset: int | float, seed: int) -> np.ndarray:
@@ -127,80 +124,96 @@ def draw(count: int, subset: int | float, seed: int) -> np.ndarray:
     return np.sort(np.random.Generator(np.random.Philox(seed)).choice(count, wanted, replace=False))
 
 
-def _write(folder: Path, sentences: Sentences, lines: np.ndarray, tokenizer: Reader, max_seq_length: int, ordered: bool) -> None:
-    """ids.bin (the rows of all sentences, one after the other), starts, lengths and line (of the distinct ones), about.json."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    folder.mkdir()
-    kind = np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
-    lengths, digests = np.zeros(len(lines), np.int32), np.zeros(len(lines), np.uint64)
-    truncated = pieces = unknown = 0
-    added = getattr(tokenizer, "added", 2)
-    with (folder / "ids.bin").open("wb") as file:
-        for start in range(0, len(lines), SENTENCES):
-            part = slice(start, start + SENTENCES)
-            rows, cut = tokenizer.encode([sentences[line] for line in lines[part].tolist()], max_seq_length)
-            flat = np.concatenate(rows)
-            lengths[part] = [len(row) for row in rows]
-            digests[part] = _digests(flat, lengths[part])
-            file.write(flat.astype(kind).tobytes())
-            truncated += cut
-            pieces += len(flat) - added * len(rows)
-            unknown += int((flat == tokenizer.unk_id).sum())
-    first = np.sort(np.unique(digests, return_index=True)[1])
-    if ordered:
-        first = np.arange(len(lines))
-    kept = first[lengths[first] > added]  # a row of [CLS] and [SEP] alone has no text
-    empty = int((lengths <= added).sum())
-    np.save(folder / "starts.npy", (np.cumsum(lengths, dtype=np.int64) - lengths)[kept])
-    np.save(folder / "lengths.npy", lengths[kept])
-    np.save(folder / "line.npy", lines[kept])
-    report = {
-        "lines": sentences.report["lines"],
-        "blank": sentences.report["blank"] + empty,
-        "sentences": len(lines) - empty,
-        "usable": len(kept),
-        "duplicates": len(lines) - empty - len(kept),
-        "truncated": truncated,
-        **_length_report(lengths[kept]),
-        "unknown_token_rate": round(unknown / max(pieces, 1), 5),
-        "max_seq_length": max_seq_length,
-    }
-    checksums = {file.name: _checksum(file) for file in sorted(folder.iterdir())}
-    about = {"report": report, "type": kind.str, "checksums": checksums}
-    (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+def _write(folder: Path, job: Job, lines: Sequence[int] | np.ndarray, ordered: bool, workers: int) -> None:
+    """ids.bin (the rows of all sentences, one after the other), a file for each of COLUMNS (of the distinct rows), about.json.
 
-
-def _length_report(lengths: np.ndarray) -> dict[str, float | int]:
-    if not len(lengths):
-        return {"mean_tokens": 0.0, "median_tokens": 0, "p95_tokens": 0}
-    median, p95 = np.percentile(lengths, [50, 95]).astype(int).tolist()
-    return {"mean_tokens": round(float(lengths.mean()), 1), "median_tokens": median, "p95_tokens": p95}
-
-
-def _digests(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """uint64 of each row of `flat`: the sum of a random-looking number for each (place, id), so equal for equal rows.
-
-    Two of 10^8 different rows share one with a chance of 3e-4, and then one sentence of the corpus is left out.
+    What is known of all sentences goes through files, as the corpus may be larger than memory.
     """
-    ends = np.cumsum(lengths, dtype=np.int64)
-    place = np.arange(len(flat)) - np.repeat(ends - lengths, lengths)
-    mixed = flat.astype(np.uint64) << np.uint64(32) | place.astype(np.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # the finaliser of splitmix64
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return np.add.reduceat(mixed ^ (mixed >> np.uint64(31)), ends - lengths)
+    work = folder / "work"
+    work.mkdir(parents=True)
+    names = folder / "ids.bin", work / "lengths", work / "digests"
+    truncated = pieces = unknown = 0
+    with names[0].open("wb") as ids, names[1].open("wb") as lengths, names[2].open("wb") as digests:
+        for block in blocks(job, lines, workers):
+            ids.write(block.ids)
+            lengths.write(block.lengths.tobytes())
+            digests.write(block.digests.tobytes())
+            truncated += block.truncated
+            pieces += block.pieces
+            unknown += block.unknown
+    kept = np.memmap(work / "kept", bool, "w+", shape=len(lines))
+    if ordered:
+        kept[:] = True
+    else:
+        _mark_first(mapped(work / "digests", np.uint64), kept, work)
+    histogram, sentences = _write_columns(folder, mapped(work / "lengths", np.int32), kept, lines, job)
+    shutil.rmtree(work)
+    usable, counts = int(histogram.sum()), job.sentences.report
+    report = {
+        "lines": counts["lines"],
+        "blank": counts["blank"] + len(lines) - sentences,
+        "sentences": sentences,
+        "usable": usable,
+        "duplicates": sentences - usable,
+        "truncated": truncated,
+        **_length_report(histogram),
+        "unknown_token_rate": round(unknown / max(pieces, 1), 5),
+        "max_seq_length": job.max_seq_length,
+    }
+    write_about(folder, {"report": report})
 
 
-def _undamaged(folder: Path) -> bool:
-    try:
-        checksums = json.loads((folder / "about.json").read_text(encoding="utf-8"))["checksums"]
-        return all(_checksum(folder / name) == checksum for name, checksum in checksums.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+def _mark_first(digests: np.ndarray, kept: np.ndarray, folder: Path) -> None:
+    """True in `kept` for the first of equal digests: these are dealt out to files by digest, and each file is sorted alone."""
+    count = -(-len(digests) // PARTITION)
+    for start in range(0, len(digests), CHUNK):
+        chunk = digests[start : start + CHUNK]
+        part = chunk % np.uint64(count)
+        order = np.argsort(part, kind="stable")
+        rows = np.empty(len(chunk), DIGEST)
+        rows["digest"], rows["row"] = chunk[order], start + order
+        ends = np.cumsum(np.bincount(part.astype(np.int64), minlength=count))
+        for number, some in enumerate(np.split(rows, ends[:-1])):
+            with (folder / f"{number}.part").open("ab") as file:
+                file.write(some.tobytes())
+    for number in range(count):
+        part = folder / f"{number}.part"
+        rows = np.fromfile(part, DIGEST)
+        part.unlink()
+        kept[rows["row"][np.unique(rows["digest"], return_index=True)[1]]] = True
 
 
-def _checksum(file: Path) -> int:
-    checksum = 0
-    with file.open("rb") as opened:
-        while block := opened.read(1 << 20):
-            checksum = zlib.crc32(block, checksum)
-    return checksum
+def _write_columns(
+    folder: Path, lengths: np.ndarray, kept: np.ndarray, lines: Sequence[int] | np.ndarray, job: Job
+) -> tuple[np.ndarray, int]:
+    """How many rows have each length, int64 [max_seq_length + 1], and how many sentences have text."""
+    histogram, sentences, at = np.zeros(job.max_seq_length + 1, np.int64), 0, 0
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in COLUMNS}
+        for start in range(0, len(lengths), CHUNK):
+            part = slice(start, start + CHUNK)
+            length = lengths[part]
+            text = length > job.tokenizer.added  # a row of [CLS] and [SEP] alone has none
+            rows = np.flatnonzero(kept[part] & text)
+            ends = at + np.cumsum(length, dtype=np.int64)
+            for name, values in (("starts", ends - length), ("lengths", length), ("line", np.asarray(lines[part]))):
+                files[name].write(values[rows].astype(COLUMNS[name]).tobytes())
+            histogram += np.bincount(length[rows], minlength=len(histogram))
+            sentences += int(text.sum())
+            at = int(ends[-1])
+    return histogram, sentences
+
+
+def _length_report(histogram: np.ndarray) -> dict[str, float | int]:
+    """Mean, median and 95th percentile, the last two interpolated as NumPy's and rounded down."""
+    count, below = int(histogram.sum()), np.cumsum(histogram)
+    if not count:
+        return {"mean_tokens": 0.0, "median_tokens": 0, "p95_tokens": 0}
+
+    def percentile(percent: int) -> int:
+        place, rest = divmod((count - 1) * percent, 100)
+        low, high = np.searchsorted(below, [place, min(place + 1, count - 1)], side="right").tolist()
+        return (low * (100 - rest) + high * rest) // 100
+
+    mean = float(histogram @ np.arange(len(histogram))) / count
+    return {"mean_tokens": round(mean, 1), "median_tokens": percentile(50), "p95_tokens": percentile(95)}
