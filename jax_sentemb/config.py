@@ -25,6 +25,7 @@ class Data:
     batch_size: int = 64  # sentences over all devices
     subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
     subset_seed: int = 0
+    num_workers: int = -1  # processes that tokenise a large corpus; -1: one for each core, 0: none. The tokens are the same
     validation: int = 0  # sentences held out of training; the weights with the best accuracy (or loss) on them are kept
 
 
@@ -151,6 +152,7 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name}={value} is not a finite number")
     least = {
         "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
+        "data.num_workers": -1,
         "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
         "encoder.intermediate_size": 1, "encoder.dropout": 0,
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,

@@ -48,6 +48,7 @@ FREE = (
     "train.attention_block",
     "train.remat",
     "data.files",
+    "data.num_workers",
 )
 
 

@@ -5,14 +5,16 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jax_sentemb.errors import DataError
 from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.examples import SpanMasked
+from jax_sentemb.text.examples import SpanMasked, hold_out
 from jax_sentemb.text.files import open_corpus
 from jax_sentemb.text.pairs import Pairs, PairTokens, read_pairs
 from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import tokenize
+from jax_sentemb.text.tokens import Tokens, tokenize
 
 LINES = [
     "a short one",
@@ -109,7 +111,7 @@ def test_other_epochs_and_seeds_mask_elsewhere(examples):
 
 def test_a_copy_is_no_longer_than_its_row_says_and_ends_with_sep(examples):
     made, plain = examples(length=12), [len(ids) for ids in TOKENIZER.encode(ROWS, 12)[0]]
-    assert made.lengths.tolist() == [min(length + 4, 12) for length in plain]
+    assert list(made.lengths) == [min(length + 4, 12) for length in plain]
     for epoch in range(30):
         for limit, ids in zip(made.lengths, copies(made, ALL, epoch), strict=True):
             assert len(ids) <= limit
@@ -126,6 +128,27 @@ def test_batches_hold_both_texts_of_their_rows_and_epoch(examples):
         held = [[ids[mask].tolist() for ids, mask in zip(*row, strict=True)] for row in zip(*batch[:2], strict=True)]
         plain, masked = lists(made.texts(rows, step // 2))
         assert held == [list(both) for both in zip(plain, masked, strict=True)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(count=st.integers(2, 300), share=st.floats(0, 1), seed=st.integers(0, 2**32))
+def test_held_out_rows_are_a_random_part_and_the_others_are_all_the_rest(count, share, seed):
+    kept = np.sort(np.random.default_rng(seed).choice(3 * count, count, replace=False))
+    rows = {"line": kept, "lengths": np.arange(count, dtype=np.int32), "starts": np.arange(count)}
+    whole, held_count = Tokens(np.zeros(0), rows, {}, "known", 0, 8), min(int(share * count) + 1, count - 1)
+    rest, held = hold_out(whole, held_count, seed)
+    lines = np.random.Generator(np.random.Philox(seed)).choice(kept, held_count, replace=False)
+    out = np.isin(kept, lines)
+    for part, chosen in ((rest, ~out), (held, out)):
+        assert len(part) == chosen.sum()
+        assert list(part.line) == kept[chosen].tolist()
+        assert part.lengths[np.arange(len(part))].tolist() == np.flatnonzero(chosen).tolist()
+    assert len({whole.fingerprint, rest.fingerprint, held.fingerprint}) == 3
+
+
+def test_what_is_held_out_decides_the_fingerprint(examples):
+    assert len({part.fingerprint for seed in range(20) for part in hold_out(examples(), 2, seed)}) > 10
+    assert hold_out(examples(), 2, 3)[0].fingerprint == hold_out(examples(), 2, 3)[0].fingerprint
 
 
 @pytest.mark.parametrize("joined", [False, True])

@@ -2,13 +2,13 @@
 
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from jax_sentemb.errors import DataError
-from jax_sentemb.text.files import open_corpus
+from jax_sentemb.text.files import Sentences, open_corpus
 from jax_sentemb.text.pairs import Pairs, PairTokens, read_pairs
 from jax_sentemb.text.perturb import RANKED, Draws, delete, insert, permute, replace, split_at, split_randomly
 from jax_sentemb.text.tokenizer import Lines, Tokenizer
@@ -20,8 +20,8 @@ TELLING, ORDER_SAMPLE = 1000, 2000  # sentences from which on the order of a cor
 class Examples(Protocol):
     """Rows that batches are made of."""
 
-    line: np.ndarray  # int64 [N]: the number of the (first) sentence of a row in the corpus
-    lengths: np.ndarray  # int [N]: tokens of the longest text of a row
+    line: Any  # int64 [N], an array or Computed: the number of the (first) sentence of a row in the corpus, rising
+    lengths: Any  # int [N], an array or Computed: tokens of the longest text of a row
     report: dict[str, Any]  # counts for people
     fingerprint: str  # stands for the content: a run with another one does not continue
     pad_id: int
@@ -38,6 +38,28 @@ class Examples(Protocol):
         ...
 
 
+class Computed:
+    """Values [N] that are computed when they are asked for: for N that no memory holds."""
+
+    def __init__(self, count: int, at: Callable[[Any], Any]) -> None:
+        self._count, self._at = count, at
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self._at(rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[np.arange(self._count)])
+
+
+def all_but(rows: np.ndarray, count: int) -> Computed:
+    """0 .. count - 1 without `rows`, which are sorted."""
+    before = rows - np.arange(len(rows))  # how many numbers that stay are smaller
+    return Computed(count - len(rows), lambda places: places + np.searchsorted(before, places, side="right"))
+
+
 class Corpus:
     """The files of a run. A method asks once for what it reads; `sentences` and `tokenizer` are there afterwards."""
 
@@ -51,16 +73,18 @@ class Corpus:
         max_seq_length: int,
         subset: float = 0.0,
         subset_seed: int = 0,
+        workers: int = 0,
     ) -> None:
-        """`files` gives names and column(s): of sentences for False, of labelled pairs for True."""
+        """`files` gives names and column(s): of sentences for False, of labelled pairs for True. `workers` tokenise."""
         self._files, self._max_seq_length = files, max_seq_length
         self._make_tokenizer, self._subset, self._subset_seed = make_tokenizer, subset, subset_seed
+        self._workers = workers
 
     def plain(self) -> Tokens:
         """Distinct sentences, one text a row."""
         sentences = open_corpus(*self._files(False))
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
-        return tokenize(sentences, self.tokenizer, self._max_seq_length, None, self._subset or None, self._subset_seed)
+        return self._tokens(sentences, self._subset, self._subset_seed)
 
     def ordered(self) -> Tokens:
         """Sentences in the order of the corpus, duplicates included; batches of them are consecutive.
@@ -70,7 +94,10 @@ class Corpus:
         sentences = open_corpus(*self._files(False))
         check_order(sentences, self._files(False)[0])
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
-        return tokenize(sentences, self.tokenizer, self._max_seq_length, ordered=True)
+        return self._tokens(sentences, ordered=True)
+
+    def _tokens(self, sentences: Sentences, subset: float = 0.0, seed: int = 0, ordered: bool = False) -> Tokens:
+        return tokenize(sentences, self.tokenizer, self._max_seq_length, None, subset, seed, ordered, self._workers)
 
     def perturbed(self, task: str, k: int, seed: int) -> "Perturbed":
         """Distinct sentences, made inconsistent or cut in two for a task of ConsSent."""
@@ -120,7 +147,7 @@ class SpanMasked:
         self._tokenizer = tokenizer.copy()  # batches are made in a thread of their own
         self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
         self.max_seq_length = tokens.max_seq_length
-        self.lengths = np.minimum(tokens.lengths + self.GROWTH, tokens.max_seq_length)
+        self.lengths = Computed(len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + self.GROWTH, tokens.max_seq_length))
         self.fingerprint = f"{tokens.fingerprint}|span {span}"
 
     def __len__(self) -> int:
@@ -163,12 +190,14 @@ class Perturbed:
     def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int, place: int = 0) -> None:
         self._tokens, self._task, self._k, self._seed, self._place = tokens, task, k, seed, place
         self._ranked = task in RANKED
-        self._kept = np.flatnonzero(tokens.lengths >= 3) if self._ranked else np.arange(len(tokens))
-        self.line, self.pad_id = tokens.line[self._kept], tokens.pad_id
+        short_rows = np.flatnonzero(tokens.lengths <= (2 if self._ranked else k))
+        short, none = len(short_rows), short_rows[:0]
+        self._kept = kept = all_but(short_rows if self._ranked else none, len(tokens))
         longer = k if task == "I" else 0
-        self.lengths, self.max_seq_length = tokens.lengths[self._kept] + longer, tokens.max_seq_length + longer
+        self.line = Computed(len(kept), lambda rows: tokens.line[kept[rows]])
+        self.lengths = Computed(len(kept), lambda rows: tokens.lengths[kept[rows]] + longer)
+        self.pad_id, self.max_seq_length = tokens.pad_id, tokens.max_seq_length + longer
         self.fingerprint = f"{tokens.fingerprint}|{task}({k})"
-        short = len(tokens) - len(self._kept) if self._ranked else int((tokens.lengths <= k).sum())
         self.report = {**tokens.report, "too short for the task": short}
         if short == len(tokens):
             need = 3 if self._ranked else k + 1
@@ -225,13 +254,14 @@ class InTurn:
 
 
 class Some:
-    """Some rows of other examples."""
+    """Some rows of other examples; `which` names them in the fingerprint."""
 
-    def __init__(self, whole: Examples, rows: np.ndarray) -> None:
+    def __init__(self, whole: Examples, rows: np.ndarray | Computed, which: str) -> None:
         self._whole, self._rows = whole, rows
-        self.line, self.lengths = whole.line[rows], whole.lengths[rows]
+        self.line = Computed(len(rows), lambda places: whole.line[rows[places]])
+        self.lengths = Computed(len(rows), lambda places: whole.lengths[rows[places]])
         self.report, self.pad_id, self.max_seq_length = whole.report, whole.pad_id, whole.max_seq_length
-        self.fingerprint = f"{whole.fingerprint}|{len(rows)} rows {zlib.crc32(rows.tobytes())}"
+        self.fingerprint = f"{whole.fingerprint}|{which}"
         self.ordered = getattr(whole, "ordered", False)
 
     def __len__(self) -> int:
@@ -251,18 +281,30 @@ def hold_out(examples: Examples, count: int, seed: int) -> tuple[Examples, Examp
     if count >= len(examples):
         raise DataError(f"data.validation={count} leaves nothing of the {len(examples)} examples to train on")
     if getattr(examples, "ordered", False):
-        lines = examples.line[len(examples) - count :]
+        rows = np.arange(len(examples) - count, len(examples))
     else:
-        lines = np.random.Generator(np.random.Philox(seed)).choice(examples.line, count, replace=False)
+        rows = np.random.Generator(np.random.Philox(seed)).choice(len(examples), count, replace=False)
+    lines = np.sort(examples.line[rows])
 
     def divide(part: Examples) -> tuple[Examples, Examples]:
-        held = np.isin(part.line, lines)
-        return Some(part, np.flatnonzero(~held)), Some(part, np.flatnonzero(held))
+        held = _rows_of_lines(part, lines)
+        which = f"{count} held out {zlib.crc32(held.tobytes())}"
+        return Some(part, all_but(held, len(part)), f"without {which}"), Some(part, held, which)
 
     if isinstance(examples, InTurn):
         rest, held = zip(*map(divide, examples.parts), strict=True)
         return InTurn(rest), InTurn(held)
     return divide(examples)
+
+
+def _rows_of_lines(examples: Examples, lines: np.ndarray) -> np.ndarray:
+    """The rows of those of the sorted `lines` that the examples have, by bisection: there may be too many rows to look at all."""
+    rows = np.zeros(len(lines), np.int64)  # how many rows are known to have a smaller line
+    for bit in reversed(range(len(examples).bit_length())):
+        further = np.minimum(rows + (1 << bit), len(examples))
+        rows = np.where(examples.line[further - 1] < lines, further, rows)
+    found = rows[rows < len(examples)]
+    return found[examples.line[found] == lines[: len(found)]]
 
 
 def _ragged(tokens: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
