@@ -1,24 +1,27 @@
 """Time and memory against batch size, length, number of simulated devices and corpus size.
 
-    NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,length,devices,corpus] [--plot scaling.png]
+    NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,length,devices,corpus,workers] [--lines N,N] [--plot FILE]
 
 Memory of a step is what the compiler reserves for temporary values on a device (and, for devices, for the state); time is the best
 of `--rounds` steps after one that is not counted. AMI+SimCSE, an encoder of 2 layers x 64 with 4 heads.
 """
 
 import argparse
+import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 BATCHES, CHUNK = (256, 1024, 4096, 16384, 65536), 256
 LENGTHS, BLOCK = (32, 64, 128, 256, 512), 64
 DEVICES = (1, 2, 4, 8)
-LINES = (10_000, 100_000, 1_000_000)
+LINES, WORKERS = (100_000, 1_000_000, 10_000_000), 2
 
 
 def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=64, ami=True):
@@ -91,45 +94,138 @@ def one_devices(devices, rounds):
     return {"devices": devices, "s a step": seconds, "MiB a device": memory, "state": state, "state, fsdp": split}
 
 
-def by_corpus(rounds):
-    """A process for each size, because memory is that of the process."""
-    rows = []
-    for lines in LINES:
-        command = [sys.executable, __file__, "--one-corpus", str(lines)]
-        rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    return rows
+@contextlib.contextmanager
+def generated(lines, where):
+    """The folder of a corpus, and what runs an option of this script on it in a process of its own: memory is that of a process."""
+    from jax_sentemb.text.grammar import sentences
+    from jax_sentemb.text.tokenizer import Tokenizer
+
+    with tempfile.TemporaryDirectory(dir=where) as folder:
+        some = sentences(10_000, 0)
+
+        def line(number):  # the number in front makes it distinct, so the vocabulary has to have digits
+            return f"{number} {some[number % len(some)]}"
+
+        def child(option, cache, workers=0):
+            command = [sys.executable, __file__, option, folder, "--workers", str(workers), "--started", repr(time.time())]
+            environment = {**os.environ, "JAX_SENTEMB_CACHE": str(Path(folder) / cache)}
+            return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+        with (Path(folder) / "corpus.txt").open("w", encoding="utf-8") as file:
+            file.writelines(f"{line(number)}\n" for number in range(lines))
+        Tokenizer.train([line(number) for number in range(0, lines, max(lines // 20_000, 1))], 1000).save(f"{folder}/tokenizer")
+        yield Path(folder), child
 
 
-def one_corpus(lines):
+def of_workers(rounds, lines, where):
+    """Tokenising without and with workers in turn."""
+    with generated(lines, where) as (_, child):
+        found = {workers: [] for workers in (0, WORKERS)}
+        for number in range(rounds):
+            for workers, times in found.items():
+                times.append(child("--one-corpus", f"{number}-{workers}", workers))
+    return [
+        {
+            "workers": workers, "s, median": statistics.median(time["tokenise"] for time in times),
+            "s, min": min(time["tokenise"] for time in times), "s, max": max(time["tokenise"] for time in times),
+            "CPU s, median": statistics.median(time["cpu"] for time in times),
+            "s, longest pause": max(time["pause"] for time in times),
+        }
+        for workers, times in found.items()
+    ]  # fmt: skip
+
+
+def of_corpus(lines, where):
+    with generated(lines, where) as (folder, child):
+        alone, helped = child("--one-corpus", "alone"), child("--one-corpus", "helped", WORKERS)
+        resumed = child("--one-resume", "alone")
+        size = (folder / "corpus.txt").stat().st_size / 1e6
+        bytes_of = {
+            suffix: sum(file.stat().st_size for file in folder.glob(f"alone/text/*.{suffix}/*")) / lines
+            for suffix in ("index", "tokens")
+        }
+    return {
+        "lines": lines, "rows": alone["rows"], "MB": size, "MB/s, first index": size / alone["open"],
+        "s, second start": alone["again"],
+        "sentences/s": lines / alone["tokenise"], f"sentences/s, {WORKERS} workers": lines / helped["tokenise"],
+        "CPU s": alone["cpu"], f"CPU s, {WORKERS} workers": helped["cpu"], "of it here": helped["cpu here"],
+        "ms, batch of step 0": alone["first"] * 1e3, "ms, of step 10^6": alone["late"] * 1e3, "s, resume at 10^6": resumed["s"],
+        "anonymous MiB": alone["anonymous"], "of a worker": helped["worker"], "peak MiB with mapped files": alone["peak"],
+        "bytes a line, index": bytes_of["index"], "bytes a line, tokens": bytes_of["tokens"],
+        "s, longest pause": max(alone["pause"], helped["pause"]),
+    }  # fmt: skip
+
+
+class Memory(threading.Thread):
+    """The largest anonymous memory (not the pages of mapped files) of this process and of any of its children, MiB; Linux.
+
+    `pause`: the longest time in which the system did not let this thread run: much of it spoils what is measured beside.
+    """
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.here = self.child = self.pause = 0.0
+
+    def run(self):
+        while True:
+            before = time.perf_counter()
+            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+            self.here = max(self.here, status("RssAnon"))
+            self.child = max([self.child, *(status("RssAnon", child) for child in children)])
+            time.sleep(0.05)
+            self.pause = max(self.pause, time.perf_counter() - before)
+
+
+def status(name, process="self"):
+    """A size of /proc/PROCESS/status in MiB; 0 for a process that has ended."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0) / 2**10
+
+
+def one_corpus(folder, workers):
     from jax_sentemb.text.batches import Batches
     from jax_sentemb.text.files import open_corpus
-    from jax_sentemb.text.grammar import sentences
     from jax_sentemb.text.tokenizer import Tokenizer
     from jax_sentemb.text.tokens import tokenize
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "corpus.txt"
-        some = sentences(10_000, 0)
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(f"{number} {some[number % len(some)]}\n" for number in range(lines))
-        os.environ["JAX_SENTEMB_CACHE"] = folder
-        times = [time.perf_counter()]
-        corpus = open_corpus(str(path))
-        times.append(time.perf_counter())
-        tokenizer = Tokenizer.train(some, 1000)
-        times.append(time.perf_counter())
-        tokens = tokenize(corpus, tokenizer, 32, Path(folder))
-        times.append(time.perf_counter())
-        Batches(tokens, 64, 0).at(min(10**6, lines // 64 * 50))
-        times.append(time.perf_counter())
-        # Not getrusage: a child's maximum starts at that of the process that started it.
-        status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-        peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 2**10
-        size = path.stat().st_size / 2**20
-    return {
-        "lines": lines, "MiB": size, "s, open": times[1] - times[0], "s, tokenise": times[3] - times[2],
-        "s, a batch of a late epoch": times[4] - times[3], "MiB, peak": peak,
-    }  # fmt: skip
+    tokenizer, memory = Tokenizer.load(Path(folder) / "tokenizer"), Memory()
+    memory.start()
+    found = {}
+
+    def timed(name, action):
+        start = time.perf_counter()
+        result = action()
+        found[name] = time.perf_counter() - start
+        return result
+
+    corpus = timed("open", lambda: open_corpus(f"{folder}/corpus.txt"))
+    spent = os.times()
+    timed("tokenise", lambda: tokenize(corpus, tokenizer, 32, workers=workers))
+    now = os.times()
+    found["cpu here"] = now.user + now.system - spent.user - spent.system
+    found["cpu"] = found["cpu here"] + now.children_user + now.children_system
+    tokens = timed("again", lambda: tokenize(open_corpus(f"{folder}/corpus.txt"), tokenizer, 32))
+    found["rows"] = len(tokens)
+    timed("first", lambda: Batches(tokens, 64, 0).at(0))
+    timed("late", lambda: Batches(tokens, 64, 0).at(10**6))
+    # Not getrusage: a child's maximum starts at that of the process that started it.
+    return {**found, "anonymous": memory.here, "worker": memory.child, "pause": memory.pause, "peak": status("VmHWM")}
+
+
+def one_resume(folder, started):
+    """Seconds from the start of this process to the batch of step 10^6, by the path that a continued run takes."""
+    import jax_sentemb.run  # noqa: F401
+    from jax_sentemb.config import Config, Data, Evaluation
+    from jax_sentemb.material import prepare
+    from jax_sentemb.methods.simcse import SimCSE
+
+    data = Data(files=f"{folder}/corpus.txt", tokenizer=f"{folder}/tokenizer")
+    material = prepare(Config(SimCSE(), data, eval=Evaluation(diagnostic_sentences=64)), Path(folder) / "run")
+    material.batches.at(10**6)
+    return {"s": time.time() - started}
 
 
 def table(rows):
@@ -163,15 +259,28 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--one-devices", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--one-corpus", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--lines", help="sizes of the corpus, comma separated")
+    parser.add_argument("--folder", help="where the corpora are generated, default: the system's folder for temporary files")
+    for name in ("--one-corpus", "--one-resume"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--started", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one_devices:
         print(json.dumps(one_devices(options.one_devices, options.rounds)))
         return
     if options.one_corpus:
-        print(json.dumps(one_corpus(options.one_corpus)))
+        print(json.dumps(one_corpus(options.one_corpus, options.workers)))
         return
-    curves = {"batch": by_batch, "length": by_length, "devices": by_devices, "corpus": by_corpus}
+    if options.one_resume:
+        print(json.dumps(one_resume(options.one_resume, options.started)))
+        return
+    sizes = tuple(map(int, options.lines.split(","))) if options.lines else LINES
+    curves = {
+        "batch": by_batch, "length": by_length, "devices": by_devices,
+        "corpus": lambda rounds: [of_corpus(lines, options.folder) for lines in sizes],
+        "workers": lambda rounds: of_workers(rounds, sizes[0], options.folder),
+    }  # fmt: skip
     found = {}
     for what in options.what.split(","):
         found[what] = curves[what](options.rounds)
