@@ -1,14 +1,16 @@
 """Time and memory against batch size, length, number of simulated devices and corpus size.
 
-    NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,length,devices,corpus] [--lines 100000,1000000] [--plot FILE]
+    NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,length,devices,corpus,workers] [--lines N,N] [--plot FILE]
 
 Memory of a step is what the compiler reserves for temporary values on a device (and, for devices, for the state); time is the best
 of `--rounds` steps after one that is not counted. AMI+SimCSE, an encoder of 2 layers x 64 with 4 heads.
 """
 
 import argparse
+import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -92,33 +94,54 @@ def one_devices(devices, rounds):
     return {"devices": devices, "s a step": seconds, "MiB a device": memory, "state": state, "state, fsdp": split}
 
 
-def of_corpus(lines, where):
-    """Each number is of a process of its own, because memory is that of the process."""
+@contextlib.contextmanager
+def generated(lines, where):
+    """The folder of a corpus, and what runs an option of this script on it in a process of its own: memory is that of a process."""
     from jax_sentemb.text.grammar import sentences
     from jax_sentemb.text.tokenizer import Tokenizer
 
     with tempfile.TemporaryDirectory(dir=where) as folder:
-        some, path = sentences(10_000, 0), Path(folder) / "corpus.txt"
+        some = sentences(10_000, 0)
 
         def line(number):  # the number in front makes it distinct, so the vocabulary has to have digits
             return f"{number} {some[number % len(some)]}"
-
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(f"{line(number)}\n" for number in range(lines))
-        Tokenizer.train([line(number) for number in range(0, lines, max(lines // 20_000, 1))], 1000).save(
-            Path(folder) / "tokenizer"
-        )
 
         def child(option, cache, workers=0):
             command = [sys.executable, __file__, option, folder, "--workers", str(workers), "--started", repr(time.time())]
             environment = {**os.environ, "JAX_SENTEMB_CACHE": str(Path(folder) / cache)}
             return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 
+        with (Path(folder) / "corpus.txt").open("w", encoding="utf-8") as file:
+            file.writelines(f"{line(number)}\n" for number in range(lines))
+        Tokenizer.train([line(number) for number in range(0, lines, max(lines // 20_000, 1))], 1000).save(f"{folder}/tokenizer")
+        yield Path(folder), child
+
+
+def of_workers(rounds, lines, where):
+    """Tokenising without and with workers in turn."""
+    with generated(lines, where) as (_, child):
+        found = {workers: [] for workers in (0, WORKERS)}
+        for number in range(rounds):
+            for workers, times in found.items():
+                times.append(child("--one-corpus", f"{number}-{workers}", workers))
+    return [
+        {
+            "workers": workers, "s, median": statistics.median(time["tokenise"] for time in times),
+            "s, min": min(time["tokenise"] for time in times), "s, max": max(time["tokenise"] for time in times),
+            "CPU s, median": statistics.median(time["cpu"] for time in times),
+            "s, longest pause": max(time["pause"] for time in times),
+        }
+        for workers, times in found.items()
+    ]  # fmt: skip
+
+
+def of_corpus(lines, where):
+    with generated(lines, where) as (folder, child):
         alone, helped = child("--one-corpus", "alone"), child("--one-corpus", "helped", WORKERS)
         resumed = child("--one-resume", "alone")
-        size = path.stat().st_size / 1e6
+        size = (folder / "corpus.txt").stat().st_size / 1e6
         bytes_of = {
-            suffix: sum(file.stat().st_size for file in Path(folder).glob(f"alone/text/*.{suffix}/*")) / lines
+            suffix: sum(file.stat().st_size for file in folder.glob(f"alone/text/*.{suffix}/*")) / lines
             for suffix in ("index", "tokens")
         }
     return {
@@ -129,22 +152,28 @@ def of_corpus(lines, where):
         "ms, batch of step 0": alone["first"] * 1e3, "ms, of step 10^6": alone["late"] * 1e3, "s, resume at 10^6": resumed["s"],
         "anonymous MiB": alone["anonymous"], "of a worker": helped["worker"], "peak MiB with mapped files": alone["peak"],
         "bytes a line, index": bytes_of["index"], "bytes a line, tokens": bytes_of["tokens"],
+        "s, longest pause": max(alone["pause"], helped["pause"]),
     }  # fmt: skip
 
 
 class Memory(threading.Thread):
-    """The largest anonymous memory (not the pages of mapped files) of this process and of any of its children, MiB; Linux."""
+    """The largest anonymous memory (not the pages of mapped files) of this process and of any of its children, MiB; Linux.
+
+    `pause`: the longest time in which the system did not let this thread run: much of it spoils what is measured beside.
+    """
 
     def __init__(self):
         super().__init__(daemon=True)
-        self.here = self.child = 0.0
+        self.here = self.child = self.pause = 0.0
 
     def run(self):
         while True:
+            before = time.perf_counter()
             children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
             self.here = max(self.here, status("RssAnon"))
             self.child = max([self.child, *(status("RssAnon", child) for child in children)])
             time.sleep(0.05)
+            self.pause = max(self.pause, time.perf_counter() - before)
 
 
 def status(name, process="self"):
@@ -183,7 +212,7 @@ def one_corpus(folder, workers):
     timed("first", lambda: Batches(tokens, 64, 0).at(0))
     timed("late", lambda: Batches(tokens, 64, 0).at(10**6))
     # Not getrusage: a child's maximum starts at that of the process that started it.
-    return {**found, "anonymous": memory.here, "worker": memory.child, "peak": status("VmHWM")}
+    return {**found, "anonymous": memory.here, "worker": memory.child, "pause": memory.pause, "peak": status("VmHWM")}
 
 
 def one_resume(folder, started):
@@ -250,6 +279,7 @@ def main():
     curves = {
         "batch": by_batch, "length": by_length, "devices": by_devices,
         "corpus": lambda rounds: [of_corpus(lines, options.folder) for lines in sizes],
+        "workers": lambda rounds: of_workers(rounds, sizes[0], options.folder),
     }  # fmt: skip
     found = {}
     for what in options.what.split(","):
