@@ -1,6 +1,5 @@
 """Sentences a second of `SentenceEncoder.encode` against `SentenceTransformer.encode` and a plain PyTorch loop, same weights.
 
-
     PYTHONPATH=. python benchmarks/encode.py corpus.txt --model path/to/all-MiniLM-L6-v2 [--sentences 10000] [--rounds 5]
     PYTHONPATH=. python benchmarks/encode.py corpus.txt --model path/to/all-MiniLM-L6-v2 --random 4x256
 

@@ -19,10 +19,10 @@ from jax_sentemb.command_line import positive, program
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.types import Array
 
-QUERIES, CORPUS = 512, 1 << 15  # rows of a block of scores
+QUERIES, CORPUS = 512, 1 << 13  # rows of a block of scores; larger ones are slower, as memory that is asked for anew is
 TILE = 1 << 12  # rows and columns of a block of scores between the vectors of one collection
 CENTRES = 64  # whose neighbours are looked up at once
-GROUP = 128  # scores of which the largest is looked at first
+GROUP = 32  # scores of which the largest is looked at first
 
 
 EPILOG = """\
@@ -64,10 +64,10 @@ def search(queries: Any, corpus: Any, top_k: int = 10, similarity: str = "cosine
         return Hits(np.zeros((len(queries), kept), np.int64), np.zeros((len(queries), kept), np.float32))
     starts = range(0, len(queries), few)
     best = [(jnp.full((few, kept), -jnp.inf), jnp.zeros((few, kept), jnp.int32)) for _ in starts]
-    for first, count, block in _blocks(corpus, many, unit):
+    for first, count, block in _blocks(corpus, many):
         for place, start in enumerate(starts):
             asked = _prepare(_padded(queries[start : start + few], few), unit)
-            best[place] = _merge(asked, block, first, count, *best[place], kept=kept)
+            best[place] = _merge(asked, block, first, count, *best[place], kept=kept, unit=unit)
     scores, rows = (np.concatenate([np.asarray(part[side]) for part in best])[: len(queries)] for side in (0, 1))
     _check_finite(scores)
     return Hits(rows.astype(np.int64), scores)
@@ -192,11 +192,11 @@ def _padded(rows: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
 
 
-def _blocks(vectors: Any, size: int, unit: bool) -> Iterator[tuple[int, int, Array]]:
+def _blocks(vectors: Any, size: int) -> Iterator[tuple[int, int, Array]]:
     """(number of the first row, how many are real, the rows on the device) of each block."""
     for start in range(0, len(vectors), size):
         rows = vectors[start : start + size]
-        yield start, len(rows), _prepare(_padded(rows, size), unit)
+        yield start, len(rows), jax.device_put(_padded(rows, size))
 
 
 @functools.partial(jax.jit, static_argnames="unit")
@@ -205,17 +205,22 @@ def _prepare(rows: Array, unit: bool) -> Array:
     return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1e-12) if unit else rows
 
 
-def _scores(left: Array, right: Array) -> Array:
-    """Products of all rows; Inf for NaN, which would get lost where scores are sorted."""
+def _scores(left: Array, right: Array, unit: bool = True) -> Array:
+    """Products of all rows, over the length of the right ones if `unit`; Inf for NaN, which would get lost in sorting."""
+    right = right.astype(jnp.float32)
     scores = jnp.matmul(left, right.T, precision=lax.Precision.HIGHEST)
+    if unit:  # dividing scores spares a copy of the rows
+        scores = scores / jnp.maximum(jnp.linalg.norm(right, axis=1), 1e-12)
     return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
-@functools.partial(jax.jit, static_argnames="kept", donate_argnums=(4, 5))
-def _merge(queries: Array, block: Array, first: int, count: int, scores: Array, rows: Array, kept: int) -> tuple[Array, Array]:
+@functools.partial(jax.jit, static_argnames=("kept", "unit"), donate_argnums=(4, 5))
+def _merge(
+    queries: Array, block: Array, first: int, count: int, scores: Array, rows: Array, kept: int, unit: bool
+) -> tuple[Array, Array]:
     """The best scores and rows, given the best of earlier blocks. Those come first: of equal scores the smaller row wins."""
     real = jnp.arange(len(block)) < count
-    new, places = _largest(jnp.where(real, _scores(queries, block), -jnp.inf), min(kept, len(block)))
+    new, places = _largest(jnp.where(real, _scores(queries, block, unit), -jnp.inf), min(kept, len(block)))
     scores, order = lax.top_k(jnp.concatenate([scores, new], axis=1), kept)
     return scores, jnp.take_along_axis(jnp.concatenate([rows, places + first], axis=1), order, axis=1)
 
@@ -241,8 +246,9 @@ def _tiles(vectors: Any) -> Iterator[tuple[int, int, Array, Array]]:
         raise ConfigError(f"vectors of shape {list(vectors.shape)}: expected [rows, width]")
     size = _block(TILE, len(vectors))
     coming = None
-    for left, _, rows in _blocks(vectors, size, True):
-        for start, count, columns in _blocks(_From(vectors, left), size, True):
+    for left, _, rows in _blocks(vectors, size):
+        rows = _prepare(rows, True)
+        for start, count, columns in _blocks(_From(vectors, left), size):
             tile = (left, left + start, *_tile(rows, columns, left, left + start, count))
             if coming:
                 yield coming
@@ -287,7 +293,7 @@ def _neighbours(vectors: Any, centres: np.ndarray, threshold: float) -> list[tup
     """Rows and cosines of what is near to each centre."""
     asked = _prepare(_padded(np.concatenate([vectors[row : row + 1] for row in centres.tolist()]), CENTRES), True)
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in centres]
-    for first, count, block in _blocks(vectors, _block(CORPUS, len(vectors)), True):
+    for first, count, block in _blocks(vectors, _block(CORPUS, len(vectors))):
         scores = np.asarray(_near(asked, block))[: len(centres), :count]
         for place, row in enumerate(scores):
             near = np.flatnonzero(row >= threshold)

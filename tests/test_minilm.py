@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jax_sentemb import SentenceEncoder
 from jax_sentemb.evaluation.sts import load_sts, score_tasks
 from jax_sentemb.export import PROBES, read_embedder
 from jax_sentemb.model_folder import read_readout
@@ -33,7 +34,7 @@ def test_vectors_equal_sentence_transformers(minilm):
     # Text such as "[SEP]" stays text with us; sentence-transformers makes special tokens of it.
     sentences = [sentence for sentence in PROBES if "[" not in sentence]
     expected = sentence_transformers.SentenceTransformer(str(minilm), device="cpu").encode(sentences)
-    np.testing.assert_allclose(read_embedder(minilm, batch_size=16)(sentences), expected, atol=1e-5)
+    np.testing.assert_allclose(SentenceEncoder.load(minilm).encode(sentences, batch_size=16), expected, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ class Embedder:
 
     def width(self, params: Params) -> int:
         """E, without computing anything."""
-        shape = (self.batch_size, min(*self.buckets, self.max_seq_length))
+        shape = (self.batch_size, min((*self.buckets, self.max_seq_length)))
         rows = Rows(np.zeros(shape, np.int32), np.ones(shape, np.bool_))
         return jax.eval_shape(self._embed, params, rows).shape[-1]
 
