@@ -1,6 +1,6 @@
 """Time and memory against batch size, length, number of simulated devices and corpus size.
 
-    NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,length,devices,corpus,workers] [--lines N,N] [--plot FILE]
+    NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,methods,length,devices,corpus,workers] [--plot FILE]
 
 Memory of a step is what the compiler reserves for temporary values on a device (and, for devices, for the state); time is the best
 of `--rounds` steps after one that is not counted. AMI+SimCSE, an encoder of 2 layers x 64 with 4 heads.
@@ -24,8 +24,8 @@ DEVICES = (1, 2, 4, 8)
 LINES, WORKERS = (100_000, 1_000_000, 10_000_000), 2
 
 
-def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=64, ami=True):
-    """(compiled step, state, batch on the devices) of AMI+SimCSE."""
+def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=64, ami=True, method=None):
+    """(compiled step, state, batch on the devices) of AMI+SimCSE, or of another method."""
     import jax
     import numpy as np
 
@@ -39,7 +39,8 @@ def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=
 
     encoder = Bert(BertConfig(2000, hidden, layers, 4, 4 * hidden, 512), dropout=0.1, attention_block=block)
     mesh = make_mesh(batch, jax.devices()[:devices], fsdp)
-    method, optimizer = SimCSE(ami=AttentionMI(layers=(1, 2)) if ami else None), make_optimizer(Optimizer(), 100)
+    method = method or SimCSE(ami=AttentionMI(layers=(1, 2)) if ami else None)
+    optimizer = make_optimizer(Optimizer(), 100)
     state = create_state(method, encoder, optimizer, {}, 0, mesh)
     random = np.random.default_rng(0)
     tokens = random.integers(5, 2000, (batch, width)).astype(np.int32)
@@ -66,6 +67,32 @@ def by_batch(rounds):
         whole = step_of(batch=batch, width=8, ami=False)[0].memory_analysis().temp_size_in_bytes / 2**20 if batch <= 16384 else None
         rows.append({"sentences": batch, f"s a step, {CHUNK} at once": seconds, "MiB": memory, "MiB, all at once": whole})
     return rows
+
+
+def by_method(rounds):
+    """Compiled, not run: the quadratic time of the largest batch is that of the curve over batches."""
+    from jax_sentemb.methods.attention_mi import AttentionMI
+    from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+    from jax_sentemb.methods.is_bert import ISBERT
+    from jax_sentemb.methods.mirror_bert import MirrorBERT
+    from jax_sentemb.methods.simcse import Momentum, SimCSE
+
+    methods = {
+        "SimCSE": SimCSE(),
+        "miCSE": SimCSE(ami=AttentionMI(layers=(1, 2)), momentum=Momentum()),
+        "Mirror-BERT": MirrorBERT(span=0),
+        "Contrastive Tension, in batch": ContrastiveTension(form="in_batch"),
+        "IS-BERT": ISBERT(),
+    }
+    return [
+        {"method": name}
+        | {
+            f"MiB, {batch:,} sentences": step_of(batch, 8, chunk=CHUNK, method=method)[0].memory_analysis().temp_size_in_bytes
+            / 2**20
+            for batch in (256, 4096, 65536)
+        }
+        for name, method in methods.items()
+    ]
 
 
 def by_length(rounds):
@@ -228,9 +255,15 @@ def one_resume(folder, started):
     return {"s": time.time() - started}
 
 
+def cell(value):
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+
+
 def table(rows):
     names = list(rows[0])
-    cells = [["" if row[name] is None else f"{row[name]:,.4g}" if isinstance(row[name], float) else f"{row[name]:,}" for name in names] for row in rows]  # fmt: skip  # noqa: E501
+    cells = [[cell(row[name]) for name in names] for row in rows]
     return "\n".join(
         ["| " + " | ".join(names) + " |", "|" + "--:|" * len(names), *("| " + " | ".join(row) + " |" for row in cells)]
     )
@@ -245,6 +278,8 @@ def plot(found, path):
     figure, panels = pyplot.subplots(1, len(found), figsize=(4 * len(found), 3.2), layout="constrained", squeeze=False)
     for panel, (what, rows) in zip(panels[0], found.items(), strict=True):
         first, *others = rows[0]
+        if isinstance(rows[0][first], str):
+            continue  # a table only
         for name in others:
             points = [(row[first], row[name]) for row in rows if row[name] is not None]
             panel.plot(*zip(*points, strict=True), marker="o", label=name)
@@ -255,7 +290,7 @@ def plot(found, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--what", default="batch,length,devices,corpus")
+    parser.add_argument("--what", default="batch,methods,length,devices,corpus")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--one-devices", type=int, help=argparse.SUPPRESS)
@@ -277,7 +312,7 @@ def main():
         return
     sizes = tuple(map(int, options.lines.split(","))) if options.lines else LINES
     curves = {
-        "batch": by_batch, "length": by_length, "devices": by_devices,
+        "batch": by_batch, "methods": by_method, "length": by_length, "devices": by_devices,
         "corpus": lambda rounds: [of_corpus(lines, options.folder) for lines in sizes],
         "workers": lambda rounds: of_workers(rounds, sizes[0], options.folder),
     }  # fmt: skip
