@@ -63,6 +63,7 @@ class SentenceEncoder:
         ConfigError for what is not there, ModelFileError for what is damaged or is no model of a kind that we know.
         """
         use_compilation_cache()
+        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
         source, options = split_options(str(path), (*POOLINGS, *READOUTS))
         encoder = cls(load(source, options, dtype=dtype))
         if max_seq_length:
