@@ -14,6 +14,7 @@ import functools
 import os
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 from benchmarks.interleaved import interleave
@@ -90,6 +91,22 @@ def make(model, sentences, batch_size, name):
     return stepper(model, sentences, batch_size, dtype)
 
 
+def print_padding(model, sentences, batch_size):
+    """How many tokens are computed for each real one, and how long the real ones take to make."""
+    from jax_sentemb.evaluation.embed import BUCKETS, FINE_BUCKETS
+    from jax_sentemb.text.batches import bucket
+    from jax_sentemb.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(model)
+    start = time.perf_counter()
+    ids, _ = tokenizer.encode(sentences, 512)
+    print(f"tokenised in {time.perf_counter() - start:.2f} s; tokens computed for each real one:")
+    lengths = sorted((len(row) for row in ids), reverse=True)
+    for name, widths in (("BUCKETS", BUCKETS), ("with FINE_BUCKETS", (*BUCKETS, *FINE_BUCKETS))):
+        computed = sum(batch_size * bucket(lengths[first], widths) for first in range(0, len(lengths), batch_size))
+        print(f"{computed / sum(lengths):.2f} {name}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", help="a text file, one sentence per line")
@@ -99,11 +116,14 @@ def main():
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precisions", default="float32,bfloat16")
+    parser.add_argument("--padding", action="store_true", help="only count what is computed")
     options = parser.parse_args()
     from jax_sentemb.text.files import open_corpus
 
     corpus = open_corpus(options.corpus)
     sentences = [corpus[row] for row in range(min(options.sentences, len(corpus)))]
+    if options.padding:
+        return print_padding(options.model, sentences, options.batch_size)
     precisions = options.precisions.split(",")
     names = [f"{kind} {dtype}" for dtype in precisions for kind in CONTENDERS]
     with contextlib.ExitStack() as stack:

@@ -39,7 +39,7 @@ class SentenceEncoder:
     `truncated`: how many distinct sentences of the latest call were longer than `max_seq_length` tokens and were cut.
     """
 
-    def __init__(self, model: Loaded, batch_size: int = 64) -> None:
+    def __init__(self, model: Loaded) -> None:
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
         found = model.embedder
@@ -47,9 +47,7 @@ class SentenceEncoder:
         self._model = model
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
         fine = FINE_BUCKETS if jax.default_backend() == "cpu" else ()
-        self._embedder = Embedder(
-            found.embed, found.tokenizer, found.max_seq_length, batch_size, sharding=sharding, fine_buckets=fine
-        )
+        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding, fine_buckets=fine)
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
@@ -63,6 +61,7 @@ class SentenceEncoder:
         ConfigError for what is not there, ModelFileError for what is damaged or is no model of a kind that we know.
         """
         use_compilation_cache()
+        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
         source, options = split_options(str(path), (*POOLINGS, *READOUTS))
         encoder = cls(load(source, options, dtype=dtype))
         if max_seq_length:

@@ -281,7 +281,12 @@ def directory_embedder(
 
     tokenizer = Tokenizer.load(transformer_folder(path))
     used = {part: params[part] for part in ("encoder", *(("cnn",) if convolution else ()))}
-    stated = {"pooling": pooling, "normalize": readout.normalize, "convolution": convolution and dataclasses.asdict(convolution)}
+    stated = {
+        "encoder": dataclasses.asdict(config),
+        "pooling": pooling,
+        "normalize": readout.normalize,
+        "convolution": convolution and dataclasses.asdict(convolution),
+    }
     return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, stated
 
 

@@ -108,7 +108,8 @@ def load(
         except ConfigError as error:
             raise ConfigError(f"{source}: {error}") from None
         embedder = embedder_of(facts, tokenizer, batch_size, apart=apart)
-        return Loaded(embedder, params, {**kind, "settings": facts["settings"]}, views_of(facts) if apart else NO_VIEWS)
+        stated = {name: facts[name] for name in ("encoder", "method", "settings")}
+        return Loaded(embedder, params, {**kind, **stated}, views_of(facts) if apart else NO_VIEWS)
     if bad := [option for option in options if option not in POOLINGS]:
         raise ConfigError(f"{source}: {bad[0]} is an option of multi-view models")
     if len(options) > 1:
@@ -116,8 +117,9 @@ def load(
     pooling = options[0] if options else ""
     if is_run:
         embedder = run_embedder(path, facts, pooling, dtype, batch_size)
-        readout = {"pooling": pooling or facts["pooling"], "convolution": None if pooling else facts.get("convolution")}
         stated = facts["encoder"]
+        convolution = None if pooling else facts.get("convolution")
+        readout = {"encoder": stated, "pooling": pooling or facts["pooling"], "convolution": convolution}
         positions = stated["max_position_embeddings"] - stated["position_offset"]
     else:
         embedder, params, readout = directory_embedder(folder, batch_size, pooling, dtype)

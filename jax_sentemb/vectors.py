@@ -190,6 +190,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
                 raise ValueError("a shard that is none")
         if manifest["precision"] not in PRECISIONS:
             raise ValueError(f"precision {manifest['precision']!r}")
+        if manifest["ranges"] is not None and np.array(manifest["ranges"], np.float32).shape != (2, manifest["width"]):
+            raise ValueError("ranges of another width")
     except FileNotFoundError:
         raise DataError(f"{directory} has no {MANIFEST}: it is no directory of vectors") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -216,13 +218,15 @@ class Vectors:
             self.manifest = {"precision": "float32", "ranges": None, "width": None, "model_sha256": None, "corpus_sha256": None}
             files = [path]
         kind = STORED[self.manifest["precision"]]
+        if not files:
+            raise DataError(f"{path} has no shards: encode the corpus into a new directory")
         self._shards = [_mapped(file, kind) for file in files]
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
             raise DataError(f"{path}: the shards do not have as many rows as {MANIFEST} says")
         self._ends = np.cumsum([len(shard) for shard in self._shards])
         self._ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
-        self.shape = (int(self._ends[-1]) if len(self._ends) else 0, self.manifest["width"] or self._shards[0].shape[1])
+        self.shape = (int(self._ends[-1]), self.manifest["width"] or self._shards[0].shape[1])
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -1,6 +1,8 @@
 """SentenceEncoder: the interface of sentence-transformers, its vectors, and what is refused."""
 
+import json
 import logging
+import shutil
 import subprocess
 import sys
 import time
@@ -146,6 +148,16 @@ def test_a_work_directory_its_export_and_another_pooling(workdir, encoder):
     assert np.abs(SentenceEncoder.load(f"{workdir}@mean").encode(SENTENCES) - encoder.encode(SENTENCES)).max() > 1e-3
     assert run.fingerprint == SentenceEncoder.load(workdir).fingerprint
     assert run.fingerprint != SentenceEncoder.load(f"{workdir}@mean").fingerprint
+
+
+def test_whatever_changes_the_vectors_changes_the_fingerprint(workdir, encoder, tmp_path):
+    config = json.loads((workdir / "export/config.json").read_text(encoding="utf-8"))
+    for name, value in (("hidden_act", "relu"), ("layer_norm_eps", 0.1)):
+        folder = tmp_path / name
+        shutil.copytree(workdir / "export", folder)
+        (folder / "jax_sentemb.json").unlink()  # its hashes would notice
+        (folder / "config.json").write_text(json.dumps({**config, name: value}), encoding="utf-8")
+        assert SentenceEncoder.load(folder).fingerprint != encoder.fingerprint
 
 
 def test_bfloat16_is_near_and_is_another_model(workdir, encoder):

@@ -100,6 +100,14 @@ def test_version_and_the_console_script(capsys):
     assert callable(getattr(importlib.import_module(module), function))
 
 
+def test_a_device_out_of_memory_is_one_line_and_exit_7(capsys):
+    def fail(argv):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 99999 bytes.")
+
+    assert program(fail, ["x"]) == 7
+    assert capsys.readouterr().err.startswith("error: out of memory: lower the batch size")
+
+
 def test_an_unknown_command_suggests_the_nearest(capsys):
     assert run("enocde") == 2
     assert "did you mean encode?" in capsys.readouterr().err
@@ -224,10 +232,11 @@ def test_parquet(vectors, model, corpus, tmp_path, monkeypatch, capsys):
     assert "jax_sentemb[parquet]" in capsys.readouterr().err
 
 
-def test_truncation_is_reported_once(model, corpus, tmp_path, capsys):
+def test_truncation_is_reported_once(model, corpus, tmp_path, capsys, caplog):
     assert encode(model, corpus, tmp_path / "short", "--max-seq-length", 3) == 0
     error = capsys.readouterr().err
-    assert "sentences longer than 3 tokens were cut" in error
+    assert error.count("sentences longer than 3 tokens were cut") == 1
+    assert not caplog.records  # not shard by shard
     assert read_manifest(tmp_path / "short")["truncated"] > 200
 
 
