@@ -9,7 +9,7 @@ quickstart: .venv/.core  ## a small encoder from scratch on generated sentences,
 	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
 
 test: .venv/.dev  ## every test
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
 
 lint: .venv/.dev  ## style, types
 	.venv/bin/python -m ruff check .

@@ -16,6 +16,13 @@ if not jax.config.jax_compilation_cache_dir:
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What shares compiled steps goes to one process: the tests of a file, and of the contract those of a config."""
+    for item in items:
+        config = getattr(item, "callspec", None) and item.callspec.params.get("tiny")
+        item.add_marker(pytest.mark.xdist_group(config.stem if config else item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with real data (environment variable JAX_SENTEMB_SHARED); tests that need it skip without it."""
