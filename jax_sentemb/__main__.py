@@ -10,6 +10,7 @@ from jax_sentemb.errors import ConfigError
 
 # Name -> module whose `main` it is, and what it does.
 COMMANDS = {
+    "check": ("jax_sentemb.check", "what a corpus is like, and which recipe fits it"),
     "train": ("jax_sentemb.main", "train an encoder on a text file, score it, export it"),
     "evaluate": ("jax_sentemb.evaluate", "score models on similarity, transfer, probing and argument tasks"),
     "encode": ("jax_sentemb.encode", "vectors of a text file of any size, in files"),

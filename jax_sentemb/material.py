@@ -1,14 +1,12 @@
 """What a run works on: corpus, tokenizer, batches, weights and evaluation sets, checked against each other before it compiles."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import tokenizers
 
 from jax_sentemb.config import Config, Words
 from jax_sentemb.distributed import first
@@ -19,10 +17,8 @@ from jax_sentemb.generated import corpus_files, corpus_task
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
 from jax_sentemb.text.batches import Batches, BatchesInTurn, make_batches
-from jax_sentemb.text.cache import cache_folder, cached
 from jax_sentemb.text.examples import Corpus, Examples, hold_out
-from jax_sentemb.text.files import Sentences
-from jax_sentemb.text.tokenizer import Lines, Tokenizer
+from jax_sentemb.text.tokenizer import Lines, Tokenizer, new_tokenizer
 from jax_sentemb.text.words import WordTokenizer
 from jax_sentemb.types import Params
 from jax_sentemb.weights import read_parts, resolve
@@ -57,7 +53,7 @@ def prepare(config: Config, workdir: Path) -> Material:
     vocabulary = config.data.tokenizer or weights
 
     def make_tokenizer(sentences: Lines) -> Tokenizer:
-        return Tokenizer.load(vocabulary) if vocabulary else _new_tokenizer(sentences, config.data.vocab_size)
+        return Tokenizer.load(vocabulary) if vocabulary else new_tokenizer(sentences, config.data.vocab_size)
 
     corpus = _corpus(config, workdir, make_tokenizer)
     examples = config.method.examples(corpus, config.train.seed)
@@ -79,16 +75,6 @@ def prepare(config: Config, workdir: Path) -> Material:
             raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
     examples, batches, held_out = _batches(config, examples)
     return Material(corpus.sentences, tokenizer, examples, batches, held_out, bert_config, loaded, tasks, absent, dev, final)
-
-
-def _new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
-    """A vocabulary of the corpus; that of a large one is kept in the cache."""
-    if not isinstance(sentences, Sentences) or not sentences.indexed:
-        return Tokenizer.train(sentences, vocab_size)
-    name = hashlib.sha256(f"{sentences.fingerprint}|{vocab_size}|{tokenizers.__version__}".encode()).hexdigest()[:24]
-    return Tokenizer.load(
-        cached(cache_folder() / f"{name}.vocabulary", lambda partial: Tokenizer.train(sentences, vocab_size).save(partial))
-    )
 
 
 def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | BatchesInTurn, Batches | BatchesInTurn | None]:

@@ -112,7 +112,7 @@ def test_an_unknown_command_suggests_the_nearest(capsys):
     assert run("enocde") == 2
     assert "did you mean encode?" in capsys.readouterr().err
     assert run("xyz") == 2
-    assert "there are train, evaluate" in capsys.readouterr().err
+    assert "there are check, train" in capsys.readouterr().err
 
 
 def test_shards_hold_the_vectors_of_every_line_in_order(vectors, model, corpus):

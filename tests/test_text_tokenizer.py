@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.material import _new_tokenizer
 from jax_sentemb.text import files
 from jax_sentemb.text import tokenizer as module
-from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.text.tokenizer import Tokenizer, new_tokenizer
 
 CORPUS = [
     "The quick brown fox jumps over the lazy dog.",
@@ -290,10 +289,10 @@ def test_the_vocabulary_of_a_large_corpus_is_made_once(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "LARGE", 1)
     (tmp_path / "a.txt").write_text("the quick brown fox jumped\n" * 9, encoding="utf-8")
     corpus = files.open_corpus(str(tmp_path / "a.txt"))
-    first, trained = _new_tokenizer(corpus, 60), Tokenizer.train(corpus, 60)
-    assert _new_tokenizer(corpus, 50).vocab_size < first.vocab_size
+    first, trained = new_tokenizer(corpus, 60), Tokenizer.train(corpus, 60)
+    assert new_tokenizer(corpus, 50).vocab_size < first.vocab_size
     monkeypatch.setattr(Tokenizer, "train", None)
-    again = _new_tokenizer(corpus, 60)
+    again = new_tokenizer(corpus, 60)
     assert again.fingerprint == first.fingerprint
     text = ["a quick fox \u00e9", "[SEP]"]
     assert [row.tolist() for row in again.encode(text, 9)[0]] == [row.tolist() for row in trained.encode(text, 9)[0]]

@@ -114,6 +114,12 @@ class Sentences:
     def __iter__(self) -> Iterator[str]:
         return (self[number] for number in range(len(self)))
 
+    def place(self, number: int) -> tuple[int, int]:
+        """Where sentence `number` is: which of the files, from 0, and which line of it, from 1."""
+        file = bisect.bisect_right(self._first, number) - 1
+        text, end = self._texts[file], int(self._starts[number])
+        return file, 1 + sum(text[start : min(start + BLOCK, end)].count(b"\n") for start in range(0, end, BLOCK))
+
 
 def open_corpus(files: str, column: str = "text", cache: Path | None = None) -> Sentences:
     """Sentences of comma-separated paths and globs (.txt, .jsonl, .csv, .tsv, also as .gz or .xz), hf: or tfds: data sets.

@@ -15,6 +15,8 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.text.cache import cache_folder, cached
+from jax_sentemb.text.files import Sentences
 
 # What each role is called in BERT's and in RoBERTa's family.
 SPECIALS = {
@@ -190,6 +192,16 @@ class Tokenizer:
             name = self.names[role]
             if getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids:
                 raise ModelFileError(f"{where} reads the text {name!r} in a sentence as its special token: set a pre-tokenizer")
+
+
+def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
+    """A vocabulary of the corpus; that of a large one is kept in the cache."""
+    if not isinstance(sentences, Sentences) or not sentences.indexed:
+        return Tokenizer.train(sentences, vocab_size)
+    name = hashlib.sha256(f"{sentences.fingerprint}|{vocab_size}|{tokenizers.__version__}".encode()).hexdigest()[:24]
+    return Tokenizer.load(
+        cached(cache_folder() / f"{name}.vocabulary", lambda partial: Tokenizer.train(sentences, vocab_size).save(partial))
+    )
 
 
 class Words:

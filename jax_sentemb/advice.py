@@ -1,0 +1,118 @@
+"""Which recipe a corpus calls for, as a command, and on what measurement that rests."""
+
+import math
+import shlex
+from typing import Any, NamedTuple
+
+SMALL = 20_000  # sentences: low-shot training was measured at 1,000 and 10,000
+LEAST = 16  # sentences below which nothing is advised
+LENGTHS = (32, 48, 64, 96, 128)  # that are advised: 32 is the papers', longer ones cost time and memory
+EPOCHS = 4  # at most: what low-shot training was measured with at 1,000 sentences
+
+
+class Corpus(NamedTuple):
+    """What the advice depends on."""
+
+    files: str
+    column: str
+    usable: int  # distinct sentences
+    whole: int  # tokens that hold 99 % of the sentences whole
+    ordered: bool | None  # None: too short to tell
+    batch_size: int
+    weights: str  # "" without
+    tokenizer: str  # "" for that of the weights, or a new one
+    vocab_size: int
+    positions: int
+
+
+class Advice(NamedTuple):
+    """A recipe, and how sure it is."""
+
+    recipe: str
+    command: str
+    max_seq_length: int
+    num_train_epochs: int
+    steps: int
+    sure: str
+    evidence: str
+    alternatives: list[str]
+
+
+class Choice(NamedTuple):
+    """A recipe before it is fitted to a corpus."""
+
+    recipe: str
+    settings: dict[str, Any]
+    steps: int  # that are wanted, of those that were measured
+    sure: str
+    evidence: str
+    alternatives: list[str]
+
+
+FEW = Choice(
+    "configs/simcse_moco.py",
+    {"optimizer.learning_rate": 1e-5, "optimizer.warmup_steps": 0},
+    60,
+    "fair: measured with one BERT of four layers, over three seeds",
+    "experiments/micse_low_shot: 60 steps on 1,000 (10,000) Wikipedia sentences lift [CLS] from 36.6 to 47.7 (47.9) on similarity; "
+    "SimCSE 46.9 (47.1), miCSE 46.9 (47.0)",
+    ["configs/micse.py: the miCSE paper's best at this size, which did not come out here"],
+)
+MANY = Choice(
+    "configs/simcse.py",
+    {},
+    400,
+    "fair: the published settings for BERT-base; measured with one BERT of four layers, one seed",
+    "experiments/is_bert: 400 steps on 196,812 sentences lift [CLS] from 36.6 to 50.2 on similarity; IS-BERT comes to 52.0",
+    [
+        "configs/is_bert.py with --config.data.column=text: 52.0 there, at a learning rate chosen on STS-B dev",
+        "configs/mlm.py first, for a domain with words of its own: not measured on real text here",
+    ],
+)
+SCRATCH = Choice(
+    "configs/quickstart.py",
+    {"train.max_steps": -1, "eval.data": ""},
+    400,
+    "little: measured on generated sentences only",
+    "`make quickstart`: 400 steps on 20,000 generated sentences lift Spearman x 100 from 13.1 to 52.4; tf-idf 26.7",
+    [
+        "--weights BERT, a directory or a hub name: an encoder that knows the language is the better start",
+        "configs/mlm.py, then configs/simcse.py on its export (docs/tutorial.md), for a corpus of millions of words",
+    ],
+)
+ORDERED = (
+    "configs/multi_view.py or configs/quick_thoughts.py with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
+    "here no multi-view model was far above the average of its word vectors (experiments/multiview)"
+)
+
+
+def advise(corpus: Corpus) -> Advice | None:
+    """The recipe for a corpus; None for one that is too small for any."""
+    if corpus.usable < LEAST:
+        return None
+    choice = SCRATCH if not corpus.weights else FEW if corpus.usable < SMALL else MANY
+    batch = min(corpus.batch_size, corpus.usable)
+    length = min(next((length for length in LENGTHS if length >= corpus.whole), LENGTHS[-1]), corpus.positions)
+    epochs = min(math.ceil(choice.steps / (corpus.usable // batch)), EPOCHS)
+    flags = {
+        "data.files": corpus.files,
+        **({"data.column": corpus.column} if corpus.column != "text" else {}),
+        **({"data.tokenizer": corpus.tokenizer} if corpus.tokenizer else {}),
+        **({"encoder.weights": corpus.weights} if corpus.weights else {"data.vocab_size": corpus.vocab_size}),
+        "data.max_seq_length": length,
+        "data.batch_size": batch,
+        "train.num_train_epochs": epochs,
+        **choice.settings,
+    }
+    name = choice.recipe.removeprefix("configs/").removesuffix(".py")
+    command = ["jax-sentemb", "train", "--config", choice.recipe, "--workdir", f"runs/{name}"]
+    return Advice(
+        choice.recipe,
+        shlex.join(command + [f"--config.{field}={value}" for field, value in flags.items()]),
+        length,
+        epochs,
+        corpus.usable // batch * epochs,
+        choice.sure,
+        choice.evidence,
+        [*choice.alternatives, *([ORDERED] if corpus.ordered else [])],
+    )

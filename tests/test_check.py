@@ -1,0 +1,197 @@
+"""`jax-sentemb check`: what it counts, against counts made another way; what it finds odd, and what not; what it advises."""
+
+import io
+import json
+import lzma
+import shlex
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jax_sentemb.__main__ import main
+from jax_sentemb.advice import LEAST, SMALL, Corpus, advise
+from jax_sentemb.command_line import parse, program
+from jax_sentemb.text.files import LONGEST, Sentences
+from jax_sentemb.text.grammar import sentences
+from jax_sentemb.text.survey import ODD, OVERLONG, histogram, odd_sentences, token_lengths
+from jax_sentemb.text.tokenizer import Tokenizer
+
+PLAIN = [
+    "one two three",
+    "caf\u00e9 na\u00efve S\u00c3O \u00c2ge",
+    "a < b & c > d",
+    "tab\tinside",
+    "\u6f22\u5b57 \U0001f600",
+    "\u041f\u0440\u0438\u0432\u0435\u0442",
+    "Q&A; R&D",
+]
+TELLING = {
+    "NUL": ["a\0b"],
+    "control character": ["a\x07b", "a\x85b", "a\u2028b"],
+    "lone carriage return": ["a\rb"],
+    "replacement character U+FFFD": ["a\ufffdb"],
+    "byte order mark inside": ["a\ufeffb"],
+    "zero-width character": ["a\u200bb"],
+    "direction mark": ["a\u202eb"],
+    "mojibake": [
+        *(word.encode().decode("cp1252") for word in ("caf\u00e9", "it\u2019s", "\u201cso", "5 \u00a3", "\u041a\u0440\u0430")),
+        "caf\u00e9".encode().decode("latin-1"),
+    ],
+    "HTML tag or entity": ["a <b>word</b>", "a<br/>b", 'x <a href="y">z</a>', "fish &amp; chips", "&#8217;", "&#x2019;"],
+    OVERLONG: ["x" * (LONGEST + 1), "\u6f22" * LONGEST],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "cache"))
+
+
+def run(*arguments):
+    return program(main, ["jax-sentemb", "check", *map(str, arguments)])
+
+
+def check(capsys, *arguments):
+    assert run(*arguments, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def corpus_of(tmp_path, lines, name="corpus.txt"):
+    file = tmp_path / name
+    file.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return file
+
+
+def test_every_kind_of_odd_text_is_found_and_ordinary_text_is_not(tmp_path):
+    assert set(TELLING) == set(ODD)
+    assert odd_sentences(Sentences([corpus_of(tmp_path, PLAIN)], tmp_path)) == {}
+    for name, examples in TELLING.items():
+        for example in examples:
+            found = odd_sentences(Sentences([corpus_of(tmp_path, [*PLAIN, example, *PLAIN, example])], tmp_path))
+            assert found[name] == (2, len(PLAIN)), (name, example)
+
+
+def test_a_line_of_the_greatest_length_is_not_too_long(tmp_path):
+    assert odd_sentences(Sentences([corpus_of(tmp_path, ["x" * (LONGEST - 4)])], tmp_path)) == {}
+
+
+def test_the_place_is_file_and_line(tmp_path, capsys):
+    first = corpus_of(tmp_path, ["", "one", "", "two"], "a.txt")
+    second = corpus_of(tmp_path, ["three", "", "four\x07"], "b.txt")
+    (odd,) = check(capsys, f"{first},{second}")["odd"]
+    assert (odd["file"], odd["line"], odd["sentences"]) == (str(second), 3, 1)
+    assert run(f"{first},{second}") == 0
+    assert f"control character: 1 sentences (first: {second} line 3)" in capsys.readouterr().out
+
+
+def test_counts_are_those_of_plain_python(tmp_path, capsys):
+    lines = [*sentences(300, seed=1), "", "  ", *sentences(20, seed=1), "Sehr " * 200]
+    file = corpus_of(tmp_path, lines)
+    facts = check(capsys, file, "--vocab-size", 300, "--max-seq-length", 12, "--batch-size", 16)
+    tokenizer = Tokenizer.train([line for line in lines if line.strip()], 300)
+    rows = [tokenizer.encode([line], 512)[0][0].tolist() for line in lines if line.strip()]
+    distinct = {tuple(row[:11]) for row in rows}
+    assert (facts["bytes"], facts["lines"], facts["blank"]) == (file.stat().st_size, len(lines), 2)
+    assert (facts["usable"], facts["duplicates"]) == (len(distinct), len(rows) - len(distinct))
+    assert facts["truncated"] == sum(len(row) > 12 for row in rows)
+    assert facts["batches"] == len(distinct) // 16
+    lengths = sorted(map(len, rows))
+    tokens = facts["tokens"]
+    assert tokens["mean"] == pytest.approx(np.mean(lengths), abs=0.05)
+    whole = tokens["whole_99_percent"]
+    assert sum(length <= whole for length in lengths) >= 0.99 * len(lengths) > sum(length < whole for length in lengths)
+    assert sum(tokens["histogram"].values()) == len(rows)
+
+
+@given(st.lists(st.integers(1, 64), min_size=1))
+def test_every_length_is_in_its_range(lengths):
+    edges = [4, 16, 64]
+    counts = histogram(np.array(lengths), edges)
+    assert list(counts.values()) == [sum(low < length <= high for length in lengths) for low, high in ((0, 4), (4, 16), (16, 64))]
+
+
+def test_lengths_of_a_sample_are_evenly_spaced(tmp_path, monkeypatch):
+    monkeypatch.setattr("jax_sentemb.text.survey.SAMPLE", 10)
+    corpus = Sentences([corpus_of(tmp_path, ["a " * count for count in range(1, 41)])], tmp_path)
+    lengths = token_lengths(corpus, Tokenizer.train(corpus, 50), 30)
+    assert lengths.tolist() == [min(count + 2, 30) for count in range(1, 41, 4)]
+
+
+def test_running_text_is_told_from_shuffled_text(tmp_path, capsys):
+    topics = [[f"topic{number} word{number}{place}" for place in range(6)] for number in range(200)]
+    lines = [f"{line} sentence" for topic in topics for line in topic]
+    shuffled = [lines[row] for row in np.random.default_rng(0).permutation(len(lines))]
+    told = [check(capsys, corpus_of(tmp_path, text))["order"]["consecutive"] for text in (lines, shuffled, lines[:900])]
+    assert told == [True, False, None]
+
+
+@pytest.mark.parametrize(
+    ("usable", "weights", "recipe"),
+    [
+        (LEAST, "bert", "configs/simcse_moco.py"),
+        (SMALL - 1, "bert", "configs/simcse_moco.py"),
+        (SMALL, "bert", "configs/simcse.py"),
+        (1_000_000, "bert", "configs/simcse.py"),
+        (50, "", "configs/quickstart.py"),
+        (1_000_000, "", "configs/quickstart.py"),
+    ],
+)
+def test_the_command_that_is_advised_is_one(usable, weights, recipe):
+    advice = advise(Corpus("a b.txt", "text", usable, 40, True, 64, weights, "", 8000, 512))
+    assert advice is not None
+    assert advice.recipe == recipe
+    words = shlex.split(advice.command)
+    assert words[:2] == ["jax-sentemb", "train"]
+    config, workdir, _ = parse(words[1:], "")
+    assert str(workdir) == "runs/" + recipe[8:-3]
+    assert (config.data.files, config.encoder.weights, config.data.max_seq_length) == ("a b.txt", weights, 48)
+    assert config.data.batch_size <= usable
+    steps_per_epoch = usable // config.data.batch_size
+    assert advice.steps == steps_per_epoch * config.train.num_train_epochs
+    assert config.train.max_steps == -1
+    assert any("multi_view" in alternative for alternative in advice.alternatives)
+
+
+def test_too_little_text_gets_no_advice(tmp_path, capsys):
+    assert advise(Corpus("a.txt", "text", LEAST - 1, 40, None, 64, "", "", 8000, 512)) is None
+    assert run(corpus_of(tmp_path, ["one", "two"])) == 0
+    assert "2 sentences are too few" in capsys.readouterr().out
+
+
+def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monkeypatch):
+    table = tmp_path / "a.csv"
+    table.write_text("id,review\n1,good one\n2,bad one\n", encoding="utf-8")
+    assert check(capsys, table, "--column", "review")["usable"] == 2
+    packed = tmp_path / "a.txt.xz"
+    packed.write_bytes(lzma.compress(b"one\ntwo\n"))
+    assert check(capsys, packed)["usable"] == 2
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\nthree\n")))
+    assert check(capsys, "-")["usable"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        ("", 2, "required: files"),
+        ("absent.txt", 3, "absent.txt: no such file"),
+        ("blank.txt", 3, "no sentence in 2 lines"),
+        ("latin.txt", 3, "line 2, byte 6: not UTF-8"),
+        ("good.csv --column words", 3, "has no column 'words', only text: set --column"),
+        ("good.csv --weights absent/", 2, "--weights absent/"),
+        ("good.csv --weights .", 4, "config.json"),
+        ("good.csv --tokenizer .", 4, "has no tokenizer.json"),
+        ("good.csv --max-seq-length 513", 2, "exceeds the encoder's 512 positions"),
+        ("good.csv --max-seq-length 2", 2, "at least 3"),
+        ("good.csv --batch-size none", 2, "not a whole number"),
+    ],
+)
+def test_mistakes_are_one_line_and_an_exit_code(tmp_path, monkeypatch, capsys, arguments, code, named):
+    monkeypatch.chdir(tmp_path)
+    for name, content in {"blank.txt": b"\n \n", "latin.txt": b"ok\ncaf\xe9\n", "good.csv": b"text\none\ntwo\n"}.items():
+        (tmp_path / name).write_bytes(content)
+    assert run(*arguments.split()) == code
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1
