@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test lint docs clean
 
 quickstart: .venv/.core  ## a small encoder from scratch on generated sentences, in about two minutes
 	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
@@ -15,6 +15,9 @@ lint: .venv/.dev  ## style, types
 	.venv/bin/python -m ruff check .
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m pyright
+
+docs: .venv/.dev  ## the documentation as a site, in build/docs; a warning is an error
+	.venv/bin/python -m mkdocs build --strict
 
 clean:
 	rm -rf .venv runs build *.egg-info

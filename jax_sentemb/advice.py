@@ -80,6 +80,7 @@ SCRATCH = Choice(
         "configs/mlm.py, then configs/simcse.py on its export (docs/tutorial.md), for a corpus of millions of words",
     ],
 )
+LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: more is cut, and it takes less time and memory"
 ORDERED = (
     "configs/multi_view.py or configs/quick_thoughts.py with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
     "here no multi-view model was far above the average of its word vectors (experiments/multiview)"
@@ -114,5 +115,5 @@ def advise(corpus: Corpus) -> Advice | None:
         corpus.usable // batch * epochs,
         choice.sure,
         choice.evidence,
-        [*choice.alternatives, *([ORDERED] if corpus.ordered else [])],
+        [*([LONG] if length > LENGTHS[0] else []), *choice.alternatives, *([ORDERED] if corpus.ordered else [])],
     )

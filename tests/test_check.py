@@ -3,7 +3,9 @@
 import io
 import json
 import lzma
+import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from jax_sentemb.text.grammar import sentences
 from jax_sentemb.text.survey import ODD, OVERLONG, histogram, odd_sentences, token_lengths
 from jax_sentemb.text.tokenizer import Tokenizer
 
+ROOT = Path(__file__).parents[1]
 PLAIN = [
     "one two three",
     "caf\u00e9 na\u00efve S\u00c3O \u00c2ge",
@@ -152,6 +155,13 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
     assert advice.steps == steps_per_epoch * config.train.num_train_epochs
     assert config.train.max_steps == -1
     assert any("multi_view" in alternative for alternative in advice.alternatives)
+    for named in re.findall(r"(?:configs|experiments|docs)/[\w./]+", " ".join([advice.evidence, *advice.alternatives])):
+        assert (ROOT / named).exists(), named
+
+
+def test_a_length_that_the_papers_do_not_have_is_said(tmp_path):
+    alternatives = [advise(Corpus("a.txt", "text", 100, whole, None, 64, "bert", "", 8000, 512)).alternatives for whole in (20, 33)]
+    assert ["max_seq_length=32" in " ".join(some) for some in alternatives] == [False, True]
 
 
 def test_too_little_text_gets_no_advice(tmp_path, capsys):

@@ -1,0 +1,252 @@
+"""Every command and every piece of Python in README.md and docs/ is run, every link and every setting that they name exists.
+
+Blocks are marked: ```sh has commands, ```console commands after "$ " with output below, ```python code, ```text neither.
+SUBSTITUTES says what stands in for data that only a user has. Commands run in one process and one folder. Training itself is done
+once for each kind of encoder, in the fixture; what a further `train` command names is read and checked as far as before the first
+compilation (tests/test_contract.py trains every config), and its work directory is a copy. Commands for other machines are parsed.
+"""
+
+import importlib
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jax_sentemb.run
+from jax_sentemb.__main__ import main
+from jax_sentemb.command_line import parse, program
+from jax_sentemb.config import Words
+from jax_sentemb.evaluation import scorer
+from jax_sentemb.evaluation.sts import SUBSETS
+from jax_sentemb.material import prepare
+from jax_sentemb.text import grammar
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+GENERATED = ROOT / "docs/settings.md"  # by docs/site.py
+SUBSTITUTES = [
+    (r"(--config[= ])(configs/\w+\.py)(?!:)", rf"\1{ROOT}/\2:tiny"),
+    (r"(--config[= ])(configs/\w+\.py:tiny)", rf"\1{ROOT}/\2"),
+    (r"path/to/bert", "bert"),
+    (r"(--config\.eval\.data=)path/to/SentEval/data", r"\1grammar"),
+    (r"path/to/SentEval/data", "senteval"),
+    (r"--tasks [A-Z]\S+", "--tasks CR"),
+    (r"(evaluate .*--tasks .*)", r"\1 --classifier logreg --resamples 20"),
+    (r"--config\.data\.subset=\d+", "--config.data.subset=100"),
+    (r"20_000", "400"),
+    (r"runs/cons_sent/export", "runs/average/export"),  # in Python: its LSTM is tests/test_word_export.py's
+]
+ELSEWHERE = ("--distributed", "--coordinator")
+SETTING = re.compile(r"config\.((?:data|encoder|optimizer|eval|train|method)\.[a-z_.]*[a-z_])")
+
+
+def site() -> Any:
+    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "docs/site.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def blocks(page, kinds):
+    """(kind, text) of the fenced blocks of a page."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
+    return [(kind, text) for kind, text in found if kind in kinds]
+
+
+def commands(kind, text):
+    """(command, the error that it is shown to end with) of a block."""
+    text = text.replace("\\\n", " ")
+    if kind == "sh":
+        return [(line, "") for line in text.splitlines() if line.strip()]
+    shown = re.split(r"^\$ ", text, flags=re.M)[1:]
+    return [(line, output if output.startswith("error: ") else "") for line, _, output in (part.partition("\n") for part in shown)]
+
+
+def substituted(text):
+    for pattern, substitute in SUBSTITUTES:
+        text = re.sub(pattern, substitute, text)
+    return text
+
+
+def write_senteval(root):
+    """CR and STS13, whose scores hang on shared words."""
+    random = np.random.default_rng(0)
+    words = [
+        "the",
+        "baker",
+        "cook",
+        "chef",
+        "judge",
+        "thief",
+        "soup",
+        "bread",
+        "boat",
+    ]  # of the corpus: a word model knows no others
+
+    def sentence(*extra):
+        return " ".join([*random.choice(words, 5), *extra])
+
+    def write(path, lines):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+    for name, word in (("pos", "good"), ("neg", "bad")):
+        write(root / f"downstream/CR/custrev.{name}", [sentence(word) for _ in range(30)])
+    for subset in SUBSETS["STS13"]:
+        made = [(sentence(), sentence()) for _ in range(12)]
+        write(root / f"downstream/STS/STS13-en-test/STS.input.{subset}.txt", ["\t".join(pair) for pair in made])
+        write(root / f"downstream/STS/STS13-en-test/STS.gs.{subset}.txt", [f"{random.uniform(0, 5):.3f}" for _ in made])
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    """A folder with what a user has, in which two encoders are trained; `train` commands copy them from now on."""
+    folder = tmp_path_factory.mktemp("user")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("JAX_SENTEMB_CACHE", str(folder / "cache"))
+        patch.setattr(scorer, "GRAMMAR_PAIRS", 60)
+        jax.config.update("jax_disable_most_optimizations", True)
+        lines = grammar.sentences(400, seed=0)
+        for name in ("corpus.txt", "ordered.txt"):
+            Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        pairs = zip(*(side[:100] for side in grammar.graded_pairs(100, 0)), strict=True)
+        rows = [f"{first}\t{second}\t{score}\n" for first, second, score in pairs]
+        Path("pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows), encoding="utf-8")
+        write_senteval(folder / "senteval")
+        random = np.random.default_rng(0)
+        words = sorted({word for line in lines for word in re.findall(r"\w+", line.lower())})
+        vectors = [f"{word} {' '.join(f'{value:.3f}' for value in random.normal(size=12))}\n" for word in words]
+        Path("glove.6B.300d.txt").write_text("".join(vectors), encoding="utf-8")
+        for name in ("micse", "multi_view", "word_average"):
+            assert run_line(f"jax-sentemb train --config configs/{name}.py --workdir made/{name}") == 0
+        shutil.copytree("made/micse/export", "bert")
+        patch.setattr(jax_sentemb.run, "run", rehearse)
+        for name, kind in (("micse", "micse"), ("multi_view", "multi_view"), ("average", "word_average")):
+            shutil.copytree(f"made/{kind}", f"runs/{name}")
+        yield folder
+        jax.config.update("jax_disable_most_optimizations", False)
+
+
+def rehearse(config, workdir):
+    """As run.run up to the first compilation; the work directory is then that of a trained encoder of its kind."""
+    prepare(config, workdir / "rehearsed")
+    shutil.copytree("made/multi_view" if isinstance(config.encoder, Words) else "made/micse", workdir, dirs_exist_ok=True)
+    return 0
+
+
+def run_line(line):
+    """The exit code of a command of the documentation, None for one that is only looked at."""
+    words = shlex.split(substituted(line), comments=True)
+    if words[0] in ("gcloud", "srun"):
+        inner = re.search(r"python -m jax_sentemb\.main [^']*", line)
+        assert inner, line
+        words = shlex.split(substituted(inner[0]))
+    if words[0] == "make":
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        assert all(re.search(rf"^{target}:", makefile, re.M) for target in words[1:]), line
+        return None
+    if words[:2] == ["pip", "install"]:
+        assert words[2] == ".", line
+        return None
+    if words[:2] == ["python", "-m"]:
+        name, words = words[2], words[2:]
+        command = importlib.import_module(name).main
+    else:
+        assert words[0] == "jax-sentemb", f"{line}: neither one of our commands nor one that this test knows"
+        command = main
+    if any(word.partition("=")[0] in ELSEWHERE for word in words):
+        parse(words, "")
+        return None
+    return program(command, words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_the_page_says_works(page, workspace, capfd):
+    names: dict[str, Any] = {}
+    for kind, text in blocks(page, ("sh", "console", "python")):
+        if kind == "python":
+            if "sentence_transformers" in text:
+                pytest.importorskip("sentence_transformers")
+            exec(compile(substituted(text), str(page), "exec"), names)
+            continue
+        for line, error in commands(kind, text):
+            capfd.readouterr()
+            code = run_line(line)
+            shown = capfd.readouterr().err
+            if error:
+                assert code not in (0, None), line
+                assert error in shown
+            else:
+                assert code in (0, None), f"{line}\n{shown}"
+
+
+def test_a_command_that_fails_is_noticed(workspace):
+    assert run_line("jax-sentemb train --config configs/simcse.py --config.data.files=absent.txt") == 3
+    assert run_line("jax-sentemb check corpus.txt --colunm x") == 2
+    with pytest.raises(AssertionError, match="neither"):
+        run_line("rm corpus.txt")
+
+
+def test_every_block_says_what_it_is():
+    for page in PAGES:
+        kinds = re.findall(r"^```(.*)$", page.read_text(encoding="utf-8"), re.M)[::2]
+        assert set(kinds) <= {"sh", "console", "python", "text"}, page
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("https://"):
+            continue
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists() or file == GENERATED, f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {target}#{anchor}"
+
+
+def test_every_setting_that_is_named_exists_and_is_on_the_page_of_settings():
+    known = set(re.findall(r"^\| `([\w.]+)`", site().settings(), re.M))
+    assert {"data.files", "train.seed", "method.ami.weight", "method.momentum.decay", "eval.data", "vary"} <= known
+    for page in PAGES:
+        text = re.sub(r"^error: .*|^\$ .*learning_rte.*", "", page.read_text(encoding="utf-8"), flags=re.M)  # shown as mistakes
+        assert set(SETTING.findall(text)) <= known, page
+
+
+def test_every_page_is_in_the_navigation():
+    listed = set(re.findall(r"- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], GENERATED]}
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs")
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--config-file",
+        ROOT / "mkdocs.yml",
+        "--site-dir",
+        tmp_path,
+    ]
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "method.ami.weight" in (tmp_path / "settings" / "index.html").read_text(encoding="utf-8")
+    assert (tmp_path / "configs" / "micse.py").is_file()
