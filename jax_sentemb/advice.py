@@ -77,7 +77,7 @@ SCRATCH = Choice(
     "`make quickstart`: 400 steps on 20,000 generated sentences lift Spearman x 100 from 13.1 to 52.4; tf-idf 26.7",
     [
         "--weights BERT, a directory or a hub name: an encoder that knows the language is the better start",
-        "configs/mlm.py, then configs/simcse.py on its export (docs/tutorial.md), for a corpus of millions of words",
+        "configs/mlm.py, then configs/simcse.py on its export, for a corpus of millions of words: not measured on real text here",
     ],
 )
 LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: more is cut, and it takes less time and memory"

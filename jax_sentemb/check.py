@@ -19,6 +19,8 @@ from jax_sentemb.text.tokens import tokenize
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 POSITIONS = 512  # of a BERT
+STANDARD_INPUT = "standard input"
+PLAIN = (".txt", ".txt.gz", ".txt.xz", STANDARD_INPUT)  # what has lines
 EPILOG = f"""\
 examples:
   jax-sentemb check corpus.txt
@@ -60,8 +62,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def survey(options: argparse.Namespace) -> dict[str, Any]:
     """Everything that is said about the corpus, and `advice`: an Advice, or None. Errors as in training."""
-    if options.max_seq_length < 3 or options.batch_size < 2:
-        raise ConfigError("--max-seq-length must be at least 3, --batch-size at least 2")
+    for name, least in (("max_seq_length", 3), ("batch_size", 2), ("vocab_size", 50)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {least}")
     vocabulary, positions = options.tokenizer, POSITIONS
     if options.weights:
         from jax_sentemb.weights import max_positions, resolve, transformer_folder
@@ -71,7 +74,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     if options.max_seq_length > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
     sentences = open_text("check", options.files, options.column)
-    files = ["standard input"] if options.files == "-" else list(sources_of(options.files))
+    files = [STANDARD_INPUT] if options.files == "-" else list(sources_of(options.files))
     if not len(sentences):
         raise DataError(f"{options.files}: no sentence in {sentences.report['lines']} lines, all are blank")
     tokenizer = Tokenizer.load(vocabulary) if vocabulary else new_tokenizer(sentences, options.vocab_size)
@@ -81,7 +84,8 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     in_common = words_in_common(sentences) if len(sentences) >= TELLING else None
     in_order = ordered(*in_common) if in_common else None
     corpus = Corpus(
-        options.files, options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
+        "corpus.txt" if options.files == "-" else options.files,
+        options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
         options.tokenizer, options.vocab_size, positions,
     )  # fmt: skip
     return {
@@ -140,7 +144,8 @@ def describe(facts: dict[str, Any]) -> list[str]:
         f"order       {_order(facts['order'])}",
     ]
     for row in facts["odd"]:
-        where = f"first: {row['file']} line {row['line']}"
+        unit = "line" if row["file"].endswith(PLAIN) else "text"  # of a table or data set: the number of the text
+        where = f"first: {row['file']} {unit} {row['line']}"
         lines.append(f"odd         {row['what']}: {row['sentences']:,} sentences ({where}); {row['remedy']}")
     return [*lines, *([] if facts["odd"] else ["odd         nothing"]), *_advice(facts["advice"], facts["usable"])]
 

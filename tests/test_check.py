@@ -172,8 +172,10 @@ def test_too_little_text_gets_no_advice(tmp_path, capsys):
 
 def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monkeypatch):
     table = tmp_path / "a.csv"
-    table.write_text("id,review\n1,good one\n2,bad one\n", encoding="utf-8")
+    table.write_text("id,review\n1,good one\n2,<b>bad</b> one\n", encoding="utf-8")
     assert check(capsys, table, "--column", "review")["usable"] == 2
+    assert run(table, "--column", "review") == 0
+    assert f"(first: {table} text 2)" in capsys.readouterr().out
     packed = tmp_path / "a.txt.xz"
     packed.write_bytes(lzma.compress(b"one\ntwo\n"))
     assert check(capsys, packed)["usable"] == 2
@@ -193,7 +195,8 @@ def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monk
         ("good.csv --weights .", 4, "config.json"),
         ("good.csv --tokenizer .", 4, "has no tokenizer.json"),
         ("good.csv --max-seq-length 513", 2, "exceeds the encoder's 512 positions"),
-        ("good.csv --max-seq-length 2", 2, "at least 3"),
+        ("good.csv --max-seq-length 2", 2, "--max-seq-length 2 must be at least 3"),
+        ("good.csv --vocab-size 10", 2, "at least 50"),
         ("good.csv --batch-size none", 2, "not a whole number"),
     ],
 )
