@@ -247,9 +247,13 @@ def test_a_failed_save_is_an_error_at_the_first_the_last_and_the_second_in_a_row
     checkpoints = Checkpoints(folder / "new" if first else folder, warn=lambda step, text: None)
     checkpoints.restore(state(0), FACTS)
     checkpoints.save(3, state(3), FACTS)
-    with pytest.raises(ResourceError, match=f"step {bad[-1]} could not be saved.*No space left"):
+
+    def rest():
         checkpoints.save(4, state(4), FACTS)
         checkpoints.wait()
+
+    with pytest.raises(ResourceError, match=f"step {bad[-1]} could not be saved.*No space left"):
+        rest()
     assert restore(folder) == (3 if bad == (4,) else 2)
 
 
