@@ -4,7 +4,10 @@ A step counts once it has its manifest (manifest.py): Orbax writes and finalises
 background.
 """
 
+import errno
 import json
+import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +138,8 @@ class Steps:
                 (self.folder / manifest.UNFINISHED).write_text(str(step), encoding="utf-8")
                 if target.exists():
                     manifest.remove(target)
+            if jax.process_count() == 1:
+                _check_room(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
             manifest.fail_point("write")
             self._orbax.save(target, args=ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts)))
         except (OSError, ValueError, RuntimeError) as error:
@@ -222,6 +227,13 @@ class Steps:
             self._thread.join()
         if self._error is None:
             self._orbax.close()
+
+
+def _check_room(folder: Path, size: int) -> None:
+    """OSError before anything is written where a disk is nearly full: metrics and scores need room, too."""
+    free = shutil.disk_usage(folder).free
+    if free < 1.2 * size:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free:,} bytes are free, it needs {round(1.2 * size):,}")
 
 
 def _leaves(state: TrainState) -> dict[str, Any]:

