@@ -244,22 +244,24 @@ def _run(config: Config, workdir: Path) -> int:
         batch = batch_of(error.step - 1)
         report = {"step": error.step, "problem": str(error), "lines": (material.batches.lines(batch) + 1).tolist()}
         _write_json(workdir / "not_finite.json", {**report, "losses": list(log.losses)})
-        hint = f"its lines are in {workdir / 'not_finite.json'}"
         if not window or own["rewinds"] == REWINDS:
-            problem = f"{error}; {hint}, the last checkpoint is untouched: lower optimizer.learning_rate, look at the lines, " + (
-                f"they were skipped {REWINDS} times already" if window else "or skip them with train.on_nan=rewind:1"
+            file = workdir / "not_finite.json"
+            advice = f"they were skipped {REWINDS} times already" if window else "or skip them with train.on_nan=rewind:1"
+            problem = (
+                f"{error}; {file} has its lines, the last checkpoint is untouched: lower optimizer.learning_rate, "
+                f"look at the lines, {advice}"
             )
             log.warn(error.step, problem)
             raise NotFinite(error.step, problem.partition(": ")[2]) from None
         checkpoints.wait()
-        blank = create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
-        state, _ = checkpoints.restore(blank, facts) or (blank, {})
-        back = int(state.step)
+        found = checkpoints.restore(state, facts)
+        earlier = found[0] if found else create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
+        back = int(earlier.step)
         out = [batch_of(step) for step in range(max(error.step - window, back), error.step)]
         own.update(skipped=sorted({*own["skipped"], *out}), rewinds=own["rewinds"] + 1, evaluated=back)
         log.rewind(back)
-        log.warn(back, f"{error}; {hint}. Back at step {back}, batches {out} are skipped")
-        return state
+        log.warn(back, f"{error}; not_finite.json has its lines. Back at step {back}, batches {out} are skipped")
+        return earlier
 
     stop = StopSignal()
     window = rewind_window(config.train)

@@ -49,7 +49,7 @@ def start(workdir, *more, steps=STEPS, save=SAVE, **environment):
     return subprocess.Popen(command, cwd=ROOT, env=known, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
-def ended(process, code, timeout=120):
+def ended(process, code, timeout=600):
     """What a process said on stderr, after it ended with `code`."""
     try:
         said = process.communicate(timeout=timeout)[1]
@@ -218,7 +218,7 @@ def disturbed(workdir, draw, longest):
         if draw.random() < 0.5:
             point = f"{draw.choice(POINTS)}:{draw.randint(1, 4)}"
             process = start(workdir, JAX_SENTEMB_FAIL=point)
-            said = process.communicate(timeout=300)[1]
+            said = process.communicate(timeout=900)[1]
             assert process.returncode in (0, -signal.SIGKILL), said
             died = process.returncode != 0
         else:
@@ -251,7 +251,7 @@ def test_of_two_runs_started_together_one_trains(straight, tmp_path):
     for number in range(10):
         workdir = tmp_path / str(number)
         both = [start(workdir), start(workdir)]
-        said = [process.communicate(timeout=300)[1] for process in both]
+        said = [process.communicate(timeout=900)[1] for process in both]
         codes = [process.returncode for process in both]
         assert sorted(codes) == [0, 6], said
         loser = codes.index(6)
