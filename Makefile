@@ -3,13 +3,19 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
 
-.PHONY: quickstart test lint docs clean
+.PHONY: quickstart test test-nightly soak lint docs clean
 
 quickstart: .venv/.core  ## a small encoder from scratch on generated sentences, in about two minutes
 	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
 
-test: .venv/.dev  ## every test
+test: .venv/.dev  ## every test but the long ones
 	.venv/bin/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
+
+test-nightly: .venv/.dev  ## 200 kills of a run at random times and at every stage of a save, and other long ones
+	.venv/bin/python -m pytest -s -m nightly
+
+soak: .venv/.dev  ## a disturbed run of a day (JAX_SENTEMB_SOAK_MINUTES)
+	.venv/bin/python -m pytest -s -m soak
 
 lint: .venv/.dev  ## style, types
 	.venv/bin/python -m ruff check .

@@ -38,7 +38,8 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
     debug = "--debug" in argv
     if not debug:
-        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
+        for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         return main([argument for argument in argv if argument != "--debug"])
     except SystemExit as error:

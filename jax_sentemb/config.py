@@ -108,6 +108,7 @@ class Train:
     keep_checkpoints: int = 2
     tensorboard: bool = False
     wandb: str = ""  # project in Weights & Biases; WANDB_MODE=offline in the environment writes to the work directory only
+    on_nan: str = ""  # "rewind:K": a loss that is not finite skips its batch and the K - 1 before it, from the last checkpoint on
     strict: bool = False  # a collapse stops the run (exit 5) instead of a warning
 
 
@@ -199,6 +200,7 @@ def check(config: Config) -> None:
         if values[name] not in allowed:
             raise ConfigError(f"{name}={values[name]!r} is not one of {', '.join(allowed)}")
     rate_steps(config.optimizer)
+    rewind_window(config.train)
     chunk = config.train.grad_cache_chunk
     if chunk and config.data.batch_size % chunk:
         raise ConfigError(f"data.batch_size={config.data.batch_size} is not a multiple of train.grad_cache_chunk={chunk}")
@@ -235,6 +237,14 @@ def rate_steps(options: Optimizer) -> dict[int, float]:
     if any(step < 1 or not 0 <= rate < math.inf for step, rate in rates.items()) or list(rates) != sorted(rates):
         raise ConfigError(f"optimizer.lr_steps={options.lr_steps!r}: write rising STEP:RATE pairs, for instance 500:8e-6,1000:6e-6")
     return rates
+
+
+def rewind_window(options: Train) -> int:
+    """K of train.on_nan=rewind:K, 0 for "": stop."""
+    name, _, count = options.on_nan.partition(":")
+    if options.on_nan and not (name == "rewind" and count.isdecimal() and int(count) > 0):
+        raise ConfigError(f"train.on_nan={options.on_nan!r} is not rewind:K with K from 1 on, for instance rewind:10; empty: stop")
+    return int(count or 0)
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jax_sentemb import manifest
 from jax_sentemb.command_line import EXIT_CODES, Parser, program
 from jax_sentemb.errors import ModelFileError
 
@@ -54,23 +55,24 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
     """Parameters as NumPy arrays and the step of "best", "last" or a number; ModelFileError if it is not there."""
     from jax_sentemb.checkpoint import read_params
 
-    found = {
-        kind: sorted(int(path.name) for path in (workdir / kind).glob("[0-9]*") if path.name.isdigit())
-        for kind in ("best", "checkpoints")
-    }
-    if which == "best" and found["best"]:
-        kind, step = "best", found["best"][-1]
-    elif which in ("best", "last") and found["checkpoints"]:
-        kind, step = "checkpoints", found["checkpoints"][-1]
-    else:
-        kind = next((kind for kind, steps in found.items() if which.isdigit() and int(which) in steps), "")
-        if not kind:
-            steps = sorted({*found["best"], *found["checkpoints"]})
-            there = ", ".join(map(str, steps)) or "none"
-            hint = "; its export has the weights that it started from" if not steps and (workdir / "export").is_dir() else ""
-            raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; there are: {there}{hint}")
-        step = int(which)
-    return read_params(workdir / kind / str(step)), step
+    def quiet(text: str) -> None: ...
+
+    found = {kind: manifest.steps(workdir / kind, quiet) for kind in ("best", "checkpoints")}
+    if which in ("best", "last"):
+        for kind in ("best", "checkpoints") if which == "best" else ("checkpoints",):
+            if newest := manifest.newest(workdir / kind):
+                return read_params(workdir / kind / str(newest[0])), newest[0]
+    kind = next((kind for kind, steps in found.items() if which.isdigit() and int(which) in steps), "")
+    if not kind:
+        steps = sorted({*found["best"], *found["checkpoints"]})
+        there = ", ".join(map(str, steps)) or "none"
+        hint = "; its export has the weights that it started from" if not steps and (workdir / "export").is_dir() else ""
+        raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; there are: {there}{hint}")
+    try:
+        manifest.verify(workdir / kind / str(int(which)))
+    except manifest.Damaged as problem:
+        raise ModelFileError(f"--step {which}: {problem}") from None
+    return read_params(workdir / kind / str(int(which))), int(which)
 
 
 def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "", dtype: str = "float32", batch_size: int = 64) -> Any:

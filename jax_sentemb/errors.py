@@ -29,6 +29,14 @@ class NumericsError(UserError):
     exit_code = 5
 
 
+class NotFinite(NumericsError):
+    """Loss, gradient or weights of a step that are NaN or Inf; `step` counts from 1."""
+
+    def __init__(self, step: int, problem: str) -> None:
+        super().__init__(f"step {step}: {problem}")
+        self.step = step
+
+
 class BusyError(UserError):
     """Another run holds the work directory (exit 6)."""
 

@@ -1,8 +1,10 @@
 """What a run says: one JSON line an event in metrics.jsonl (the truth), a progress bar, TensorBoard, W&B. Process 0 only."""
 
 import json
+import os
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ import numpy as np
 from tqdm import tqdm
 
 from jax_sentemb.config import Train
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, ResourceError
+from jax_sentemb.manifest import is_full
 
 # Seconds between two lines of progress where there is no terminal: a twentieth of the run so far, within these limits.
 SHORTEST, LONGEST = 30.0, 600.0
@@ -31,6 +34,8 @@ class Log:
         self.wandb = _wandb(workdir, options.wandb, settings or {}) if options.wandb and self.first else None
         self.begin: tuple[float, int] | None = None  # time and step of the first progress
         self.said = 0.0
+        self.losses: deque[tuple[int, float]] = deque(maxlen=100)  # step and loss of the last steps
+        self._unwritten = ""  # lines that a full disk has not taken yet
 
     def rewind(self, step: int) -> None:
         """Drop events after `step`: a run that continues from a checkpoint, or starts anew (-1), writes them again."""
@@ -44,14 +49,25 @@ class Log:
         if not self.first:
             return
         values = {name: _plain(value) for name, value in values.items()}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
+        self._write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
         numbers = {name: value for name, value in values.items() if isinstance(value, float)}
         if self.writer is not None:
             for name, value in numbers.items():
                 self.writer.add_scalar(name, value, step)
         if self.wandb is not None and numbers:
             self.wandb.log({"step": step, **numbers})
+
+    def _write(self, line: str) -> None:
+        text, self._unwritten = self._unwritten + line, ""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            os.truncate(self.path, size)
+            self._unwritten = text  # goes with the next event
 
     def warn(self, step: int, text: str) -> None:
         """A warning for people, and as an event for the report."""
@@ -99,6 +115,12 @@ class Log:
     def close(self) -> None:
         """Finish the progress bar, flush TensorBoard and Weights & Biases; a run that an error ends is marked as failed there."""
         self.finish_progress()
+        if self._unwritten:
+            self._write("")
+        if self._unwritten and sys.exc_info()[0] is None:
+            raise ResourceError(
+                f"{self.path} lacks its last lines: the disk is full; free some space and run the same command again"
+            )
         if self.writer is not None:
             self.writer.close()
         if self.wandb is not None:

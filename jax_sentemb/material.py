@@ -58,8 +58,6 @@ def prepare(config: Config, workdir: Path) -> Material:
     corpus = _corpus(config, workdir, make_tokenizer)
     examples = config.method.examples(corpus, config.train.seed)
     tokenizer = corpus.tokenizer
-    if first():
-        tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs it
     if bert_config is None:
         bert_config = dataclasses.replace(_new_bert(config, tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
     bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
@@ -112,8 +110,6 @@ def _prepare_words(
     config.method.check(WordVectors(WordsConfig(3, words.hidden_size)), config.data.batch_size)
     corpus = _corpus(config, workdir, make_tokenizer)
     examples = config.method.examples(corpus, config.train.seed)
-    if first():
-        corpus.tokenizer.save(workdir / "tokenizer")
     vectors = loaded["encoder" if words.trained else FROZEN]["vectors"]
     encoder_config = WordsConfig(len(vectors), vectors.shape[1], corpus.tokenizer.pad_id)
     tokenizer = corpus.tokenizer

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from filelock import FileLock, Timeout
 from jax_sentemb import __version__
 from jax_sentemb.checkpoint import Checkpoints
 from jax_sentemb.command_line import PREEMPTED, use_compilation_cache
-from jax_sentemb.config import Config, Words, flatten
+from jax_sentemb.config import Config, Words, flatten, rewind_window
 from jax_sentemb.convert import export_run, read_facts, write_facts
 from jax_sentemb.distributed import agree, first
-from jax_sentemb.errors import BusyError, ConfigError, NumericsError
+from jax_sentemb.errors import BusyError, ConfigError, NotFinite, NumericsError
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.held_out import HeldOut, held_out_score
 from jax_sentemb.evaluation.samples import look
@@ -32,9 +33,19 @@ from jax_sentemb.material import Material, corpus_sample, prepare
 from jax_sentemb.models.words import make_encoder
 from jax_sentemb.report import write_report
 from jax_sentemb.sharding import gathered, make_mesh, over_batch, over_parameters
-from jax_sentemb.text.batches import Batches, BatchesInTurn
+from jax_sentemb.text.batches import Batches, BatchesInTurn, after_skips
 from jax_sentemb.text.pairs import JoinedPairs
-from jax_sentemb.train import StopSignal, batches_on_device, create_state, drop_rate, fit, make_optimizer, make_step
+from jax_sentemb.train import (
+    Stopped,
+    StopSignal,
+    batches_on_device,
+    check_finite,
+    create_state,
+    drop_rate,
+    fit,
+    make_optimizer,
+    make_step,
+)
 from jax_sentemb.types import Params, TrainState
 from jax_sentemb.vary import run_all
 
@@ -47,6 +58,7 @@ FREE = (
     "train.tensorboard",
     "train.wandb",
     "train.strict",
+    "train.on_nan",
     "train.grad_cache",
     "train.fsdp",
     "train.attention_block",
@@ -54,6 +66,9 @@ FREE = (
     "data.files",
     "data.num_workers",
 )
+
+
+REWINDS = 3  # of train.on_nan, in a run
 
 
 def run(config: Config, workdir: Path) -> int:
@@ -69,23 +84,47 @@ def run(config: Config, workdir: Path) -> int:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
-    try:
-        with FileLock(workdir / "LOCK", timeout=0) if first() else contextlib.nullcontext():
-            if config.before is not None:
-                if code := run(_before(config), workdir / "before"):
-                    return code
-                config = dataclasses.replace(
-                    config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))
-                )
-            try:
-                code = _run(config, workdir)
-            except NumericsError:  # other errors end a run before it begins
-                _report(workdir)
-                raise
+    with _lock(workdir) if first() else contextlib.nullcontext():
+        if config.before is not None:
+            if code := run(_before(config), workdir / "before"):
+                return code
+            config = dataclasses.replace(
+                config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))
+            )
+        try:
+            code = _run(config, workdir)
+        except NumericsError:  # other errors end a run before it begins
             _report(workdir)
-            return code
+            raise
+        _report(workdir)
+        return code
+
+
+@contextlib.contextmanager
+def _lock(workdir: Path) -> Iterator[None]:
+    """Hold `workdir`/LOCK, which says who holds it. The operating system frees it when its holder is gone, however that ended."""
+    path = workdir / "LOCK"
+    try:
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        who = ""
+    lock = FileLock(path, timeout=0)
+    try:
+        lock.acquire()
     except Timeout:
-        raise BusyError(f"--workdir {workdir} is in use by another run: wait for it, or give another --workdir") from None
+        raise BusyError(
+            f"--workdir {workdir} is in use by {who or 'another run'}: wait for it, or give another --workdir"
+        ) from None
+    try:
+        if who:
+            print(f"note: {path} was held by {who}, which is gone: taken over", file=sys.stderr)
+        mine = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
+        path.write_text(json.dumps(mine) + "\n", encoding="utf-8")
+        yield
+    finally:
+        path.write_text("", encoding="utf-8")
+        lock.release()
 
 
 def _before(config: Config) -> Config:
@@ -135,8 +174,6 @@ def _run(config: Config, workdir: Path) -> int:
     dtype = jnp.dtype(config.train.precision)
     memory = {name: getattr(config.train, name) for name in ("attention_block", "remat", "fused_attention")}
     encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
-    if first():
-        write_facts(workdir, material.encoder_config, model_facts(config, material, workdir))
     optimizer = make_optimizer(config.optimizer, steps, material.batches.steps_per_epoch)
     state = create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
     scores_pairs = getattr(config.method, "scores_pairs", False)
@@ -150,13 +187,17 @@ def _run(config: Config, workdir: Path) -> int:
     sample = corpus_sample(material, config.eval.diagnostic_sentences, config.train.seed)
     scorer = Scorer(embedder, material.tasks, material.dev, sample, log, config.train.strict, scores_pairs)
 
-    checkpoints = Checkpoints(workdir, config.train.keep_checkpoints)
+    checkpoints = Checkpoints(workdir, config.train.keep_checkpoints, log.warn)
     restored = checkpoints.restore(state, facts)
-    best: dict[str, Any] = {"start": {}, "best_score": -math.inf, "best_step": -1}
+    # What a checkpoint says beside its facts: of the best weights, the evaluation done last, the batches taken out.
+    own: dict[str, Any] = {"start": {}, "best_score": -math.inf, "best_step": -1, "evaluated": -1, "skipped": [], "rewinds": 0}
     if restored is not None:
         state, saved = restored
-        best = {name: saved[name] for name in best}
+        own = {name: saved[name] for name in own}
         log.say(f"continuing at step {int(state.step)} of {steps}")
+    if first():
+        material.tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs both
+        write_facts(workdir, material.encoder_config, model_facts(config, material, workdir))
     _write_json(workdir / "config.json", flatten(config))
     _write_json(workdir / "run.json", _about(config, material, steps, state.params))
     log.rewind(int(state.step) if restored else -1)
@@ -165,62 +206,113 @@ def _run(config: Config, workdir: Path) -> int:
     held_out = material.held_out and HeldOut(config.method, encoder, material.held_out, mesh)
 
     def evaluate(step: int, state: TrainState) -> TrainState:
-        score = dev = scorer.dev(step, state.params)
-        if held_out:
-            values = held_out(state)
-            score = held_out_score(values)
-            log.event(step, {f"validation/{name}": value for name, value in values.items()})
-            log.say(f"step {step}: " + ", ".join(f"validation {name} {value:.4f}" for name, value in values.items()))
+        with stop.breaks():
+            score = dev = scorer.dev(step, state.params)
+            if held_out:
+                values = held_out(state)
+                score = held_out_score(values)
+                log.event(step, {f"validation/{name}": value for name, value in values.items()})
+                log.say(f"step {step}: " + ", ".join(f"validation {name} {value:.4f}" for name, value in values.items()))
+        own["evaluated"] = step
         if step == 0:  # the starting point is scored for comparison, it is no checkpoint
-            best["start"] = scorer.all_spearman(state.params) if config.eval.data == "grammar" else _scored(material.dev, dev)
+            own["start"] = scorer.all_spearman(state.params) if config.eval.data == "grammar" else _scored(material.dev, dev)
             _look(config, material, scorer, workdir, "start", step, state.params)
-        elif score is not None and score > best["best_score"]:
-            best.update(best_score=score, best_step=step)
-            checkpoints.save_best(step, state.params, best)
+        elif score is not None and score > own["best_score"]:
+            check_finite(step, state.params)
+            own.update(best_score=score, best_step=step)
+            checkpoints.save_best(step, state.params, {name: own[name] for name in ("start", "best_score", "best_step")})
         elif config.optimizer.lr_drop < 1:
             state, total = drop_rate(state, config.optimizer.lr_drop)
             log.event(step, {"learning_rate_factor": total})
-            log.say(
-                f"step {step}: not above the best of step {best['best_step']}: the learning rate is {total:.2g} of its schedule"
-            )
+            log.say(f"step {step}: not above the best of step {own['best_step']}: the learning rate is {total:.2g} of its schedule")
         return state
 
     def save(step: int, state: TrainState) -> None:
-        checkpoints.save(step, state, {**facts, **best})
+        check_finite(step, state)
+        checkpoints.save(step, state, {**facts, **own})
 
-    try:
-        start = int(state.step)
-        if start == 0:
-            state = evaluate(0, state)
-        if start < steps:
-            step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk, over_parameters(mesh, state))
-            eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else material.batches.steps_per_epoch
-            process = jax.process_index(), jax.process_count()
-            rows = batches_on_device(lambda number: material.batches.at(number, *process), start, steps, mesh)
-            with StopSignal() as stop:
-                state = fit(
-                    state, step, rows, steps, config.train, log, config.data.batch_size,
-                    evaluate, eval_steps, save, stop,
-                )  # fmt: skip
-                if stop.reached:
-                    checkpoints.wait()
-                    log.say(f"stopped at step {int(state.step)} of {steps} and saved; the same command continues")
-                    return PREEMPTED
-                state = evaluate(steps, state)
-                save(steps, state)
+    def stopped(step: int) -> int:
         checkpoints.wait()
-        params, at = state.params, steps
-        if best["best_step"] >= 0:
-            at, params = checkpoints.restore_best(state.params) or (at, params)
-            start_score = None if held_out else best["start"].get(material.dev)
-            if start_score is not None and best["best_score"] < start_score:
-                log.warn(
-                    best["best_step"],
-                    f"the best checkpoint scores {best['best_score']:.2f} on {material.dev}, below the starting point's "
-                    f"{start_score:.2f}: training made this model worse",
-                )
-        finish(config, material, scorer, workdir, params, at, best["start"], log)
-        _look(config, material, scorer, workdir, "end", at, params)
+        log.say(f"stopped at step {step} of {steps} and saved; the same command continues")
+        return PREEMPTED
+
+    def batch_of(step: int) -> int:
+        return after_skips(step, own["skipped"])
+
+    def rewind(error: NotFinite) -> TrainState:
+        """Back to the last checkpoint, without the batches that led to `error`; raises it where that is not wanted."""
+        batch = batch_of(error.step - 1)
+        report = {"step": error.step, "problem": str(error), "lines": (material.batches.lines(batch) + 1).tolist()}
+        _write_json(workdir / "not_finite.json", {**report, "losses": list(log.losses)})
+        if not window or own["rewinds"] == REWINDS:
+            file = workdir / "not_finite.json"
+            advice = f"they were skipped {REWINDS} times already" if window else "or skip them with train.on_nan=rewind:1"
+            problem = (
+                f"{error}; {file} has its lines, the last checkpoint is untouched: lower optimizer.learning_rate, "
+                f"look at the lines, {advice}"
+            )
+            log.warn(error.step, problem)
+            raise NotFinite(error.step, problem.partition(": ")[2]) from None
+        checkpoints.wait()
+        found = checkpoints.restore(state, facts)
+        earlier = found[0] if found else create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
+        back = int(earlier.step)
+        out = [batch_of(step) for step in range(max(error.step - window, back), error.step)]
+        own.update(skipped=sorted({*own["skipped"], *out}), rewinds=own["rewinds"] + 1, evaluated=back)
+        log.rewind(back)
+        log.warn(back, f"{error}; not_finite.json has its lines. Back at step {back}, batches {out} are skipped")
+        return earlier
+
+    stop = StopSignal()
+    window = rewind_window(config.train)
+    try:
+        with stop:
+            start = int(state.step)
+            eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else material.batches.steps_per_epoch
+            if start == 0:
+                state = evaluate(0, state)
+            elif start < steps and eval_steps and start % eval_steps == 0 and own["evaluated"] < start:
+                state = evaluate(start, state)  # a signal had ended it
+            step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk, over_parameters(mesh, state))
+            process = jax.process_index(), jax.process_count()
+            while start < steps or own["evaluated"] < steps:
+                rows = batches_on_device(lambda number: material.batches.at(batch_of(number), *process), start, steps, mesh)
+                try:
+                    with contextlib.closing(rows):
+                        state = fit(
+                            state, step, rows, steps, config.train, log, config.data.batch_size,
+                            evaluate, eval_steps, save, stop,
+                        )  # fmt: skip
+                    start = int(state.step)
+                    if stop.reached:
+                        return stopped(start)
+                    with contextlib.suppress(Stopped):
+                        state = evaluate(steps, state)
+                    save(steps, state)
+                    if stop.reached:
+                        return stopped(steps)
+                except NotFinite as error:
+                    state = rewind(error)
+                    start = int(state.step)
+            stop.watch()
+            checkpoints.wait()
+            params, at = state.params, steps
+            if own["best_step"] >= 0:
+                at, params = checkpoints.restore_best(state.params) or (at, params)
+                if at != own["best_step"]:
+                    log.warn(steps, f"the best weights, of step {own['best_step']}, are not there: those of step {at} are exported")
+                start_score = None if held_out else own["start"].get(material.dev)
+                if start_score is not None and own["best_score"] < start_score:
+                    log.warn(
+                        own["best_step"],
+                        f"the best checkpoint scores {own['best_score']:.2f} on {material.dev}, below the starting point's "
+                        f"{start_score:.2f}: training made this model worse",
+                    )
+            with stop.breaks():
+                finish(config, material, scorer, workdir, params, at, own["start"], log)
+                _look(config, material, scorer, workdir, "end", at, params)
+    except Stopped:
+        return stopped(steps)
     finally:
         log.close()
         checkpoints.close()

@@ -1,9 +1,10 @@
 """The optimiser, the state, the one train step and the one loop. No method has its own."""
 
+import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +14,7 @@ import optax
 from jax.sharding import Mesh
 
 from jax_sentemb import config as settings
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.errors import NotFinite
 from jax_sentemb.log import Log
 from jax_sentemb.methods import Method
 from jax_sentemb.models.words import FROZEN
@@ -204,7 +205,7 @@ def _cached_gradients(
     return loss, metrics, carry, gradients
 
 
-def batches_on_device(at: Callable[[int], Batch], start: int, end: int, mesh: Mesh) -> Iterator[Batch]:
+def batches_on_device(at: Callable[[int], Batch], start: int, end: int, mesh: Mesh) -> Generator[Batch]:
     """Batches start..end-1 on the devices, made in a thread ahead of use."""
     with ThreadPoolExecutor(1) as thread:
         waiting = [thread.submit(lambda step=step: put_batch(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))]
@@ -215,15 +216,22 @@ def batches_on_device(at: Callable[[int], Batch], start: int, end: int, mesh: Me
             yield batch
 
 
-class StopSignal:
-    """`at(step)` is True from the first SIGTERM or SIGINT on; the second one ends the program. Restores the handlers on exit.
+class Stopped(KeyboardInterrupt):
+    """Raised by a signal inside work that may be left unfinished."""
 
-    Of several processes any may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+
+class StopSignal:
+    """From `watch` on, the first SIGTERM or SIGINT makes `at(step)` True; the second one ends the process at once.
+
+    Before `watch`, and after the end, a signal does what it always does: there is nothing to save that is not saved. Of several
+    processes any may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
     """
 
     def __init__(self) -> None:
         self.reached = False
         self._several = jax.process_count() > 1
+        self._breakable = False
+        self._previous: dict[int, Any] = {}
 
     def at(self, step: int) -> bool:
         """Whether to save and stop after this step."""
@@ -233,21 +241,49 @@ class StopSignal:
             self.reached = multihost_utils.reached_preemption_sync_point(step)
         return self.reached
 
+    def watch(self) -> None:
+        """Take over the signals; nothing where that is done, or where JAX does it."""
+        if not self._several and not self._previous:
+            self._previous = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    @contextlib.contextmanager
+    def breaks(self) -> Iterator[None]:
+        """Work that is done again later if the signal comes: Stopped is raised inside. For one process."""
+        if self.reached and not self._several:
+            raise Stopped
+        self._breakable = not self._several
+        try:
+            yield
+        finally:
+            self._breakable = False
+
     def __enter__(self) -> "StopSignal":
-        numbers = () if self._several else (signal.SIGTERM, signal.SIGINT)
-        self.previous = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
     def _note(self, number: int, frame: Any) -> None:
         self.reached = True
-        self._restore()
+        for other in self._previous:
+            signal.signal(other, signal.SIG_DFL)
+        if self._breakable:
+            self._breakable = False
+            raise Stopped
 
     def __exit__(self, *error: object) -> None:
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self.previous.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
+        self._previous = {}
+
+
+@jax.jit
+def _finite(tree: Any) -> Array:
+    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.array([jnp.isfinite(leaf).all() for leaf in floats]).all()
+
+
+def check_finite(step: int, tree: Any) -> None:
+    """NotFinite where a number of a state or of parameters is NaN or Inf: a loss can be finite before an update that is not."""
+    if not bool(_finite(tree)):
+        raise NotFinite(step, "the weights are not finite after the update")
 
 
 def fit(
@@ -265,8 +301,9 @@ def fit(
 ) -> TrainState:
     """The one loop: steps until `total_steps` or a stop signal, with evaluation, logging and checkpoints on the way.
 
-    Metrics of a step are read after the next one is dispatched. A loss or gradient that is not finite raises NumericsError before
-    anything is saved.
+    Metrics of a step are read after the next one is dispatched. A loss or gradient that is not finite raises NotFinite before
+    anything is saved. Signals are watched once the first step has compiled. A signal during an evaluation leaves it for the next
+    start, so `evaluate` may raise Stopped.
     """
     number = int(state.step)
     late: tuple[int, dict[str, Array]] | None = None
@@ -275,13 +312,10 @@ def fit(
     def report(done: int, metrics: dict[str, Array]) -> None:
         nonlocal clock, clocked
         values = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        log.losses.append((done, values["loss"]))
         if not (math.isfinite(values["loss"]) and math.isfinite(values["grad_norm"])):
-            problem = (
-                f"step {done}: loss {values['loss']}, gradient norm {values['grad_norm']}; the last checkpoint is untouched. "
-                "Lower optimizer.learning_rate, or look at the batch's sentences"
-            )
-            log.event(done, {"event": "not finite", "warning": problem, **values})
-            raise NumericsError(problem)
+            log.event(done, {"event": "not finite", **values})
+            raise NotFinite(done, f"loss {values['loss']}, gradient norm {values['grad_norm']}")
         if clocked < 0:
             clock, clocked = time.monotonic(), done
         if done % options.logging_steps == 0 or done == total_steps:
@@ -295,6 +329,7 @@ def fit(
     for batch in batches:
         with jax.transfer_guard("disallow"):
             state, metrics = step(state, batch)
+        stop.watch()
         if late is not None:
             report(*late)
         number += 1
@@ -306,7 +341,9 @@ def fit(
             report(*late)
             late = None
             if due:
-                state = evaluate(number, state)
+                with contextlib.suppress(Stopped):
+                    state = evaluate(number, state)
+                stopping = stopping or stop.reached
             if keep or stopping:
                 save(number, state)
             if stopping:

@@ -109,12 +109,24 @@ class BatchesInTurn:
         number, part = divmod(step, len(self._parts))
         return self._parts[part].at(number, process_index, process_count)
 
+    def lines(self, step: int) -> np.ndarray:
+        """As those of `Batches`."""
+        number, part = divmod(step, len(self._parts))
+        return self._parts[part].lines(number)
+
 
 def make_batches(examples: Examples, batch_size: int, seed: int) -> Batches | BatchesInTurn:
     """The batches of a run; kinds of examples that come in turn are drawn in another order each."""
     if isinstance(examples, InTurn):
         return BatchesInTurn([Batches(part, batch_size, seed + number) for number, part in enumerate(examples.parts)])
     return Batches(examples, batch_size, seed)
+
+
+def after_skips(step: int, skipped: Sequence[int]) -> int:
+    """The number of the batch of a step when some batches, in rising order, are taken out."""
+    for batch in skipped:
+        step += batch <= step
+    return step
 
 
 def bucket(length: int, buckets: Sequence[int]) -> int:

@@ -1,0 +1,235 @@
+"""What ends a run early and what it goes on to: a signal in an evaluation, NaN, another run in its work directory."""
+
+import importlib.util
+import json
+import os
+import platform
+import signal
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_sentemb import run as running
+from jax_sentemb.checkpoint import read_params
+from jax_sentemb.command_line import PREEMPTED, program
+from jax_sentemb.config import check
+from jax_sentemb.errors import ConfigError, NotFinite
+from jax_sentemb.evaluation import scorer
+from jax_sentemb.evaluation.scorer import Scorer
+from jax_sentemb.main import main
+from jax_sentemb.manifest import newest
+from jax_sentemb.text.batches import Batches, after_skips
+from jax_sentemb.train import Stopped, StopSignal, check_finite
+
+CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
+STEPS = 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    jax.config.update("jax_disable_most_optimizations", True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scorer, "GRAMMAR_PAIRS", 60)
+        yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def tiny(**options):
+    """Saved after steps 3 and 6, scored after 2, 4 and 6."""
+    spec = importlib.util.spec_from_file_location("simcse", CONFIG)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = module.get_config("tiny")
+    config.eval.eval_steps, config.eval.report_sentences = 2, 0
+    for name, value in options.items():
+        setattr(config.train, name, value)
+    check(config)
+    return config
+
+
+def events(workdir):
+    """The log without times and starts, in the order of the steps."""
+    found = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    kept = [
+        {name: value for name, value in event.items() if name != "time" and not name.startswith("speed")}
+        for event in found
+        if event.get("event") != "start"
+    ]
+    return [event for event in kept if len(event) > 1]
+
+
+def result(workdir):
+    step, _ = newest(workdir / "checkpoints")
+    best, _ = newest(workdir / "best")
+    arrays = [read_params(workdir / "checkpoints" / str(step)), read_params(workdir / "best" / str(best))]
+    return step, best, [leaf.tobytes() for leaf in jax.tree.leaves(arrays)], events(workdir)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory, quick):
+    workdir = tmp_path_factory.mktemp("straight")
+    assert running.run(tiny(), workdir) == 0
+    return result(workdir)
+
+
+def stops_in(monkeypatch, owner, name, when=lambda *arguments: True):
+    """A signal arrives at the end of a function, once; what the function was called with."""
+    calls, real = [], getattr(owner, name)
+
+    def stopping(*arguments):
+        if when(*arguments):
+            calls.append(arguments)
+            if len(calls) == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return real(*arguments)
+
+    monkeypatch.setattr(owner, name, stopping)
+    return calls
+
+
+@pytest.mark.parametrize("at", [2, STEPS])
+def test_an_evaluation_that_a_signal_ends_is_done_by_the_next_start(straight, monkeypatch, tmp_path, at):
+    calls = stops_in(monkeypatch, Scorer, "dev", lambda scorer, step, params: step == at)
+    assert running.run(tiny(), tmp_path) == PREEMPTED
+    assert newest(tmp_path / "checkpoints")[0] == at
+    assert not any("diagnostics/spread" in event and event["step"] == at for event in events(tmp_path))
+    assert running.run(tiny(), tmp_path) == 0
+    assert len(calls) == 2
+    assert result(tmp_path) == straight
+
+
+def test_a_signal_while_the_end_is_scored_leaves_that_for_the_next_start(straight, monkeypatch, tmp_path):
+    stops_in(monkeypatch, running, "finish")
+    assert running.run(tiny(), tmp_path) == PREEMPTED
+    assert not (tmp_path / "export").exists()
+    assert running.run(tiny(), tmp_path) == 0
+    assert (tmp_path / "export" / "model.safetensors").is_file()
+    assert result(tmp_path) == straight
+
+
+def test_the_first_signal_is_noted_and_the_second_left_to_the_system():
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    with StopSignal() as stop:
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before  # nothing to save yet
+        stop.watch()
+        assert not stop.at(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.at(1)
+        assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+        with pytest.raises(Stopped), stop.breaks():
+            pass
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+class Poison:
+    """Batches with these numbers have a loss and an update that are NaN; `trained`: the numbers of all batches in their order."""
+
+    def __init__(self, monkeypatch, *numbers, stop_at=None):
+        self.numbers, self.trained, self.names = numbers, [], {}
+        real_at, real_make_step = Batches.at, running.make_step
+
+        def at(batches, number, *process):
+            batch = real_at(batches, number, *process)
+            self.names[batch.tokens.tobytes()] = number
+            self.lines = batches.lines
+            return batch
+
+        def make_step(*arguments):
+            step = real_make_step(*arguments)
+
+            def poisoned(state, batch):
+                number = self.names[jax.device_get(batch.tokens).tobytes()]
+                self.trained.append(number)
+                if number == stop_at:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                state, metrics = step(state, batch)
+                if number in self.numbers:
+                    with jax.transfer_guard("allow"):
+                        metrics = {**metrics, "loss": jnp.array(np.nan)}
+                        state = state._replace(params=jax.tree.map(lambda leaf: leaf * np.nan, state.params))
+                return state, metrics
+
+            return poisoned
+
+        monkeypatch.setattr(Batches, "at", at)
+        monkeypatch.setattr(running, "make_step", make_step)
+
+
+def test_nan_leaves_a_report_and_the_last_checkpoint(monkeypatch, tmp_path):
+    poison = Poison(monkeypatch, 4)
+    with pytest.raises(NotFinite, match=r"step 5: loss nan.*not_finite\.json"):
+        running.run(tiny(), tmp_path)
+    report = json.loads((tmp_path / "not_finite.json").read_text())
+    assert report["step"] == 5
+    assert report["lines"] == [line + 1 for line in poison.lines(4)]
+    assert [step for step, _ in report["losses"]] == [1, 2, 3, 4, 5]
+    assert np.isfinite([loss for _, loss in report["losses"][:4]]).all()
+    assert np.isnan(report["losses"][4][1])
+    step, _ = newest(tmp_path / "checkpoints")
+    assert step == 3
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(read_params(tmp_path / "checkpoints" / "3")))
+    assert any("step 5" in event.get("warning", "") for event in events(tmp_path))
+
+
+@pytest.mark.parametrize(("window", "after"), [(1, [3, 5, 6]), (9, [5, 6, 7])])
+def test_a_rewind_skips_the_batches_that_led_to_nan_and_can_be_resumed(monkeypatch, tmp_path, window, after):
+    with monkeypatch.context() as patch:
+        poison = Poison(patch, 4)
+        assert running.run(tiny(on_nan=f"rewind:{window}"), tmp_path / "through") == 0
+    assert poison.trained[:5] == [0, 1, 2, 3, 4]
+    assert poison.trained[-3:] == after
+    expected = result(tmp_path / "through")
+    assert all(np.isfinite(event["train/loss"]) for event in expected[3] if "train/loss" in event)
+    assert sum("are skipped" in event.get("warning", "") for event in expected[3]) == 1
+    if window == 1:
+        with monkeypatch.context() as patch:
+            Poison(patch, 4, stop_at=5)
+            code = running.run(tiny(on_nan="rewind:1"), tmp_path / "stopped")
+        assert code == PREEMPTED
+        with monkeypatch.context() as patch:
+            poison = Poison(patch, 4)
+            assert running.run(tiny(on_nan="rewind:1"), tmp_path / "stopped") == 0
+        assert 4 not in poison.trained
+        assert result(tmp_path / "stopped") == expected
+
+
+def test_nan_without_end_is_rewound_three_times(monkeypatch, tmp_path):
+    poison = Poison(monkeypatch, *range(3, 100))
+    with pytest.raises(NotFinite, match="skipped 3 times already"):
+        running.run(tiny(on_nan="rewind:2"), tmp_path)
+    assert sum(number == 3 for number in poison.trained) == 1
+    assert newest(tmp_path / "checkpoints")[0] == 3
+
+
+def test_weights_that_overflow_are_not_saved():
+    tree = {"kernel": jnp.ones((2, 3)), "count": jnp.int32(3)}
+    check_finite(1, tree)
+    with pytest.raises(NotFinite, match="step 7"):
+        check_finite(7, {**tree, "bias": jnp.array([1.0, jnp.inf])})
+
+
+def test_batches_that_are_taken_out_leave_the_order_of_the_others():
+    assert [after_skips(step, [2, 3, 5]) for step in range(5)] == [0, 1, 4, 6, 7]
+    assert [after_skips(step, []) for step in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("text", ["rewind", "rewind:0", "rewind:x", "skip:3", "rewind:-1"])
+def test_another_word_for_nan_is_refused(text):
+    with pytest.raises(ConfigError, match="rewind:K"):
+        tiny(on_nan=text)
+
+
+def test_the_lock_says_who_holds_it(tmp_path, capsys):
+    arguments = ["main", f"--config={CONFIG}:tiny", "--config.train.max_steps=0", f"--workdir={tmp_path}"]
+    with running._lock(tmp_path):
+        for _ in range(2):
+            assert program(main, arguments) == 6
+            assert f"in use by process {os.getpid()} on {platform.node()} since " in capsys.readouterr().err
+    with running._lock(tmp_path):
+        assert not capsys.readouterr().err  # it was given back
+    (tmp_path / "LOCK").write_text(json.dumps({"host": "another", "pid": 1, "since": "yesterday"}))
+    with running._lock(tmp_path):
+        assert "process 1 on another since yesterday, which is gone: taken over" in capsys.readouterr().err
