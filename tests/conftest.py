@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("NPROC", "16")  # XLA's thread pool: fewer threads than devices deadlock
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of PyTorch: its threads wait by spinning, which starves other processes
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

@@ -1,9 +1,7 @@
 """The command line as a user meets it: help, mistakes, exit codes, stopping and continuing."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -191,32 +189,3 @@ def test_a_changed_setting_is_refused_when_a_run_continues(capsys, tmp_path):
     message = fails(capsys, 4, TINY, "--config.train.max_steps=1", "--config.train.seed=7", f"--workdir={tmp_path}")
     assert "train.seed=42" in message
     assert "7" in message
-
-
-@pytest.mark.slow
-def test_a_stopped_run_continues_to_the_identical_end(tmp_path):
-    flags = [TINY, "--config.train.max_steps=400", "--config.train.logging_steps=1"]
-    environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1"}
-    straight = start(*flags, f"--workdir={tmp_path / 'straight'}", env=environment)
-    _, err = straight.communicate(timeout=300)
-    assert straight.returncode == 0, err
-    stopped = start(*flags, f"--workdir={tmp_path / 'stopped'}", env=environment)
-    log = tmp_path / "stopped" / "metrics.jsonl"
-    while not (log.exists() and len(log.read_text().splitlines()) > 20):
-        assert stopped.poll() is None
-        time.sleep(0.05)
-    stopped.send_signal(signal.SIGTERM)
-    _, err = stopped.communicate(timeout=60)
-    assert stopped.returncode == 75, err
-    again = start(*flags, f"--workdir={tmp_path / 'stopped'}", env=environment)
-    _, err = again.communicate(timeout=300)
-    assert again.returncode == 0, err
-    assert "continuing at step" in err
-
-    def losses(name):
-        events = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        return [(event["step"], event["train/loss"]) for event in events if "train/loss" in event]
-
-    assert losses("stopped") == losses("straight")
-    weights = [(tmp_path / name / "export" / "model.safetensors").read_bytes() for name in ("straight", "stopped")]
-    assert weights[0] == weights[1]
