@@ -30,6 +30,8 @@ from jax_sentemb.text.tokenizer import check_text
 from jax_sentemb.types import Array
 from jax_sentemb.vectors import Encoded, write_file, write_shards
 
+CPU_ROWS = 16  # sentences of a processor's batch at most: what a layer makes of them stays in its cache (benchmarks/README.md)
+
 logger = logging.getLogger("jax_sentemb")
 
 
@@ -143,6 +145,8 @@ class SentenceEncoder:
     def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
         from tqdm import tqdm
 
+        if jax.default_backend() == "cpu":
+            batch_size = min(batch_size, CPU_ROWS * jax.local_device_count())
         with tqdm(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as bar:
             vectors = self._embedder(self._params, texts, batch_size, bar.update)
         if not np.isfinite(vectors).all():
