@@ -47,7 +47,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="jax-sentemb check",
         description="What a corpus is like, before anything is trained on it, and which recipe fits it.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv, also packed; or hf:NAME")
     parser.add_argument("--column", default="text", help="the field of .jsonl, .csv and .tsv files (default: text)")

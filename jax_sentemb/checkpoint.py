@@ -156,7 +156,7 @@ class Steps:
                 manifest.write(self.folder / str(step), content)
                 manifest.fail_point("delete")
                 for old in manifest.steps(self.folder, lambda text: None):
-                    if old < step and old not in sorted({*self.written, step})[-self._keep :]:
+                    if old < step and old not in self._kept(step):
                         manifest.remove(self.folder / str(old))
                 (self.folder / manifest.UNFINISHED).unlink()
                 manifest.fail_point("done")
@@ -178,8 +178,8 @@ class Steps:
         step, facts = begun
         if error is None:
             self._failed = 0
-            kept = sorted({*self.written, step})[-self._keep :]
-            self.written = {number: known for number, known in {**self.written, step: facts}.items() if number in kept}
+            known = {**self.written, step: facts}
+            self.written = {number: known[number] for number in self._kept(step)}
             return
         if jax.process_count() > 1 and not isinstance(error, OSError | ValueError):
             raise error  # a process was lost
@@ -190,6 +190,10 @@ class Steps:
         if last or self._failed > 1 or jax.process_count() > 1 or not self.written:
             raise ResourceError(f"{reason}; free some space and run the same command again") from error
         self._warn(step, f"{reason}; the checkpoint of step {max(self.written)} is intact, free some space before the next save")
+
+    def _kept(self, step: int) -> list[int]:
+        """The steps that are left once `step` counts."""
+        return sorted({*self.written, step})[-self._keep :]
 
     def _clear(self, step: int) -> None:
         """Give back the space that a failed save has taken."""

@@ -31,7 +31,6 @@ def parser_of(command: str, description: str, epilog: str) -> argparse.ArgumentP
         prog=f"jax-sentemb {command}",
         description=description,
         epilog=f"{epilog}\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--corpus", required=True, help="a text file, which is encoded, or what `encode` wrote: a directory or .npy file"
@@ -81,9 +80,10 @@ class Opener:
     def sentences(self, texts: list[str], like: Any = None) -> Collection:
         """As `text`, for sentences in memory."""
         stated = like.manifest if isinstance(like, Vectors) else {}
-        if stated.get("model_sha256", self.encoder.fingerprint) not in (None, self.encoder.fingerprint):
+        made_with = stated.get("model_sha256")
+        if made_with is not None and made_with != self.encoder.fingerprint:
             raise DataError(
-                f"--corpus {self.options.corpus} was encoded with {stated['model']} ({stated['model_sha256'][:12]}), "
+                f"--corpus {self.options.corpus} was encoded with {stated['model']} ({made_with[:12]}), "
                 f"--model {self.options.model} is another model ({self.encoder.fingerprint[:12]})"
             )
         show = sys.stderr.isatty()

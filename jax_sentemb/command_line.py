@@ -21,7 +21,10 @@ Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in
 
 
 class Parser(argparse.ArgumentParser):
-    """Options of a command; a mistake is a ConfigError."""
+    """Options of a command; texts are shown with their own line breaks, and a mistake is a ConfigError."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (--help lists the options)")

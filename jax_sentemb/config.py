@@ -99,9 +99,7 @@ class Train:
     fsdp: int = 1  # devices over which parameters and the optimiser's state are split; 1: each device has all of them
     grad_cache_chunk: int = 0  # sentences encoded at once; 0: the whole batch. Same gradients, less memory
     attention_block: int = 0  # queries that attend at once: memory linear in the length, for long sentences; 0: whole maps
-    fused_attention: str = (
-        ""  # "cudnn": NVIDIA's kernel, with bfloat16; "xla": the compiler's. Attention weights have no dropout then
-    )
+    fused_attention: str = ""  # a kernel: "cudnn" (NVIDIA, bfloat16) or "xla"; attention weights have no dropout then
     remat: bool = False  # layers are computed again in the backward pass: less memory on accelerators (a CPU's compiler undoes it)
     logging_steps: int = 10
     save_steps: int = 500  # 0: at the end only

@@ -3,7 +3,6 @@
 Exports a checkpoint of a run as a Hugging Face and sentence-transformers directory, verified by re-encoding.
 """
 
-import argparse
 import dataclasses
 import functools
 import json
@@ -22,7 +21,6 @@ def main(argv: list[str]) -> int:
         prog="python -m jax_sentemb.convert",
         description="Export a checkpoint for transformers and sentence-transformers.",
         epilog=f"example: python -m jax_sentemb.convert --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--workdir", type=Path, required=True, help="work directory of a run")
     parser.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")

@@ -7,6 +7,7 @@ vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instru
 """
 
 import argparse
+import functools
 import logging
 import sys
 from collections.abc import Iterable, Mapping, Set
@@ -88,9 +89,9 @@ class SentenceEncoder:
     def truncated(self) -> int:
         return self._embedder.truncated
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides the embeddings."""
+        """SHA-256 of all that decides the embeddings; every weight is read for it."""
         return self._model.fingerprint()
 
     def get_sentence_embedding_dimension(self) -> int:
@@ -108,6 +109,8 @@ class SentenceEncoder:
         precision: str = "float32",
     ) -> Any:
         """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
+
+        batch_size: sentences encoded at once; a processor takes CPU_ROWS of them at a time.
 
         truncate_dim: only the first so many numbers, before the length is made 1 with `normalize_embeddings`. precision: float32,
         int8, uint8 (spread over the ranges of these embeddings), binary or ubinary (signs, eight a byte). show_progress_bar:
@@ -243,7 +246,6 @@ examples:
   zcat corpus.txt.gz | jax-sentemb encode --model all-MiniLM-L6-v2 --input - --output corpus.npy --normalize
 
 {EXIT_CODES}""",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz, globs, several; - reads lines"

@@ -73,7 +73,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m jax_sentemb.evaluate",
         description="Score sentence embeddings: similarity (STS), transfer, probing and argument similarity tasks.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="what to score; see below")
     parser.add_argument("--data", type=Path, help="the SentEval folder: the one that holds downstream/ and probing/")

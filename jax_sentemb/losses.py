@@ -17,7 +17,7 @@ def by_rows(function: Callable[[Any], Any], rows: Any, comparisons: int) -> Any:
     """`function` of arrays [N, ...] that gives arrays [N, ...], a row for a row; each row costs so many `comparisons`.
 
     Above PAIRS in all it works on some rows at a time, and again in the backward pass: the matrix of all pairs of a huge batch is
-    never there. Part c has rows c, c + n, c + 2n..., so that devices keep their own.
+    never there.
     """
     count = len(jax.tree.leaves(rows)[0])
     at_once = count
@@ -25,9 +25,17 @@ def by_rows(function: Callable[[Any], Any], rows: Any, comparisons: int) -> Any:
         at_once //= 2
     if at_once == count:
         return function(rows)
-    parts = jax.tree.map(lambda values: values.reshape(at_once, -1, *values.shape[1:]).swapaxes(0, 1), rows)
-    found = lax.map(jax.checkpoint(function), parts)
-    return jax.tree.map(lambda values: values.swapaxes(0, 1).reshape(count, *values.shape[2:]), found)
+    return merged(lax.map(jax.checkpoint(function), in_parts(rows, at_once)))
+
+
+def in_parts(rows: Any, at_once: int) -> Any:
+    """Arrays [N, ...] as [n, at_once, ...]; part c has rows c, c + n, c + 2n..., so that devices keep their own."""
+    return jax.tree.map(lambda values: values.reshape(at_once, -1, *values.shape[1:]).swapaxes(0, 1), rows)
+
+
+def merged(parts: Any) -> Any:
+    """The arrays that `in_parts` took apart."""
+    return jax.tree.map(lambda values: values.swapaxes(0, 1).reshape(-1, *values.shape[2:]), parts)
 
 
 def unit(vectors: Array) -> Array:

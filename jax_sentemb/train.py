@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jax_sentemb import config as settings
 from jax_sentemb.errors import NotFinite
 from jax_sentemb.log import Log
+from jax_sentemb.losses import in_parts, merged
 from jax_sentemb.methods import Method
 from jax_sentemb.models.words import FROZEN
 from jax_sentemb.sharding import over_batch, over_parameters, put_batch, replicated
@@ -179,15 +180,8 @@ def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainSta
 def _cached_gradients(
     method: Method, encode: Callable, state: TrainState, batch: Batch, seeds: Array, chunk: int
 ) -> tuple[Array, dict[str, Array], Any, Params]:
-    # Chunk c takes sentences c, c + n, c + 2n...: each device keeps its own rows.
-    def split(values: Array) -> Array:
-        return values.reshape(chunk, -1, *values.shape[1:]).swapaxes(0, 1)
-
-    def merge(values: Array) -> Array:
-        return values.swapaxes(0, 1).reshape(-1, *values.shape[2:])
-
-    parts = jax.tree.map(split, (batch, seeds))
-    encoded = jax.tree.map(merge, jax.lax.map(lambda part: encode(state.params, *part), parts))
+    parts = in_parts((batch, seeds), chunk)
+    encoded = merged(jax.lax.map(lambda part: encode(state.params, *part), parts))
 
     trained, frozen = _trained(state.params)
 
@@ -201,7 +195,7 @@ def _cached_gradients(
         _, pull_back = jax.vjp(lambda trained: encode({**trained, **frozen}, part_batch, part_seeds), trained)
         return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
 
-    gradients, _ = jax.lax.scan(add, direct, (parts, jax.tree.map(split, to_encoded)))
+    gradients, _ = jax.lax.scan(add, direct, (parts, in_parts(to_encoded, chunk)))
     return loss, metrics, carry, gradients
 
 

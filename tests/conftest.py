@@ -1,6 +1,7 @@
 """Eight simulated CPU devices, a compilation cache between runs, every warning an error."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("NPROC", "16")  # XLA's thread pool: fewer threads than devices deadlock
@@ -10,6 +11,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import jax
 import pytest
+
+from jax_sentemb.evaluation import scorer
 
 jax.config.update("jax_num_cpu_devices", 8)
 if not jax.config.jax_compilation_cache_dir:
@@ -31,3 +34,19 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: JAX_SENTEMB_SHARED={folder}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def quick_compilation() -> Iterator[None]:
+    """For tests that are compile-bound, where what they promise does not depend on the compiler's optimisations."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(scope="module")
+def few_scored_pairs() -> Iterator[None]:
+    """Runs on generated sentences are scored on 60 pairs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scorer, "GRAMMAR_PAIRS", 60)
+        yield

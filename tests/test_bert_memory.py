@@ -40,12 +40,7 @@ def measured(model, seeds=SEEDS):
     return found, gradients
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These tests are compile-bound, and what they compare does not depend on the compiler's optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")

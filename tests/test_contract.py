@@ -96,12 +96,7 @@ class Tiny:
         return state, losses
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These tests are compile-bound, and what they promise does not depend on the compiler's optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module", autouse=True)

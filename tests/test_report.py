@@ -5,27 +5,20 @@ import json
 import re
 from xml.etree import ElementTree
 
-import jax
 import numpy as np
 import pytest
 
 from jax_sentemb import report, run, svg
 from jax_sentemb.command_line import program
 from jax_sentemb.config import Config, Data, sized
-from jax_sentemb.evaluation import samples, scorer
+from jax_sentemb.evaluation import samples
 from jax_sentemb.evaluation.sts import Pairs, StsTask
 from jax_sentemb.methods.simcse import SimCSE
 
 HOSTILE = "<script>alert({0})</script> & \"quoted\" 'text' <img src=x onerror=y> number {0} \x1b[31m\u202e"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    jax.config.update("jax_disable_most_optimizations", True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer, "GRAMMAR_PAIRS", 60)
-        yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 
 @pytest.fixture(scope="module")

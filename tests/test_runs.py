@@ -5,27 +5,18 @@ import importlib.util
 import json
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from jax_sentemb.config import Config, Data, Evaluation, Train, sized
 from jax_sentemb.convert import main as convert
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.evaluation import scorer
 from jax_sentemb.export import read_embedder
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.run import run
 
-
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    jax.config.update("jax_disable_most_optimizations", True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer, "GRAMMAR_PAIRS", 60)
-        yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 
 def tiny(**changes):

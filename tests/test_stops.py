@@ -17,7 +17,6 @@ from jax_sentemb.checkpoint import read_params
 from jax_sentemb.command_line import PREEMPTED, program
 from jax_sentemb.config import check
 from jax_sentemb.errors import ConfigError, NotFinite
-from jax_sentemb.evaluation import scorer
 from jax_sentemb.evaluation.scorer import Scorer
 from jax_sentemb.main import main
 from jax_sentemb.manifest import newest
@@ -28,13 +27,7 @@ CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
 STEPS = 6
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    jax.config.update("jax_disable_most_optimizations", True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer, "GRAMMAR_PAIRS", 60)
-        yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 
 def tiny(**options):
