@@ -62,7 +62,7 @@ def result(workdir):
 
 
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory, quick):
+def straight(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("straight")
     assert running.run(tiny(), workdir) == 0
     return result(workdir)
