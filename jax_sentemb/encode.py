@@ -21,7 +21,7 @@ import numpy as np
 from jax_sentemb import __version__
 from jax_sentemb.command_line import EXIT_CODES, Parser, positive, program, use_compilation_cache
 from jax_sentemb.errors import ConfigError, NumericsError
-from jax_sentemb.evaluation.embed import FINE_BUCKETS, Embedder
+from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.load import DTYPES, READOUTS, Loaded, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.quantize import PRECISIONS, check_precision, quantize
@@ -30,8 +30,6 @@ from jax_sentemb.text.files import open_text
 from jax_sentemb.text.tokenizer import check_text
 from jax_sentemb.types import Array
 from jax_sentemb.vectors import Encoded, write_file, write_shards
-
-CPU_ROWS = 16  # sentences of a processor's batch at most: what a layer makes of them stays in its cache (benchmarks/README.md)
 
 logger = logging.getLogger("jax_sentemb")
 
@@ -49,8 +47,7 @@ class SentenceEncoder:
         sharding = over_batch(mesh) if len(devices) > 1 else None
         self._model = model
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
-        fine = FINE_BUCKETS if jax.default_backend() == "cpu" else ()
-        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding, fine_buckets=fine)
+        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding)
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
@@ -110,7 +107,7 @@ class SentenceEncoder:
     ) -> Any:
         """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
 
-        batch_size: sentences encoded at once; a processor takes CPU_ROWS of them at a time.
+        batch_size: sentences encoded at once; a processor takes at most 16 at a time.
 
         truncate_dim: only the first so many numbers, before the length is made 1 with `normalize_embeddings`. precision: float32,
         int8, uint8 (spread over the ranges of these embeddings), binary or ubinary (signs, eight a byte). show_progress_bar:
@@ -148,8 +145,6 @@ class SentenceEncoder:
     def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
         from tqdm import tqdm
 
-        if jax.default_backend() == "cpu":
-            batch_size = min(batch_size, CPU_ROWS * jax.local_device_count())
         with tqdm(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as bar:
             vectors = self._embedder(self._params, texts, batch_size, bar.update)
         if not np.isfinite(vectors).all():
