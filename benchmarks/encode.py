@@ -5,8 +5,8 @@
 
 The plain loop is transformers' BertModel with SDPA attention on sentences sorted by length, padded to the longest of a batch.
 `--random LAYERSxWIDTH` is an encoder of that size with random weights and the tokenizer of --model. Contenders take turns, each at
-every batch size. Printed: median sentences a second, and the medians over the rounds of (their time / ours at our fastest batch size)
-at the same precision: above 1 we are faster. `--batch-sizes 16,64` shows PyTorch at the size that suits it.
+every batch size. Printed: median sentences a second, and the medians over the rounds of (their time / ours at our fastest batch
+size) at the same precision: above 1 we are faster. `--batch-sizes 16,64` shows PyTorch at the size that suits it.
 """
 
 import argparse
