@@ -12,6 +12,8 @@ from typing import Any
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods import Method
 
+DIAGNOSTICS = ("uniformity", "effective_rank")  # those of evaluation/diagnostics.py that can select weights
+
 
 @dataclass
 class Data:
@@ -26,7 +28,7 @@ class Data:
     subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
     subset_seed: int = 0
     num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core from three cores on, 0: none. Same tokens
-    validation: int = 0  # sentences held out of training; the weights with the best accuracy (or loss) on them are kept
+    validation: int = 0  # sentences held out of training: loss and accuracy of the method's own task are measured on them
 
 
 @dataclass
@@ -61,7 +63,7 @@ class Optimizer:
     lr_scheduler_type: str = "linear"  # linear or cosine to 0, constant, steps or exponential, after the warm-up
     lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
     lr_decay: float = 0.99  # of "exponential": the rate is multiplied by it after each epoch
-    lr_drop: float = 1.0  # the rate is multiplied by it when the score on data.validation is not above its best (InferSent: 0.2)
+    lr_drop: float = 1.0  # the rate is multiplied by it when the score of eval.select is not above its best (InferSent: 0.2)
     warmup_steps: int = 0
     warmup_ratio: float = 0.0  # of all steps, where warmup_steps is 0
     adam_beta1: float = 0.9
@@ -82,6 +84,8 @@ class Evaluation:
     classifier: str = "senteval"  # protocol of those tasks
     dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
     eval_steps: int = 250  # 0: at the end only; -1: after each epoch
+    select: str = ""  # what the weights that are kept have most of: dev, validation, a diagnostic, last; empty: the first there is
+    patience: int = 0  # training ends after so many evaluations in a row that were not above the best; 0: never
     batch_size: int = 64
     max_seq_length: int = 128  # test sentences are cut here, not at the training length
     diagnostic_sentences: int = 512
@@ -161,7 +165,7 @@ def check(config: Config) -> None:
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
         "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
         "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
-        "eval.report_sentences": 0,
+        "eval.report_sentences": 0, "eval.patience": 0,
         "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.fsdp": 1,
         "train.attention_block": 0, "train.logging_steps": 1,
         "train.save_steps": 0, "train.keep_checkpoints": 1, "train.seed": 0,
@@ -188,7 +192,9 @@ def check(config: Config) -> None:
             f"data.validation={config.data.validation} must be 0 or at least data.batch_size={config.data.batch_size}: "
             "it is read in batches"
         )
+    _check_selection(config)
     choices = {
+        "eval.select": ("", "dev", "validation", *DIAGNOSTICS, "last"),
         "train.precision": ("float32", "bfloat16"),
         "train.fused_attention": ("", "cudnn", "xla"),
         "optimizer.name": ("adamw", "rmsprop", "sgd"),
@@ -208,6 +214,13 @@ def check(config: Config) -> None:
         if config.before.before is not None or config.before.vary:
             raise ConfigError("before: the run that is done first has no run before it and varies nothing: put that into this run")
         check(config.before)
+
+
+def _check_selection(config: Config) -> None:
+    if config.eval.select == "validation" and not config.data.validation:
+        raise ConfigError("eval.select=validation needs held-out sentences: --config.data.validation=1000")
+    if config.eval.patience and not config.eval.eval_steps:
+        raise ConfigError(f"eval.patience={config.eval.patience} counts evaluations on the way: set eval.eval_steps")
 
 
 def _check_encoder(encoder: Encoder) -> None:

@@ -195,7 +195,7 @@ def seconds(records: Sequence[Mapping[str, Any]]) -> float:
 def _header(run: Run, curves: Mapping[str, Mapping[int, float]]) -> list[Markup]:
     last, total = max((record["step"] for record in run.records), default=0), run.about.get("steps", 0)
     if run.scores:
-        state = f"finished after {total:,} steps"
+        state = f"finished after {last:,} steps" + (f" of {total:,}" if last < total else "")
     elif any(record.get("event") == "not finite" for record in run.records):
         state = f"failed at step {last:,} of {total:,}"
     else:

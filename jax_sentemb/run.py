@@ -24,9 +24,10 @@ from jax_sentemb.convert import export_run, read_facts, write_facts
 from jax_sentemb.distributed import agree, first
 from jax_sentemb.errors import BusyError, ConfigError, NotFinite, NumericsError
 from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.evaluation.held_out import HeldOut, held_out_score
+from jax_sentemb.evaluation.held_out import HeldOut
 from jax_sentemb.evaluation.samples import look
 from jax_sentemb.evaluation.scorer import Scorer, score_table, word_overlap_scores
+from jax_sentemb.evaluation.selection import enough, score, selected_by
 from jax_sentemb.export import check_exportable
 from jax_sentemb.log import Log, check_writers
 from jax_sentemb.material import Material, corpus_sample, prepare
@@ -165,6 +166,8 @@ def _run(config: Config, workdir: Path) -> int:
             f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {jax.devices()[0].platform}: leave it out"
         )
     material = prepare(config, workdir)
+    scores_pairs = getattr(config.method, "scores_pairs", False)
+    selected = selected_by(config.eval, material.held_out is not None, material.dev, scores_pairs)
     steps = total_steps(config, material.batches)
     facts = _facts(config, material, steps)
     agree(json.dumps(facts))
@@ -176,7 +179,6 @@ def _run(config: Config, workdir: Path) -> int:
     encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
     optimizer = make_optimizer(config.optimizer, steps, material.batches.steps_per_epoch)
     state = create_state(config.method, encoder, optimizer, material.loaded, config.train.seed, mesh)
-    scores_pairs = getattr(config.method, "scores_pairs", False)
     embedder = Embedder(
         lambda params, rows: config.method.embed(make_encoder(material.encoder_config), params, rows),
         JoinedPairs(material.tokenizer) if scores_pairs else material.tokenizer,
@@ -190,16 +192,20 @@ def _run(config: Config, workdir: Path) -> int:
     checkpoints = Checkpoints(workdir, config.train.keep_checkpoints, log.warn)
     restored = checkpoints.restore(state, facts)
     # What a checkpoint says beside its facts: of the best weights, the evaluation done last, the batches taken out.
-    own: dict[str, Any] = {"start": {}, "best_score": -math.inf, "best_step": -1, "evaluated": -1, "skipped": [], "rewinds": 0}
+    own: dict[str, Any] = {"start": {}, "best_score": -math.inf, "best_step": -1, "selected_by": selected}
+    own |= {"evaluated": -1, "skipped": [], "rewinds": 0}
     if restored is not None:
         state, saved = restored
-        own = {name: saved[name] for name in own}
+        own |= {name: saved[name] for name in own if name in saved}
         log.say(f"continuing at step {int(state.step)} of {steps}")
+        if own["selected_by"] != selected:
+            log.say(f"weights are selected by {selected or 'age'} from here on, so far by {own['selected_by'] or 'age'}")
+            own.update(best_score=-math.inf, selected_by=selected)  # scores of two kinds cannot be compared
     if first():
         material.tokenizer.save(workdir / "tokenizer")  # an export from a checkpoint needs both
         write_facts(workdir, material.encoder_config, model_facts(config, material, workdir))
     _write_json(workdir / "config.json", flatten(config))
-    _write_json(workdir / "run.json", _about(config, material, steps, state.params))
+    _write_json(workdir / "run.json", _about(material, steps, state.params, selected))
     log.rewind(int(state.step) if restored else -1)
     log.event(int(state.step), {"event": "start"})
 
@@ -207,19 +213,21 @@ def _run(config: Config, workdir: Path) -> int:
 
     def evaluate(step: int, state: TrainState) -> TrainState:
         with stop.breaks():
-            score = dev = scorer.dev(step, state.params)
+            measured = scorer.measure(step, state.params)
             if held_out:
                 values = held_out(state)
-                score = held_out_score(values)
+                measured |= {f"validation/{name}": value for name, value in values.items()}
                 log.event(step, {f"validation/{name}": value for name, value in values.items()})
                 log.say(f"step {step}: " + ", ".join(f"validation {name} {value:.4f}" for name, value in values.items()))
         own["evaluated"] = step
+        found = score(selected, measured)
         if step == 0:  # the starting point is scored for comparison, it is no checkpoint
+            dev = score(f"eval/{material.dev}/spearman_cosine", measured)
             own["start"] = scorer.all_spearman(state.params) if config.eval.data == "grammar" else _scored(material.dev, dev)
             _look(config, material, scorer, workdir, "start", step, state.params)
-        elif score is not None and score > own["best_score"]:
+        elif found is not None and found > own["best_score"]:
             check_finite(step, state.params)
-            own.update(best_score=score, best_step=step)
+            own.update(best_score=found, best_step=step)
             checkpoints.save_best(step, state.params, {name: own[name] for name in ("start", "best_score", "best_step")})
         elif config.optimizer.lr_drop < 1:
             state, total = drop_rate(state, config.optimizer.lr_drop)
@@ -227,13 +235,16 @@ def _run(config: Config, workdir: Path) -> int:
             log.say(f"step {step}: not above the best of step {own['best_step']}: the learning rate is {total:.2g} of its schedule")
         return state
 
+    def exhausted() -> bool:
+        return enough(config.eval.patience, eval_steps, own["evaluated"], own["best_step"])
+
     def save(step: int, state: TrainState) -> None:
         check_finite(step, state)
         checkpoints.save(step, state, {**facts, **own})
 
-    def stopped(step: int) -> int:
+    def stopped() -> int:
         checkpoints.wait()
-        log.say(f"stopped at step {step} of {steps} and saved; the same command continues")
+        log.say(f"stopped at step {int(state.step)} of {steps} and saved; the same command continues")
         return PREEMPTED
 
     def batch_of(step: int) -> int:
@@ -264,45 +275,49 @@ def _run(config: Config, workdir: Path) -> int:
         return earlier
 
     stop = StopSignal()
+    eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else material.batches.steps_per_epoch
     window = rewind_window(config.train)
     try:
         with stop:
             start = int(state.step)
-            eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else material.batches.steps_per_epoch
             if start == 0:
                 state = evaluate(0, state)
             elif start < steps and eval_steps and start % eval_steps == 0 and own["evaluated"] < start:
                 state = evaluate(start, state)  # a signal had ended it
             step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk, over_parameters(mesh, state))
             process = jax.process_index(), jax.process_count()
-            while start < steps or own["evaluated"] < steps:
+            while not exhausted() and (start < steps or own["evaluated"] < steps):
                 rows = batches_on_device(lambda number: material.batches.at(batch_of(number), *process), start, steps, mesh)
                 try:
                     with contextlib.closing(rows):
                         state = fit(
                             state, step, rows, steps, config.train, log, config.data.batch_size,
-                            evaluate, eval_steps, save, stop,
+                            evaluate, eval_steps, exhausted, save, stop,
                         )  # fmt: skip
                     start = int(state.step)
                     if stop.reached:
-                        return stopped(start)
+                        return stopped()
+                    if exhausted():
+                        break
                     with contextlib.suppress(Stopped):
                         state = evaluate(steps, state)
                     save(steps, state)
                     if stop.reached:
-                        return stopped(steps)
+                        return stopped()
                 except NotFinite as error:
                     state = rewind(error)
                     start = int(state.step)
             stop.watch()
             checkpoints.wait()
-            params, at = state.params, steps
+            params, at = state.params, int(state.step)
+            if at < steps:
+                log.say(f"training ends at step {at}: {config.eval.patience} evaluations were not above step {own['best_step']}")
             if own["best_step"] >= 0:
                 at, params = checkpoints.restore_best(state.params) or (at, params)
                 if at != own["best_step"]:
-                    log.warn(steps, f"the best weights, of step {own['best_step']}, are not there: those of step {at} are exported")
-                start_score = None if held_out else own["start"].get(material.dev)
-                if start_score is not None and own["best_score"] < start_score:
+                    log.warn(at, f"the best weights, of step {own['best_step']}, are not there: those of step {at} are exported")
+                start_score = own["start"].get(material.dev) if selected.startswith("eval/") else None
+                if start_score is not None and -math.inf < own["best_score"] < start_score:
                     log.warn(
                         own["best_step"],
                         f"the best checkpoint scores {own['best_score']:.2f} on {material.dev}, below the starting point's "
@@ -312,7 +327,7 @@ def _run(config: Config, workdir: Path) -> int:
                 finish(config, material, scorer, workdir, params, at, own["start"], log)
                 _look(config, material, scorer, workdir, "end", at, params)
     except Stopped:
-        return stopped(steps)
+        return stopped()
     finally:
         log.close()
         checkpoints.close()
@@ -422,7 +437,7 @@ def _look(config: Config, material: Material, scorer: Scorer, workdir: Path, whe
         _write_json(workdir / "samples" / f"{when}.json", {"step": step, **found})
 
 
-def _about(config: Config, material: Material, steps: int, params: Params) -> dict[str, Any]:
+def _about(material: Material, steps: int, params: Params, selected: str) -> dict[str, Any]:
     """run.json: what made this run, and what it works on."""
     return {
         **_versions(),
@@ -435,7 +450,7 @@ def _about(config: Config, material: Material, steps: int, params: Params) -> di
         "corpus": material.examples.report,
         "steps": steps,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
-        "selected_by": "validation" if material.held_out else f"eval/{material.dev}/spearman_cosine" if material.dev else "",
+        "selected_by": selected,
     }
 
 

@@ -106,9 +106,9 @@ class Scorer:
         self.sample, self.log, self.strict, self.scores_pairs = sample, log, strict, scores_pairs
         self.similarities: TaskSimilarities = {}
 
-    def dev(self, step: int, params: Params) -> float | None:
-        """Spearman x 100 on the development set (None without one); logs it with the label-free diagnostics."""
-        values: dict[str, Any] = {}
+    def measure(self, step: int, params: Params) -> dict[str, float]:
+        """Log, and give by their names there, the label-free diagnostics and the scores on the development set if there is one."""
+        values: dict[str, float] = {}
         found: dict[str, Any] = {"collapsed": False}
         if not self.scores_pairs:
             found = diagnose(self.embedder(params, self.sample))
@@ -136,7 +136,7 @@ class Scorer:
             self.log.warn(step, problem)
             if self.strict:
                 raise NumericsError(problem)
-        return score
+        return values
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
         """Results of every evaluation set found."""
