@@ -5,6 +5,7 @@ nothing else (no script, font or picture). A run writes it at its end by itself;
 directory, no model is loaded.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -12,7 +13,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -109,6 +110,17 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--workdir", type=Path, required=True, help="work directory of a run, or of config.vary's runs")
     print(f"written: {write_report(parser.parse_args(argv[1:]).workdir.expanduser())}")
     return 0
+
+
+@contextlib.contextmanager
+def not_vital(workdir: Path) -> Iterator[None]:
+    """A defect of the report is said in one line, and the run goes on: what it learns, and its exit code, do not depend on it."""
+    try:
+        yield
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        how = f"python -m jax_sentemb.report --workdir {workdir}"
+        print(f"warning: the report is not complete: {problem}; {how} tries again", file=sys.stderr)
 
 
 def write_report(workdir: Path) -> Path:

@@ -14,6 +14,7 @@ import optax
 import pytest
 
 from jax_sentemb import run as running
+from jax_sentemb import session
 from jax_sentemb.checkpoint import read_params
 from jax_sentemb.command_line import PREEMPTED, program
 from jax_sentemb.config import check
@@ -97,7 +98,7 @@ def test_an_evaluation_that_a_signal_ends_is_done_by_the_next_start(straight, mo
 
 
 def test_a_signal_while_the_end_is_scored_leaves_that_for_the_next_start(straight, monkeypatch, tmp_path):
-    stops_in(monkeypatch, running, "finish")
+    stops_in(monkeypatch, session.Session, "_score")
     assert running.run(tiny(), tmp_path) == PREEMPTED
     assert not (tmp_path / "export").exists()
     assert running.run(tiny(), tmp_path) == 0
@@ -126,7 +127,7 @@ PATIENT = {"select": "uniformity", "patience": 2, "max_steps": 11}
 def constant():
     """Nothing is learnt: no evaluation is above the first one, at step 2."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "make_optimizer", lambda *arguments: optax.set_to_zero())
+        patch.setattr(session, "make_optimizer", lambda *arguments: optax.set_to_zero())
         yield
 
 
@@ -165,7 +166,7 @@ class Poison:
 
     def __init__(self, monkeypatch, *numbers, stop_at=None):
         self.numbers, self.trained, self.names = numbers, [], {}
-        real_at, real_make_step = Batches.at, running.make_step
+        real_at, real_make_step = Batches.at, session.make_step
 
         def at(batches, number, *process):
             batch = real_at(batches, number, *process)
@@ -191,7 +192,7 @@ class Poison:
             return poisoned
 
         monkeypatch.setattr(Batches, "at", at)
-        monkeypatch.setattr(running, "make_step", make_step)
+        monkeypatch.setattr(session, "make_step", make_step)
 
 
 def test_nan_leaves_a_report_and_the_last_checkpoint(monkeypatch, tmp_path):
