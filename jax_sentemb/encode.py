@@ -230,7 +230,7 @@ def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrix products")
     parser.add_argument("--max-seq-length", type=positive, help="tokens that a sentence is cut to (default: what the model says)")
     parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once")
-    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv and .tsv files (default: text)")
+    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -248,7 +248,7 @@ examples:
 {EXIT_CODES}""",
     )
     parser.add_argument(
-        "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz, globs, several; - reads lines"
+        "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz; .parquet; globs, several; - reads lines"
     )
     parser.add_argument("--output", type=Path, required=True, help="a directory, or a name that ends in .npy or .parquet")
     add_model_options(parser, required=True)
