@@ -4,7 +4,6 @@ import sys
 
 from jax_sentemb.collection import Opener, parser_of, show
 from jax_sentemb.command_line import positive, program
-from jax_sentemb.search import community_detection
 
 EPILOG = """\
 prints number of the group (from 0, largest first), row (from 0) and sentence; the first of a group is its centre
@@ -21,6 +20,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--threshold", type=float, default=0.75, help="least cosine to the centre (default: 0.75)")
     parser.add_argument("--min-size", type=positive, default=10, help="sentences that make a group (default: 10)")
     options = parser.parse_args(argv[1:])
+    from jax_sentemb.search import community_detection
+
     corpus = Opener(options).corpus()
     groups = community_detection(corpus.vectors, options.threshold, options.min_size)
     rows = ({"cluster": number, "row": row, "text": corpus.text(row)} for number, group in enumerate(groups) for row in group)

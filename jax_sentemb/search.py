@@ -5,7 +5,6 @@ is that of the blocks and of the answers. Equal scores are ordered by row.
 """
 
 import functools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jax_sentemb.command_line import positive, program
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.types import Array
 
@@ -23,15 +21,6 @@ QUERIES, CORPUS = 512, 1 << 13  # rows of a block of scores; larger ones are slo
 TILE = 1 << 12  # rows and columns of a block of scores between the vectors of one collection
 CENTRES = 64  # whose neighbours are looked up at once
 GROUP = 32  # scores of which the largest is looked at first
-
-
-EPILOG = """\
-prints number of the query, row of the corpus (both from 0), cosine, query and sentence, best first
-
-examples:
-  jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"
-  jax-sentemb search --model runs/micse --corpus vectors --corpus-text corpus.txt --queries queries.txt --top-k 3 --json
-"""
 
 
 class Hits(NamedTuple):
@@ -307,42 +296,3 @@ _near = jax.jit(_scores)
 def _sorted(pairs: Pairs, top_k: int | None) -> Pairs:
     order = np.lexsort((pairs.second, pairs.first, -pairs.scores))[:top_k]
     return Pairs(*(side[order] for side in pairs))
-
-
-def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
-    from jax_sentemb.collection import Opener, parser_of, show
-
-    parser = parser_of("search", "The sentences of a corpus that are most similar to each query; all are compared.", EPILOG)
-    parser.add_argument("--queries", help="a text file, one query a line; - reads standard input")
-    parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
-    parser.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
-    parser.add_argument("--index", type=Path, help="approximate search in this file, built when it is not there (needs [ann])")
-    options = parser.parse_args(argv[1:])
-    if bool(options.queries) == bool(options.query):
-        raise ConfigError("give --queries FILE or --query TEXT, one of the two")
-    opener = Opener(options)
-    corpus = opener.corpus()
-    if options.queries:
-        queries = opener.text("--queries", options.queries, corpus.vectors)
-    else:
-        queries = opener.sentences(options.query, corpus.vectors)
-    if options.index:
-        if not options.index.exists():
-            build_index(corpus.vectors, options.index)
-        hits = search_index(queries.vectors, options.index, options.top_k)
-    else:
-        hits = search(queries.vectors, corpus.vectors, options.top_k)
-    show(
-        (
-            {"query": query, "row": row, "score": score, "query_text": queries.text(query), "text": corpus.text(row)}
-            for query, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
-            for row, score in zip(rows, scores, strict=True)
-        ),
-        options.json,
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))

@@ -86,6 +86,18 @@ def test_every_command_has_help_with_an_example_and_exit_codes(name, capsys):
     assert "python -m jax_sentemb." in shown or f"  jax-sentemb {name} --" in shown
 
 
+def test_help_and_mistakes_do_not_wait_for_jax():
+    code = f"""
+import sys
+from jax_sentemb.__main__ import main
+from jax_sentemb.command_line import program
+codes = [program(main, ["jax-sentemb", name, option]) for name in {list(COMMANDS)} for option in ("--help", "--absent")]
+print(codes, [name for name in ("jax", "flax", "scipy") if name in sys.modules])
+"""
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == f"{[0, 2] * len(COMMANDS)} []"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_a_module_of_its_own(name):
     module = importlib.import_module(COMMANDS[name][0])
