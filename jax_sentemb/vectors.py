@@ -235,7 +235,9 @@ class Vectors:
             first = stop - len(shard)
             if first < end and start < stop:
                 parts.append(shard[max(start - first, 0) : end - first])
-        found = np.concatenate(parts) if parts else np.zeros((0, *self._shards[0].shape[1:]), self._shards[0].dtype)
+        if not parts:
+            parts = [self._shards[0][:0]]
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # of one shard without a copy
         return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
 
 
