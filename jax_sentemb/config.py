@@ -20,7 +20,7 @@ class Data:
     """Which sentences, how they are tokenised and batched."""
 
     files: str = ""  # paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated)
-    column: str = "text"  # of .jsonl, .csv, .tsv and data sets; several, comma separated, are several sentences
+    column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
     tokenizer: str = ""  # directory; empty: that of encoder.weights, or a new vocabulary if there are no weights
     vocab_size: int = 8000  # of a new vocabulary
     max_seq_length: int = 32  # word pieces, [CLS] and [SEP] included

@@ -19,6 +19,7 @@ from jax_sentemb.evaluation.words import NO_VIEWS, Views
 from jax_sentemb.export import directory_embedder
 from jax_sentemb.model_folder import sha256
 from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.quantize import DTYPES
 from jax_sentemb.text.vectors import is_word_vectors
 from jax_sentemb.text.words import WordTokenizer
 from jax_sentemb.types import Params
@@ -26,7 +27,6 @@ from jax_sentemb.weights import max_positions, resolve
 from jax_sentemb.word_model import embedder_of, is_word_model, read_files, views_of, with_readout, with_words
 
 READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2")  # of multi-view models
-DTYPES = ("float32", "bfloat16")
 
 
 class Loaded(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb.errors import DataError, ResourceError
+from jax_sentemb.errors import ConfigError, DataError, ResourceError
 from jax_sentemb.text import cache as cache_module
 from jax_sentemb.text import files
 from jax_sentemb.text.cache import cache_folder, cached
@@ -125,6 +125,8 @@ def test_a_line_break_inside_a_field_is_a_space_and_a_missing_column_is_named(tm
     path.write_text('name,sentence\n1,"two\nlines"\n\n2,"and\r\nmore"\n', encoding="utf-8", newline="")
     assert list(open_corpus(str(path), column="sentence")) == ["two lines", "and more"]
     assert "only name, sentence" in refused(path)
+    with pytest.raises(ConfigError, match="names no column"):
+        open_corpus(str(path), column=" ,")
     (tmp_path / "a.jsonl").write_text('{"text": "a\\nb"}\n{"texts": 1}\n')
     assert "line 2 has no key 'text'" in refused(tmp_path / "a.jsonl")
     (tmp_path / "b.csv").write_text("a,text\n1\n")
@@ -170,7 +172,8 @@ def test_what_is_no_text_is_refused(tmp_path):
 def test_files_that_are_not_there_or_damaged_are_named(tmp_path):
     (tmp_path / "good.txt").write_bytes(TEXT)
     (tmp_path / "folder.txt").mkdir()
-    (tmp_path / "a.doc").write_bytes(TEXT)
+    for name in ("a.doc", "a.parquet.gz"):
+        (tmp_path / name).write_bytes(TEXT)
     (tmp_path / "short.txt.gz").write_bytes(gzip.compress(TEXT)[:-9])
     (tmp_path / "short.txt.xz").write_bytes(lzma.compress(TEXT)[:-9])
     (tmp_path / "no.txt.gz").write_bytes(TEXT)
@@ -182,6 +185,7 @@ def test_files_that_are_not_there_or_damaged_are_named(tmp_path):
         "folder.txt": "is a directory",
         "*.none": "no file matches",
         "a.doc": "unknown kind",
+        "a.parquet.gz": "unknown kind",
         "short.txt.gz": "cannot be read",
         "short.txt.xz": "cannot be read",
         "no.txt.gz": "cannot be read",
