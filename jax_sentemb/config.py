@@ -12,7 +12,7 @@ from typing import Any
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods import Method
 
-DIAGNOSTICS = ("uniformity", "effective_rank")  # those of evaluation/diagnostics.py that can select weights
+DIAGNOSTICS = ("retrieval", "uniformity", "effective_rank")  # those of evaluation/diagnostics.py that can select weights
 
 
 @dataclass

@@ -295,6 +295,7 @@ class Session:
         if config.eval.data == "grammar":
             baselines |= word_overlap_scores(material.tasks, [material.sentences[row] for row in range(len(material.sentences))])
         results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
+        results["diagnostics"] = scorer.diagnostics(params)
         self.log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self.log.finish_progress()
         if scores or not material.final:

@@ -85,11 +85,11 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
 
 
 def headline(scores: dict[str, Any]) -> dict[str, float]:
-    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs, and those of other tasks."""
+    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and other tasks, or some without labels."""
     found = {name: result["spearman"]["all"] for name, result in scores["scores"].items()}
     for result in scores.get("transfer", {}).values():
         found |= result["headline"]
-    return found
+    return found or {name: scores["diagnostics"][name] for name in ("retrieval", "uniformity") if name in scores["diagnostics"]}
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -1,11 +1,17 @@
 """What selects the weights that are kept, and when evaluations are enough."""
 
+import json
+
 import pytest
 
-from jax_sentemb.config import Config, Data, Evaluation, check
+from jax_sentemb.config import Config, Data, Evaluation, check, sized
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.selection import enough, score, selected_by
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.run import run
+from jax_sentemb.vary import headline
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 DEV = "eval/STSBenchmark-dev/spearman_cosine"
 
@@ -70,3 +76,18 @@ def test_enough_is_counted_from_the_best_or_from_the_start():
     assert [enough(2, 10, evaluated, -1) for evaluated in (-1, 10, 20)] == [False, False, True]
     assert not enough(0, 10, 1000, 10)
     assert not enough(3, 0, 1000, 10)
+
+
+def test_a_run_without_labels_keeps_the_weights_whose_halves_find_each_other_best(tmp_path):
+    config = sized(Config(method=SimCSE()), "tiny")
+    config.eval.data, config.eval.select, config.eval.eval_steps, config.eval.report_sentences = "", "retrieval", 1, 0
+    config.optimizer.learning_rate, config.train.save_steps = 1e-2, 0
+    assert run(config, tmp_path) == 0
+    events = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    found = {event["step"]: event["diagnostics/retrieval"] for event in events if "diagnostics/retrieval" in event}
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    best = max(range(1, 7), key=found.__getitem__)
+    assert list(found) == [0, 1, 2, 3, 4, 5, 6]
+    assert scores["step"] == best < 6
+    assert headline(scores) == {"retrieval": pytest.approx(found[best]), "uniformity": scores["diagnostics"]["uniformity"]}
+    assert json.loads((tmp_path / "run.json").read_text())["selected_by"] == "diagnostics/retrieval"

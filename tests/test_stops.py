@@ -161,6 +161,15 @@ def test_a_run_that_has_ended_goes_on_with_more_patience(patient, constant, tmp_
         assert newest(tmp_path / "checkpoints")[0] == last
 
 
+def test_scores_of_another_kind_are_not_compared(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        stops_in(patch, Scorer, "measure", lambda scorer, step, params: step == 4)
+        assert running.run(tiny(select="retrieval"), tmp_path) == PREEMPTED
+    assert newest(tmp_path / "best")[0] == 2  # its score is above 1, that of uniformity is not
+    assert running.run(tiny(select="uniformity"), tmp_path) == 0
+    assert newest(tmp_path / "best")[0] > 2
+
+
 class Poison:
     """Batches with these numbers have a loss and an update that are NaN; `trained`: the numbers of all batches in their order."""
 
