@@ -1,6 +1,6 @@
 """Every row in one of K groups, by cosine: spherical k-means on the device, which sees a block of rows at a time.
 
-Not scipy's kmeans2: that wants all vectors and a table of rows x K in memory, 4 GB for 10^6 rows and 1,000 groups.
+Not scipy's kmeans2: that wants all vectors in memory.
 """
 
 import functools
@@ -16,7 +16,7 @@ from jax_sentemb.search import CORPUS, block_size, blocks, check_finite, prepare
 from jax_sentemb.types import Array
 
 SCORES = 1 << 22  # of rows and centres, at once
-SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 64  # rows that the first centres are drawn from: at least, and for each group
+SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows that the first centres are drawn from: at least, and for each group
 AT_CENTRE = 1 - 1e-6  # a cosine from which on a row lies at its centre
 
 
@@ -104,6 +104,10 @@ def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Ar
     rows = prepare(rows, True)
     scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
     labels = scores.argmax(axis=1)
-    # Sums as a product: adding rows at their labels has no fixed order on a GPU. Rows that fill up a block are zero.
-    member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
-    return labels, scores.max(axis=1), sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
+    # Rows that fill up a block are zero.
+    if jax.default_backend() == "cpu":
+        sums = sums.at[labels].add(rows)
+    else:  # a product: adding rows at their labels has no fixed order on a GPU
+        member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
+        sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
+    return labels, jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0], sums
