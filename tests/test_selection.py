@@ -73,7 +73,7 @@ def test_a_score_is_wanted_high():
 
 def test_enough_is_counted_from_the_best_or_from_the_start():
     assert [enough(2, 10, evaluated, 30) for evaluated in (30, 40, 45, 50)] == [False, False, False, True]
-    assert [enough(2, 10, evaluated, -1) for evaluated in (-1, 10, 20)] == [False, False, True]
+    assert [enough(2, 1, evaluated, -1) for evaluated in (-1, 1, 2)] == [False, False, True]
     assert not enough(0, 10, 1000, 10)
     assert not enough(3, 0, 1000, 10)
 
