@@ -12,8 +12,6 @@ from typing import Any
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods import Method
 
-DIAGNOSTICS = ("retrieval", "uniformity", "effective_rank")  # those of evaluation/diagnostics.py that can select weights
-
 
 @dataclass
 class Data:
@@ -84,7 +82,9 @@ class Evaluation:
     classifier: str = "senteval"  # protocol of those tasks
     dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
     eval_steps: int = 250  # 0: at the end only; -1: after each epoch
-    select: str = ""  # what the weights that are kept have most of: dev, validation, a diagnostic, last; empty: the first there is
+    select: str = (
+        ""  # which weights are kept: best by dev, validation or retrieval, or the last; empty: validation, dev, last: what there is
+    )
     patience: int = 0  # training ends after so many evaluations in a row that were not above the best; 0: never
     batch_size: int = 64
     max_seq_length: int = 128  # test sentences are cut here, not at the training length
@@ -194,7 +194,7 @@ def check(config: Config) -> None:
         )
     _check_selection(config)
     choices = {
-        "eval.select": ("", "dev", "validation", *DIAGNOSTICS, "last"),
+        "eval.select": ("", "dev", "validation", "retrieval", "last"),
         "train.precision": ("float32", "bfloat16"),
         "train.fused_attention": ("", "cudnn", "xla"),
         "optimizer.name": ("adamw", "rmsprop", "sgd"),

@@ -100,10 +100,12 @@ def test_diagnose_passes_what_is_spread_and_flags_what_has_collapsed():
 
 def test_diagnose_looks_at_the_same_evenly_spaced_rows_of_sentences_and_parts():
     vectors = gaussian(MAX_ROWS * 3, 4)
-    found = diagnose(vectors, (vectors, 2 * vectors))
+    chosen = np.linspace(0, len(vectors) - 1, MAX_ROWS).astype(int)
+    second = gaussian(MAX_ROWS * 3, 4, seed=1)
+    second[chosen] = 2 * vectors[chosen]
+    found = diagnose(vectors, (vectors, second))
     assert found["alignment"] == pytest.approx(0, abs=1e-12)
     assert found["retrieval"] == 100
-    chosen = np.linspace(0, len(vectors) - 1, MAX_ROWS).astype(int)
     assert found["mean_cosine"] == pytest.approx(mean_cosine(vectors[chosen]), abs=1e-12)
 
 

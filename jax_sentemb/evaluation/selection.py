@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from jax_sentemb.config import Evaluation
 from jax_sentemb.errors import ConfigError
 
-LOWER_IS_BETTER = ("diagnostics/uniformity",)
-
 
 def selected_by(options: Evaluation, held_out: bool, dev: str, scores_pairs: bool) -> str:
-    """The name in metrics.jsonl of what selects: "validation", the Spearman of the set `dev`, a diagnostic; "": the last weights.
+    """The name in metrics.jsonl of what selects: "validation", the Spearman of the set `dev`, retrieval; "" for the last weights.
 
     ConfigError, before training, for what this run does not measure.
     """
@@ -20,12 +18,12 @@ def selected_by(options: Evaluation, held_out: bool, dev: str, scores_pairs: boo
         name = on_dev
         if not dev:
             raise ConfigError("eval.select=dev needs labelled pairs: --config.eval.dev=pairs.tsv, or STS-B in eval.data")
-    elif options.select in ("validation", "last"):
-        name = options.select.removesuffix("last")
-    else:
-        name = f"diagnostics/{options.select}"
+    elif options.select == "retrieval":
+        name = "diagnostics/retrieval"
         if scores_pairs:
-            raise ConfigError(f"eval.select={options.select}: a cross-encoder has no embeddings; take dev, validation or last")
+            raise ConfigError("eval.select=retrieval: a cross-encoder has no embeddings; take dev, validation or last")
+    else:
+        name = options.select.removesuffix("last")
     if options.patience and not name:
         raise ConfigError(
             f"eval.patience={options.patience} needs a score that can stop rising: set eval.select, eval.dev or data.validation"
@@ -37,8 +35,7 @@ def score(name: str, values: Mapping[str, float]) -> float | None:
     """What is wanted high of an evaluation; None where it was not measured. Of "validation" accuracy counts before loss."""
     if name == "validation":
         return 100 * values["validation/accuracy"] if "validation/accuracy" in values else -values["validation/loss"]
-    value = values.get(name)
-    return -value if value is not None and name in LOWER_IS_BETTER else value
+    return values.get(name)
 
 
 def enough(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:
