@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import io
 import logging
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
+from jax_sentemb.paths import user_path
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
 PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
@@ -41,6 +43,9 @@ def positive(text: str) -> int:
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # whatever the locale says, as in files; a name that is no UTF-8 stays what it is
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     debug = "--debug" in argv
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
@@ -96,7 +101,7 @@ def use_compilation_cache() -> None:
 
     if not jax.config.jax_compilation_cache_dir:
         home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
-        jax.config.update("jax_compilation_cache_dir", str(Path(home).expanduser() / "compiled"))
+        jax.config.update("jax_compilation_cache_dir", str(user_path(home) / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
@@ -124,7 +129,7 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
         "processes": values.processes,
         "process": values.process,
     }
-    return config, Path(values.workdir or f"runs/{_file_and_size(config_path)[0].stem}").expanduser(), how
+    return config, user_path(values.workdir or f"runs/{_file_and_size(config_path)[0].stem}"), how
 
 
 def _refuse_twice(argv: list[str]) -> None:
@@ -160,7 +165,7 @@ def _load(argv: list[str], config_path: str) -> tuple[Any, Any]:
 def _file_and_size(config_path: str) -> tuple[Path, list[str]]:
     """The file of FILE or FILE:SIZE, and what its get_config is called with."""
     file, *size = config_path.split(":", 1)
-    return Path(file).expanduser(), size
+    return user_path(file), size
 
 
 def _read_config(config_path: str) -> Any:

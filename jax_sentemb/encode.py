@@ -24,6 +24,7 @@ from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.evaluation.embed import FINE_BUCKETS, Embedder
 from jax_sentemb.load import DTYPES, READOUTS, Loaded, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.paths import user_path
 from jax_sentemb.quantize import PRECISIONS, check_precision, quantize
 from jax_sentemb.sharding import make_mesh, over_batch, replicated
 from jax_sentemb.text.files import open_text
@@ -166,7 +167,7 @@ class SentenceEncoder:
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
     options = _parser().parse_args(argv[1:])
-    output = options.output.expanduser()
+    output = options.output
     single = output.suffix in (".npy", ".parquet")
     sentences = open_text("--input", options.input, options.column)
     encoder = open_encoder(options)
@@ -250,7 +251,7 @@ examples:
     parser.add_argument(
         "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz, globs, several; - reads lines"
     )
-    parser.add_argument("--output", type=Path, required=True, help="a directory, or a name that ends in .npy or .parquet")
+    parser.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
     add_model_options(parser, required=True)
     parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
     parser.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from filelock import FileLock, Timeout
 
 from jax_sentemb import __version__
-from jax_sentemb.checkpoint import Checkpoints
+from jax_sentemb.checkpoint import Checkpoints, check_path
 from jax_sentemb.command_line import PREEMPTED, use_compilation_cache
 from jax_sentemb.config import Config, Words, flatten, rewind_window
 from jax_sentemb.convert import export_run, read_facts, write_facts
@@ -80,6 +80,7 @@ def run(config: Config, workdir: Path) -> int:
         return code
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     use_compilation_cache()
+    check_path(workdir)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

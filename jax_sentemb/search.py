@@ -17,6 +17,7 @@ from jax import lax
 
 from jax_sentemb.command_line import positive, program
 from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.paths import user_path
 from jax_sentemb.types import Array
 
 QUERIES, CORPUS = 512, 1 << 13  # rows of a block of scores; larger ones are slower, as memory that is asked for anew is
@@ -317,7 +318,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--queries", help="a text file, one query a line; - reads standard input")
     parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
     parser.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
-    parser.add_argument("--index", type=Path, help="approximate search in this file, built when it is not there (needs [ann])")
+    parser.add_argument("--index", type=user_path, help="approximate search in this file, built when it is not there (needs [ann])")
     options = parser.parse_args(argv[1:])
     if bool(options.queries) == bool(options.query):
         raise ConfigError("give --queries FILE or --query TEXT, one of the two")

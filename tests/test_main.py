@@ -67,23 +67,6 @@ def test_help_with_a_config_shows_its_settings(capsys):
     assert "--config.method.temperature=0.05" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        (None, "no such file"),
-        ("", "no sentence"),
-        ("\n \n", "blank"),
-        ("one\ntwo\ntwo\n", "2 usable"),
-        (b"ok\n\xff\xfe\n", "line 2"),
-    ],
-)
-def test_a_corpus_that_cannot_be_used_is_one_line_and_exit_3(capsys, tmp_path, text, named):
-    corpus = tmp_path / "corpus.txt"
-    if text is not None:
-        corpus.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert named in fails(capsys, 3, TINY, f"--config.data.files={corpus}", f"--workdir={tmp_path / 'run'}")
-
-
 def test_an_evaluation_folder_without_sets_is_exit_3(capsys, tmp_path):
     assert "eval.data" in fails(capsys, 3, TINY, f"--config.eval.data={tmp_path}", f"--workdir={tmp_path / 'run'}")
 
