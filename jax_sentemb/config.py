@@ -6,11 +6,15 @@ for instance --config.optimizer.learning_rate=1e-5.
 
 import dataclasses
 import math
+import typing
 from dataclasses import dataclass, field
 from typing import Any
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods import Method
+
+LARGEST = 1 << 31  # steps and seeds are counted in int32 on a device
+NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 
 @dataclass
@@ -154,12 +158,15 @@ def sized(config: Config, size: str) -> Config:
 
 def check(config: Config) -> None:
     """Raise ConfigError, one line with field, value and limit, for settings that cannot work whatever the data."""
+    _check_types(config)
     for name, value in flatten(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name}={value} is not a finite number")
+        if isinstance(value, int) and value >= LARGEST:
+            raise ConfigError(f"{name}={value} must be below {LARGEST}")
     least = {
         "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
-        "data.num_workers": -1,
+        "data.subset_seed": 0, "data.num_workers": -1,
         "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
         "encoder.intermediate_size": 1, "encoder.dropout": 0,
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
@@ -221,6 +228,25 @@ def _check_selection(config: Config) -> None:
         raise ConfigError("eval.select=validation needs held-out sentences: --config.data.validation=1000")
     if config.eval.patience and not config.eval.eval_steps:
         raise ConfigError(f"eval.patience={config.eval.patience} counts evaluations on the way: set eval.eval_steps")
+
+
+def _check_types(settings: Any, prefix: str = "") -> None:
+    """ConfigError for a field of a dataclass tree whose value is not of the type that is written beside it."""
+    for name, kind in typing.get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if not _is_a(value, kind):
+            wanted = NAMES.get(kind) or getattr(kind, "__name__", kind)
+            raise ConfigError(f"{prefix}{name}={repr(value)[:60]} is {type(value).__name__}, not {wanted}")
+        if dataclasses.is_dataclass(value):
+            _check_types(value, f"{prefix}{name}.")
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, typing.get_args(kind)[0]) for item in value)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float if kind is float else kind)
 
 
 def _check_encoder(encoder: Encoder) -> None:

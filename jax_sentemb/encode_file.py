@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from jax_sentemb import __version__
 from jax_sentemb.command_line import EXIT_CODES, Parser, positive, program
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.paths import user_path
 from jax_sentemb.quantize import DTYPES, PRECISIONS
 from jax_sentemb.text.files import open_text
 from jax_sentemb.vectors import Encoded, write_file, write_shards
@@ -22,7 +23,7 @@ logger = logging.getLogger("jax_sentemb")
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
     options = _parser().parse_args(argv[1:])
-    output = options.output.expanduser()
+    output = options.output
     single = output.suffix in (".npy", ".parquet")
     sentences = open_text("--input", options.input, options.column)
     encoder = open_encoder(options)
@@ -108,7 +109,7 @@ examples:
     parser.add_argument(
         "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz; .parquet; globs, several; - reads lines"
     )
-    parser.add_argument("--output", type=Path, required=True, help="a directory, or a name that ends in .npy or .parquet")
+    parser.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
     add_model_options(parser, required=True)
     parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
     parser.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")

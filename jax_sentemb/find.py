@@ -1,11 +1,11 @@
 """jax-sentemb search --model runs/micse --corpus corpus.txt --query TEXT: what is most similar to a query."""
 
 import sys
-from pathlib import Path
 
 from jax_sentemb.collection import Opener, parser_of, show
 from jax_sentemb.command_line import positive, program
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.paths import user_path
 
 EPILOG = """\
 prints number of the query, row of the corpus (both from 0), cosine, query and sentence, best first
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--queries", help="a text file, one query a line; - reads standard input")
     parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
     parser.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
-    parser.add_argument("--index", type=Path, help="approximate search in this file, built when it is not there (needs [ann])")
+    parser.add_argument("--index", type=user_path, help="approximate search in this file, built when it is not there (needs [ann])")
     options = parser.parse_args(argv[1:])
     if bool(options.queries) == bool(options.query):
         raise ConfigError("give --queries FILE or --query TEXT, one of the two")

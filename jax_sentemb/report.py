@@ -21,6 +21,7 @@ from urllib.parse import quote
 from jax_sentemb.command_line import Parser, program
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.evaluation.plots import read_metrics
+from jax_sentemb.paths import user_path
 from jax_sentemb.svg import Markup, element, histogram, line_chart, scatter, together
 from jax_sentemb.vary import summary
 
@@ -108,8 +109,8 @@ class Run(NamedTuple):
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first); prints the file written."""
     parser = Parser(prog="python -m jax_sentemb.report", description="Write report.html from the files of a work directory.")
-    parser.add_argument("--workdir", type=Path, required=True, help="work directory of a run, or of config.vary's runs")
-    print(f"written: {write_report(parser.parse_args(argv[1:]).workdir.expanduser())}")
+    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run, or of config.vary's runs")
+    print(f"written: {write_report(parser.parse_args(argv[1:]).workdir)}")
     return 0
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from jax_sentemb.checkpoint import check_path
 from jax_sentemb.command_line import PREEMPTED, use_compilation_cache
 from jax_sentemb.config import Config
 from jax_sentemb.distributed import first
@@ -31,6 +32,7 @@ def run(config: Config, workdir: Path) -> int:
         return code
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     use_compilation_cache()
+    check_path(workdir)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:

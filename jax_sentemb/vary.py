@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_sentemb.config import Config, check
+from jax_sentemb.config import NAMES, Config, check
 from jax_sentemb.errors import ConfigError, UserError
 
 SEED = "train.seed"  # runs that differ in it alone are one row of the table, with mean and spread
@@ -137,6 +137,5 @@ def _set(config: Config, name: str, value: str) -> None:
         else:
             raise ConfigError(f"vary: setting {name} is no number, text or switch")
     except (ValueError, KeyError):
-        wanted = {bool: "True or False", int: "a whole number", float: "a number"}[kind]
-        raise ConfigError(f"vary: {name}={value} is not {wanted}") from None
+        raise ConfigError(f"vary: {name}={value} is not {NAMES[kind]}") from None
     setattr(target, last, converted)

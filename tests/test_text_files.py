@@ -10,8 +10,6 @@ import pickle
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jax_sentemb.errors import ConfigError, DataError, ResourceError
 from jax_sentemb.text import cache as cache_module
@@ -41,12 +39,6 @@ def refused(files, **options):
     return str(caught.value)
 
 
-def lines_in_plain_python(content):
-    """The sentences of a valid UTF-8 file by the rules, written another way."""
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return [line.removesuffix(b"\r").decode() for line in lines if any(byte > 32 for byte in line)]
-
-
 def write_table(path, delimiter=","):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter=delimiter) if delimiter == "," else None
@@ -74,31 +66,6 @@ def test_lines_end_at_line_feeds_only(tmp_path, content, expected):
     lines = content.count(b"\n") + (not content.endswith(b"\n"))
     assert corpus.report == {"lines": lines, "blank": lines - len(expected), "bytes": len(content)}
     assert corpus.fingerprint == hashlib.sha256(content).hexdigest()
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    content=st.binary(max_size=60)
-    | st.lists(st.sampled_from([b"\n", b"\r", b" ", b"a", "\u00e9".encode(), b"\xef\xbb\xbf", b"\xff"]))
-)
-def test_any_bytes_are_read_as_the_rules_say_or_refused_with_the_place(tmp_path_factory, content):
-    content = content if isinstance(content, bytes) else b"".join(content)
-    path = tmp_path_factory.getbasetemp() / "any.txt"
-    path.write_bytes(content)
-    block, files.BLOCK = files.BLOCK, 5  # lines and characters across block ends
-    try:
-        expected = lines_in_plain_python(content)
-        if not expected:
-            assert "no sentence" in refused(path)
-            return
-        assert list(open_corpus(str(path))) == expected
-    except UnicodeDecodeError:
-        with pytest.raises(UnicodeDecodeError) as caught:
-            content.decode()
-        line = content[: caught.value.start].count(b"\n") + 1
-        assert f"line {line}, byte {caught.value.start}: not UTF-8" in refused(path)
-    finally:
-        files.BLOCK = block
 
 
 def test_every_kind_of_file_gives_the_same_sentences(tmp_path):

@@ -163,8 +163,10 @@ def sources_of(files: str) -> Iterator[str]:
             yield name
         elif os.path.isdir(path):
             raise DataError(f"data.files={name} is a directory: name its files, for instance {name.rstrip('/')}/*.txt")
-        elif os.path.exists(path):
+        elif os.path.isfile(path):
             yield path
+        elif os.path.exists(path):  # a pipe or a device: it has no end, or none that can be read twice
+            raise DataError(f"data.files={name} is no regular file: copy what it gives into one")
         elif glob.has_magic(path):
             matches = [match for match in sorted(glob.glob(path, recursive=True)) if os.path.isfile(match)]
             if not matches:
@@ -318,7 +320,8 @@ def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str, re
     csv.field_size_limit(1 << 30)
     lines = _text_lines(path, opener)
     # A TSV is split at tabs, its quotes are text.
-    rows = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = csv.reader(lines, strict=True) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    good = 0  # lines up to the end of the last row: a quote that is not closed swallows all that follow
     try:
         header = next(rows, [])
         if missing := [column for column in columns if column not in header]:
@@ -330,8 +333,9 @@ def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str, re
                     f"{path} line {rows.line_num} has {len(row)} fields, {header[max(places)]!r} is field {max(places) + 1}"
                 )
             yield f"{path} line {rows.line_num}", [row[place] for place in places]
+            good = rows.line_num
     except csv.Error as error:
-        raise DataError(f"{path} line {rows.line_num} cannot be read as a table: {error}") from error
+        raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
 
 
 def _identity(paths: Sequence[Path]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.paths import user_path
 
 ROWS = 1000  # read at once
 BUFFER = 1 << 20  # bytes of a Parquet column
@@ -68,9 +69,9 @@ def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -
         import datasets
     except ImportError:
         raise ConfigError(f'data.files={source} needs an extra: pip install "jax_sentemb[hub]"') from None
-    saved = any((Path(name).expanduser() / file).is_file() for file in ("state.json", "dataset_dict.json"))
+    saved = any((user_path(name) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
-        data: Any = datasets.load_from_disk(Path(name).expanduser()) if saved else datasets.load_dataset(name, split=split)
+        data: Any = datasets.load_from_disk(user_path(name)) if saved else datasets.load_dataset(name, split=split)
     except Exception as error:  # a dozen kinds from the hub, the cache and the readers
         raise _cannot_load(source, error) from error
     if isinstance(data, datasets.DatasetDict):

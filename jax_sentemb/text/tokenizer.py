@@ -15,6 +15,7 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.paths import user_path
 from jax_sentemb.text.cache import cache_folder, cached
 from jax_sentemb.text.files import Sentences
 
@@ -87,7 +88,7 @@ class Tokenizer:
 
         Where that is not given, a vocabulary without capital letters is lower-cased. ModelFileError for missing or damaged files.
         """
-        folder = Path(directory).expanduser()
+        folder = user_path(directory)
         file, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
         if not file.is_file() and not vocabulary.is_file():
             raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt")
