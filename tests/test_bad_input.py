@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb import SentenceEncoder
-from jax_sentemb import run as run_module
+from jax_sentemb import SentenceEncoder, session
 from jax_sentemb.__main__ import main as shell
 from jax_sentemb.command_line import program
 from jax_sentemb.errors import DataError
@@ -201,7 +200,7 @@ def test_a_corpus_that_cannot_be_used_is_told_before_anything_compiles(folder, c
         name.symlink_to(content)
     elif content is not None:
         content(name)
-    monkeypatch.setattr(run_module, "create_state", None)
+    monkeypatch.setattr(session, "create_state", None)
     assert named in refused(capsys, 3, TINY, f"--config.data.files={files}", "--workdir=run")
 
 
