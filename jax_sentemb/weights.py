@@ -182,9 +182,9 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     a sentence-transformers one with a CNN.
     """
     root = Path(path).expanduser()
+    check_hashes(root)
     folder = transformer_folder(root)
     config = _read_config(folder)
-    check_hashes(root)
     tensors = _read_tensors(_weight_files(folder))
     parts = {"encoder": from_torch(config, tensors, folder)}
     for family, part in HEAD_TABLES:

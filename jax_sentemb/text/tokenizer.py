@@ -29,6 +29,7 @@ SPECIALS = {
 }
 FILES = ("tokenizer.json", "vocab.txt")  # either of them is a tokenizer
 ALPHABET = 1000  # most frequent characters of a new vocabulary
+TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its highest number: 2**31 takes seconds and gigabytes
 TRAINING_SENTENCES = 500_000  # that a new vocabulary is made from: more cost memory and change little
 CHARACTERS_A_PIECE = 64  # text beyond max_seq_length times this is cut before tokenising: a line of 10 MB costs seconds
 REMEMBERED = 1 << 19  # words whose pieces are kept: about 100 MB
@@ -62,7 +63,7 @@ class Tokenizer:
         inner.no_truncation()
         inner.encode_special_tokens = True
         self._inner = inner
-        self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.vocab_size = count_tokens(inner, where)
         self.names = {}
         for role, names in SPECIALS.items():
             known = [name for name in names if inner.token_to_id(name) is not None]
@@ -319,6 +320,14 @@ def _from_vocabulary(vocabulary: Path, settings: dict[str, Any]) -> tokenizers.T
         strip_accents=settings.get("strip_accents"),
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
     )._tokenizer
+
+
+def count_tokens(inner: tokenizers.Tokenizer, where: str) -> int:
+    """The highest number of a token + 1; ModelFileError beyond TOKEN_LIMIT."""
+    count = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    if count > TOKEN_LIMIT:
+        raise ModelFileError(f"{where} numbers a token {count - 1}: no encoder has so many")
+    return count
 
 
 def check_rows(tokens: int, rows: int, where: str | Path) -> None:

@@ -12,7 +12,7 @@ from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.text.tokenizer import damage
+from jax_sentemb.text.tokenizer import count_tokens, damage
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 FILE = "tokenizer.json"
@@ -33,7 +33,7 @@ class WordTokenizer:
         inner.no_padding()
         inner.no_truncation()
         self._inner, self.pad_id, self.unk_id = inner, pad, unknown
-        self.vocab_size = inner.get_vocab_size()
+        self.vocab_size = count_tokens(inner, where)
         self.mask_id = self.sep_id = unknown  # words have no such tokens, and no method on words asks for them
         self.fingerprint = hashlib.sha256(inner.to_str().encode()).hexdigest()
 
@@ -68,8 +68,8 @@ class WordTokenizer:
             raise ModelFileError(f"{file} is missing")
         with damage(file):
             inner = tokenizers.Tokenizer.from_file(str(file))
-            kind = json.loads(inner.to_str())["model"]["type"]
             found = cls(inner, str(file))
+            kind = json.loads(inner.to_str())["model"]["type"]
         if kind != "WordLevel":
             raise ModelFileError(f"{file} is a {kind} tokenizer, expected words (WordLevel)")
         if sorted(inner.get_vocab().values()) != list(range(found.vocab_size)) or (found.pad_id, found.unk_id) != (0, 1):
