@@ -13,7 +13,10 @@ from typing import Any
 from jax_sentemb import manifest
 from jax_sentemb.command_line import EXIT_CODES, Parser, program
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.model_folder import read_json, shown
 from jax_sentemb.paths import user_path
+
+NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")  # in model.json
 
 
 def main(argv: list[str]) -> int:
@@ -41,13 +44,23 @@ def write_facts(workdir: Path, bert_config: Any, facts: dict[str, Any]) -> None:
 
 def read_facts(workdir: Path) -> dict[str, Any]:
     """`workdir`/model.json; ModelFileError if there is none or it is damaged."""
+    from jax_sentemb.models.bert import BertConfig
+    from jax_sentemb.weights import bert_config
+
     file = workdir / "model.json"
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelFileError(f"{workdir} is no work directory of a run: it has no model.json") from None
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
+    if not file.is_file():
+        raise ModelFileError(f"{workdir} is no work directory of a run: it has no model.json")
+    facts = read_json(file)
+    if absent := [name for name in NEEDED if name not in facts]:
+        raise ModelFileError(f"{file} is damaged: it has no {absent[0]}")
+    encoder = facts["encoder"]
+    if not isinstance(encoder, dict):
+        raise ModelFileError(f"{file} is damaged: encoder={shown(encoder)}")
+    if encoder.get("model_type") != "words":
+        bert_config(encoder, file)
+        if foreign := encoder.keys() - {field.name for field in dataclasses.fields(BertConfig)}:
+            raise ModelFileError(f"{file} is damaged: encoder has {shown(min(foreign))}")
+    return facts
 
 
 def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
@@ -86,13 +99,11 @@ def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "", dtype:
     from jax_sentemb.models.head import pair_score
     from jax_sentemb.models.pooling import sentence_embedding
     from jax_sentemb.text.pairs import JoinedPairs
-    from jax_sentemb.text.tokenizer import Tokenizer
 
     if facts["encoder"].get("model_type") == "words":
-        from jax_sentemb.text.words import WordTokenizer
         from jax_sentemb.word_model import embedder_of
 
-        return embedder_of(facts, WordTokenizer.load(workdir / "tokenizer"), batch_size)
+        return embedder_of(facts, read_run_tokenizer(workdir, facts), batch_size)
     encoder = Bert(BertConfig(**facts["encoder"]), jnp.dtype(dtype))
     convolution = None if pooling else convolution_of(facts)
     scores_pairs = facts.get("scores_pairs", False)
@@ -102,8 +113,25 @@ def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "", dtype:
             return pair_score(encoder, params, rows)
         return sentence_embedding(encoder, params, rows, pooling or facts["pooling"], convolution)
 
-    tokenizer = Tokenizer.load(workdir / "tokenizer")
+    tokenizer = read_run_tokenizer(workdir, facts)
     return Embedder(embed, JoinedPairs(tokenizer) if scores_pairs else tokenizer, facts["max_seq_length"], batch_size)
+
+
+def read_run_tokenizer(workdir: Path, facts: dict[str, Any]) -> Any:
+    """The tokenizer of a run; ModelFileError where it is not the one that the run was trained with."""
+    from jax_sentemb.text.tokenizer import Tokenizer, check_rows
+    from jax_sentemb.text.words import WordTokenizer
+
+    folder, encoder = workdir / "tokenizer", facts["encoder"]
+    tokenizer = (WordTokenizer if encoder.get("model_type") == "words" else Tokenizer).load(folder)
+    check_rows(tokenizer.vocab_size, encoder["vocab_size"], folder)
+    trained_with = facts.get("tokenizer", tokenizer.fingerprint)  # older runs do not say
+    if tokenizer.fingerprint != trained_with:
+        raise ModelFileError(
+            f"{folder} is not the tokenizer that the run was trained with: its SHA-256 is {tokenizer.fingerprint[:12]}, "
+            f"in model.json {shown(trained_with)}"
+        )
+    return tokenizer
 
 
 def convolution_of(facts: dict[str, Any]) -> Any:
@@ -119,7 +147,6 @@ def export_run(output: Path, facts: dict[str, Any], params: Any, workdir: Path, 
     from jax_sentemb.card import Card
     from jax_sentemb.export import export
     from jax_sentemb.models.bert import BertConfig
-    from jax_sentemb.text.tokenizer import Tokenizer
 
     embedder = run_embedder(workdir, facts)
     if facts["encoder"].get("model_type") == "words":
@@ -141,7 +168,7 @@ def export_run(output: Path, facts: dict[str, Any], params: Any, workdir: Path, 
         output,
         BertConfig(**facts["encoder"]),
         params,
-        Tokenizer.load(workdir / "tokenizer"),
+        read_run_tokenizer(workdir, facts),
         functools.partial(embedder, params),
         pooling=facts["pooling"],
         max_seq_length=facts["max_seq_length"],

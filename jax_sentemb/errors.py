@@ -1,10 +1,19 @@
 """The errors a user can cause, each with the exit code of its command line (sysexits-like, listed in the README)."""
 
+LONGEST = 2000  # characters of a message
+
 
 class UserError(Exception):
-    """One line that says what is wrong, where, and what to do; `main` prints it without a traceback."""
+    """One line that says what is wrong, where, and what to do; `main` prints it without a traceback.
+
+    It stays one line whatever names and values a file puts into it: what is not printable is escaped, what is too long cut.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        shown = message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
+        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown))
 
 
 class ConfigError(UserError):

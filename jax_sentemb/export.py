@@ -21,14 +21,14 @@ from jax_sentemb import __version__
 from jax_sentemb.card import Card, render
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.model_folder import MANIFEST, WORD_WEIGHTS, read_json, read_readout, sha256, transformer_folder
+from jax_sentemb.model_folder import MANIFEST, WORD_WEIGHTS, read_json, read_readout, sha256, shown, transformer_folder
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.head import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.paths import user_path
 from jax_sentemb.text.pairs import JoinedPairs
-from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.text.tokenizer import Tokenizer, check_rows
 from jax_sentemb.types import Array, Params, Rows
 from jax_sentemb.weights import (
     convolution_to_torch,
@@ -36,6 +36,7 @@ from jax_sentemb.weights import (
     read_convolution,
     read_max_seq_length,
     read_parts,
+    read_tokenizer,
     to_torch,
 )
 
@@ -141,8 +142,7 @@ def write_export(
     check_exportable(pooling, convolution)
     if not 2 <= max_seq_length <= positions:
         raise ConfigError(f"max_seq_length={max_seq_length} is not between 2 and the encoder's {positions} positions")
-    if tokenizer.vocab_size > config.vocab_size:
-        raise ModelFileError(f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's vocab_size is {config.vocab_size}")
+    check_rows(tokenizer.vocab_size, config.vocab_size, "the model")
     scores_pairs = is_cross_encoder(params)
     heads = [part for part in ("token_head", *(("pooler", "classifier") if scores_pairs else ())) if part in params]
     directory = Path(directory)
@@ -267,7 +267,8 @@ def directory_embedder(
     products.
     """
     config, params = read_parts(path)
-    if is_cross_encoder(params) and "ForSequenceClassification" in str(read_json(transformer_folder(path) / "config.json")):
+    stated = read_json(transformer_folder(path) / "config.json").get("architectures")
+    if is_cross_encoder(params) and isinstance(stated, list) and any("ForSequenceClassification" in shown(name) for name in stated):
         raise ModelFileError(f"{path} is a cross-encoder: it scores pairs of sentences and has no embedding of one")
     readout = read_readout(path)
     found = None if pooling else read_convolution(path)
@@ -280,15 +281,15 @@ def directory_embedder(
             vectors = vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         return vectors
 
-    tokenizer = Tokenizer.load(transformer_folder(path))
+    tokenizer = read_tokenizer(path, config)
     used = {part: params[part] for part in ("encoder", *(("cnn",) if convolution else ()))}
-    stated = {
+    facts = {
         "encoder": dataclasses.asdict(config),
         "pooling": pooling,
         "normalize": readout.normalize,
         "convolution": convolution and dataclasses.asdict(convolution),
     }
-    return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, stated
+    return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, facts
 
 
 def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tuple[str, str]]], np.ndarray]:
@@ -296,7 +297,7 @@ def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tu
     config, params = read_parts(path)
     if not is_cross_encoder(params):
         raise ModelFileError(f"{path} is no cross-encoder with one score: it has no pooler and classifier of that shape")
-    tokenizer = Tokenizer.load(path)
+    tokenizer = read_tokenizer(path, config)
     bert = Bert(dataclasses.replace(config, sep_token_id=tokenizer.sep_id))
 
     def score(params: Params, rows: Rows) -> Array:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_sentemb.convert import read_checkpoint, read_facts, run_embedder
+from jax_sentemb.convert import read_checkpoint, read_facts, read_run_tokenizer, run_embedder
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.words import NO_VIEWS, Views
@@ -22,7 +22,6 @@ from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.paths import user_path
 from jax_sentemb.quantize import DTYPES
 from jax_sentemb.text.vectors import is_word_vectors
-from jax_sentemb.text.words import WordTokenizer
 from jax_sentemb.types import Params
 from jax_sentemb.weights import max_positions, resolve
 from jax_sentemb.word_model import embedder_of, is_word_model, read_files, views_of, with_readout, with_words
@@ -90,7 +89,7 @@ def load(
         params, step = read_checkpoint(path, "best")
         kind = {"kind": "work directory", "step": step, "max_seq_length": facts["max_seq_length"]}
         if facts["encoder"].get("model_type") == "words":
-            tokenizer = WordTokenizer.load(path / "tokenizer")
+            tokenizer = read_run_tokenizer(path, facts)
     else:
         if path.is_file() and is_word_vectors(path):
             raise ConfigError(f"{source} is a file of word vectors, no model: configs/word_average.py makes one of it")

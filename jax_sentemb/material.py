@@ -14,11 +14,13 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.scorer import FinalTasks, evaluation_tasks
 from jax_sentemb.evaluation.sts import StsTask
 from jax_sentemb.generated import corpus_files, corpus_task
+from jax_sentemb.model_folder import transformer_folder
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
 from jax_sentemb.text.batches import Batches, BatchesInTurn, make_batches
 from jax_sentemb.text.examples import Corpus, Examples, hold_out
-from jax_sentemb.text.tokenizer import Lines, Tokenizer, new_tokenizer
+from jax_sentemb.text.tokenizer import FILES as TOKENIZER_FILES
+from jax_sentemb.text.tokenizer import Lines, Tokenizer, check_rows, new_tokenizer
 from jax_sentemb.text.words import WordTokenizer
 from jax_sentemb.types import Params
 from jax_sentemb.weights import read_parts, resolve
@@ -50,10 +52,11 @@ def prepare(config: Config, workdir: Path) -> Material:
     weights = resolve(config.encoder.weights) if config.encoder.weights else None
     bert_config, loaded = read_parts(weights) if weights else (None, {})
     config.method.check(Bert(bert_config or _new_bert(config, config.data.vocab_size)), config.data.batch_size)
-    vocabulary = config.data.tokenizer or weights
 
     def make_tokenizer(sentences: Lines) -> Tokenizer:
-        return Tokenizer.load(vocabulary) if vocabulary else new_tokenizer(sentences, config.data.vocab_size)
+        if config.data.tokenizer:
+            return _given_tokenizer(config.data.tokenizer, weights)
+        return Tokenizer.load(transformer_folder(weights)) if weights else new_tokenizer(sentences, config.data.vocab_size)
 
     corpus = _corpus(config, workdir, make_tokenizer)
     examples = config.method.examples(corpus, config.train.seed)
@@ -61,11 +64,7 @@ def prepare(config: Config, workdir: Path) -> Material:
     if bert_config is None:
         bert_config = dataclasses.replace(_new_bert(config, tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
     bert_config = dataclasses.replace(bert_config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
-    if tokenizer.vocab_size > bert_config.vocab_size:
-        raise ModelFileError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder's embedding {bert_config.vocab_size} rows: "
-            "data.tokenizer and encoder.weights do not belong together"
-        )
+    check_rows(tokenizer.vocab_size, bert_config.vocab_size, "data.tokenizer and encoder.weights")
     positions = bert_config.max_position_embeddings - bert_config.position_offset
     for name in ("data", "eval"):
         length = getattr(config, name).max_seq_length
@@ -73,6 +72,24 @@ def prepare(config: Config, workdir: Path) -> Material:
             raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
     examples, batches, held_out = _batches(config, examples)
     return Material(corpus.sentences, tokenizer, examples, batches, held_out, bert_config, loaded, tasks, absent, dev, final)
+
+
+def _given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
+    """The tokenizer of data.tokenizer; ModelFileError where a piece has another number than in the one that lies with the weights.
+
+    Pieces that only one of them has may differ: words of a domain take the place of unused ones.
+    """
+    given = Tokenizer.load(name)
+    folder = weights and transformer_folder(weights)
+    if folder and any((folder / file).is_file() for file in TOKENIZER_FILES):
+        own = Tokenizer.load(folder)
+        numbers = own.numbers
+        if any(numbers.get(piece, number) != number for piece, number in given.numbers.items()):
+            raise ModelFileError(
+                f"data.tokenizer={name} has {given.vocab_size} tokens (SHA-256 {given.fingerprint[:12]}), that of encoder.weights "
+                f"{own.vocab_size} ({own.fingerprint[:12]}), and numbers them otherwise: leave data.tokenizer out"
+            )
+    return given
 
 
 def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | BatchesInTurn, Batches | BatchesInTurn | None]:

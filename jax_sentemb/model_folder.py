@@ -5,19 +5,23 @@ No code that a file names is imported, and no path that a file names leads out o
 
 import hashlib
 import json
-from collections.abc import Sequence
+import reprlib
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.paths import user_path
 
+JSON_LIMIT = 1 << 24  # bytes; what describes a model has a few thousand, and a value takes 20 times its text in memory
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
 WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content: since sentence-transformers 5, and before
 OLD_POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
 }  # until sentence-transformers 5
+_repr = reprlib.Repr()  # looks a few levels and entries deep into a value, however large it is
+_repr.maxstring = _repr.maxother = 100
+shown = _repr.repr  # a value from a file, for a message
 
 
 def transformer_folder(path: str | Path) -> Path:
@@ -31,6 +35,8 @@ def transformer_folder(path: str | Path) -> Path:
 def read_json(path: Path, kind: type = dict) -> Any:
     """The content of a JSON file whose outermost value is a `kind`."""
     try:
+        if path.stat().st_size > JSON_LIMIT:
+            raise ModelFileError(f"{path} has {path.stat().st_size:,} bytes, more than a description of a model needs")
         value = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise ModelFileError(f"{path}: {error.strerror}") from None
@@ -52,7 +58,9 @@ def _modules(root: Path) -> list[tuple[str, Path]]:
     for module in read_json(file, list):
         name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(name, str) or not name.startswith("sentence_transformers."):
-            raise ModelFileError(f"{file}: type {name!r} is no sentence-transformers module; code that a model names is not run")
+            raise ModelFileError(
+                f"{file}: type {shown(name)} is no sentence-transformers module; code that a model names is not run"
+            )
         modules.append((name.rsplit(".", 1)[1], inside(root, folder, file)))
     if not modules:
         raise ModelFileError(f"{file} names no module")
@@ -64,9 +72,15 @@ def inside(root: Path, name: Any, source: Path) -> Path:
     limit = root.resolve()
     if limit.parent.name == "snapshots":  # the hub's cache: files in snapshots/REVISION are links into blobs/
         limit = limit.parent.parent
-    usable = isinstance(name, str) and "\0" not in name and not PureWindowsPath(name).drive
-    if not usable or ".." in Path(name).parts or not (root / name).resolve().is_relative_to(limit):
-        raise ModelFileError(f"{source}: path {name!r} leads out of {root}")
+    relative = isinstance(name, str) and not PureWindowsPath(name).anchor and ".." not in Path(name).parts
+    try:
+        within = relative and (root / name).resolve().is_relative_to(limit)
+        if within:
+            (root / name).exists()  # OSError for a name that is too long
+    except (OSError, ValueError, RuntimeError):  # NUL and lone surrogates are ValueErrors, a circle of links a RuntimeError
+        within = False
+    if not within:
+        raise ModelFileError(f"{source}: path {shown(name)} leads out of {root} or nowhere")
     return root / name
 
 
@@ -94,7 +108,7 @@ def read_readout(path: str | Path) -> Readout:
     ]
     if kinds not in known:
         raise ModelFileError(
-            f"{path}: modules {' + '.join(kinds)}: we know Transformer + Pooling, a CNN between and Normalize behind or not"
+            f"{path}: modules {' + '.join(kinds)[:200]}: we know Transformer + Pooling, a CNN between and Normalize behind or not"
         )
     if "WordWeights" in folders:
         _check_plain_weights(folders["WordWeights"])
@@ -107,7 +121,7 @@ def read_readout(path: str | Path) -> Readout:
         chosen = [key for key, on in stated.items() if key.startswith("pooling_mode_") and on]
         mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
     if mode not in OLD_POOLING_KEYS.values():
-        raise ModelFileError(f"{file}: pooling {mode} is neither cls nor mean")
+        raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
     return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds)
 
 
@@ -119,14 +133,19 @@ def _check_plain_weights(folder: Path) -> None:
             raise ModelFileError(f"{file}: words of different weight are not supported")
 
 
-def check_hashes(root: Path, files: Sequence[Path]) -> None:
-    """ModelFileError where a file differs from the manifest that an export of ours carries; others have no manifest."""
+def check_hashes(root: Path) -> None:
+    """ModelFileError where an export of ours lacks a file of its manifest, or has another one; others have no manifest.
+
+    README.md is left out: an owner may edit it.
+    """
     if not (root / MANIFEST).is_file():
         return
     expected = read_json(root / MANIFEST).get("sha256")
-    for file in files:
-        name = file.relative_to(root).as_posix()
-        if isinstance(expected, dict) and name in expected and expected[name] != sha256(file):
+    if not isinstance(expected, dict):
+        raise ModelFileError(f"{root / MANIFEST} is damaged: it has no SHA-256 of the files")
+    for name, digest in expected.items():
+        file = inside(root, name, root / MANIFEST)
+        if name != "README.md" and sha256(file) != digest:
             raise ModelFileError(f"{file} is not the file that was exported: its SHA-256 differs from {MANIFEST}")
 
 

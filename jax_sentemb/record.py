@@ -59,6 +59,7 @@ def model_facts(config: Config, material: Material, workdir: Path) -> dict[str, 
         "scores_pairs": getattr(config.method, "scores_pairs", False),
         "max_seq_length": config.eval.max_seq_length,
         "absent": material.absent,
+        "tokenizer": material.tokenizer.fingerprint,
         "training": {
             "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
             "examples": len(material.examples),

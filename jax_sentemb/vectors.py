@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from filelock import FileLock, Timeout
 
-from jax_sentemb.errors import BusyError, ConfigError, DataError
-from jax_sentemb.model_folder import sha256
+from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
+from jax_sentemb.model_folder import inside, sha256, shown
 from jax_sentemb.quantize import PRECISIONS, quantize, ranges_of, restore
 from jax_sentemb.text.sources import import_arrow
 
@@ -183,15 +183,18 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         for name in (*SAME, "rows", "width", "ranges", "complete"):
             manifest[name]
         for shard in manifest["shards"]:
-            if Path(shard["file"]).name != shard["file"] or not isinstance(shard["rows"] + shard["bytes"], int):
+            inside(directory, shard["file"], file)
+            if not isinstance(shard["rows"] + shard["bytes"], int):
                 raise ValueError("a shard that is none")
+        if not isinstance(manifest["width"], int | None):
+            raise ValueError(f"width {shown(manifest['width'])}")
         if manifest["precision"] not in PRECISIONS:
-            raise ValueError(f"precision {manifest['precision']!r}")
+            raise ValueError(f"precision {shown(manifest['precision'])}")
         if manifest["ranges"] is not None and np.array(manifest["ranges"], np.float32).shape != (2, manifest["width"]):
             raise ValueError("ranges of another width")
     except FileNotFoundError:
         raise DataError(f"{directory} has no {MANIFEST}: it is no directory of vectors") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ModelFileError) as error:
         raise DataError(f"{file} is damaged ({type(error).__name__}: {error}): encode the corpus into a new directory") from None
     return manifest
 
@@ -221,9 +224,12 @@ class Vectors:
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
             raise DataError(f"{path}: the shards do not have as many rows as {MANIFEST} says")
+        width, bits = self.manifest["width"] or self._shards[0].shape[1], self.manifest["precision"] in ("binary", "ubinary")
+        if any(shard.shape[1] != (-(-width // 8) if bits else width) for shard in self._shards):
+            raise DataError(f"{path}: the shards do not have the width {width} that {MANIFEST} says")
         self._ends = np.cumsum([len(shard) for shard in self._shards])
         self._ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
-        self.shape = (int(self._ends[-1]), self.manifest["width"] or self._shards[0].shape[1])
+        self.shape = (int(self._ends[-1]), width)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -244,8 +250,9 @@ class Vectors:
 def _mapped(file: Path, kind: str) -> np.ndarray:
     try:
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{file} cannot be read as .npy: {str(error).splitlines()[0][:200]}") from None
+    except Exception as error:  # NumPy parses the header as Python literals, which fails in half a dozen kinds
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != kind:
         raise DataError(
             f"{file} holds {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"

@@ -4,7 +4,6 @@ Weights are safetensors; a pickle is never opened.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +13,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.model_folder import check_hashes, inside, read_json, read_readout, transformer_folder
+from jax_sentemb.model_folder import check_hashes, inside, read_json, read_readout, shown, transformer_folder
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.paths import user_path
+from jax_sentemb.text.tokenizer import Tokenizer, check_rows
 from jax_sentemb.types import Params
 
 
@@ -88,6 +88,7 @@ OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 IGNORED = ("pooler.", "cls.", "lm_head.", "classifier.", "qa_outputs.", "embeddings.position_ids")  # not the encoder
 UNREAD = ("cls.seq_relationship.", "cls.predictions.decoder.", "lm_head.decoder.", "qa_outputs.", "embeddings.position_ids")
 FLOATS = ("float32", "float16", "bfloat16", "float64")
+HEADER_LIMIT = 1 << 21  # bytes of names and shapes: a thousand layers have less, and reading a hundred megabytes takes a minute
 
 
 class Weight(NamedTuple):
@@ -182,16 +183,15 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     a sentence-transformers one with a CNN.
     """
     root = user_path(path)
+    check_hashes(root)
     folder = transformer_folder(root)
     config = _read_config(folder)
-    files = _weight_files(folder)
-    check_hashes(root, [folder / "config.json", *files])
-    tensors = _read_tensors(files)
+    tensors = _read_tensors(_weight_files(folder))
     parts = {"encoder": from_torch(config, tensors, folder)}
     for family, part in HEAD_TABLES:
         rows = head_table(config, part) if family == config.model_type else []
         if rows and all(row.torch in tensors and tensors[row.torch].shape == row.shape for row in rows):
-            _check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
+            check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
             parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")
     if found := read_convolution(root):
         parts["cnn"] = found[1]
@@ -213,11 +213,9 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
     strides = stated.get("stride_sizes")
     if not sane or strides not in (None, [1] * len(windows)):
         raise ModelFileError(
-            f"{file}: kernel_sizes {windows!r}, out_channels {filters!r} or stride_sizes {strides!r} cannot be used"
+            f"{file}: kernel_sizes {shown(windows)}, out_channels {shown(filters)} or stride_sizes {shown(strides)} cannot be used"
         )
-    weights = _weight_files(readout.cnn)
-    check_hashes(root, [file, *weights])
-    tensors = _read_tensors(weights)
+    tensors = _read_tensors(_weight_files(readout.cnn))
     params: Params = {}
     for number, window in enumerate(windows):
         expected = {f"convs.{number}.weight": (filters, inputs, window), f"convs.{number}.bias": (filters,)}
@@ -226,7 +224,7 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
                 raise ModelFileError(f"{readout.cnn}: {name} is missing or not {list(shape)}, as cnn_config.json says")
         kernel, bias = (tensors[name] for name in expected)
         params[f"window_{window}"] = {"kernel": np.ascontiguousarray(kernel.transpose(2, 1, 0)), "bias": bias}
-    _check_finite(tensors, readout.cnn)
+    check_finite(tensors, readout.cnn)
     return Convolution(tuple(windows), filters, reference=not readout.masked), params
 
 
@@ -240,7 +238,8 @@ def convolution_to_torch(convolution: Convolution, params: Params) -> dict[str, 
     return tensors
 
 
-def _check_finite(tensors: dict[str, np.ndarray], where: Path) -> None:
+def check_finite(tensors: dict[str, np.ndarray], where: Path) -> None:
+    """ModelFileError where one of them holds NaN or Inf."""
     bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
     if bad:
         raise ModelFileError(f"{where}: {bad[0]} holds NaN or Inf")
@@ -266,12 +265,19 @@ def max_positions(path: str | Path) -> int:
 def _read_config(folder: Path) -> BertConfig:
     file = folder / "config.json"
     stated = read_json(file)
+    if "auto_map" in stated:
+        raise ModelFileError(f"{file}: auto_map says that the model is code; code that a model names is not run")
+    return bert_config(stated, file)
+
+
+def bert_config(stated: dict[str, Any], file: Path) -> BertConfig:
+    """The architecture that a config.json states; ModelFileError where it is none of ours or a value cannot be used."""
     model_type = stated.get("model_type")
     if model_type not in ("bert", "roberta"):
-        raise ModelFileError(f"{file}: model_type {model_type!r} is neither bert nor roberta")
+        raise ModelFileError(f"{file}: model_type {shown(model_type)} is neither bert nor roberta")
     for key, needed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):
         if stated.get(key, needed) != needed:
-            raise ModelFileError(f"{file}: {key}={stated[key]!r} is not supported, only {needed!r}")
+            raise ModelFileError(f"{file}: {key}={shown(stated[key])} is not supported, only {needed!r}")
     values: dict[str, Any] = {"pad_token_id": 1 if model_type == "roberta" else 0}  # transformers' defaults
     for field in dataclasses.fields(BertConfig):
         if field.name in stated and field.name not in ("position_offset", "mask_token_id", "sep_token_id"):
@@ -280,8 +286,12 @@ def _read_config(folder: Path) -> BertConfig:
     if config.hidden_size % config.num_attention_heads:
         raise ModelFileError(f"{file}: hidden_size={config.hidden_size} does not divide into {config.num_attention_heads} heads")
     if config.hidden_act not in ACTIVATIONS:
-        raise ModelFileError(f"{file}: hidden_act={config.hidden_act!r} is not one of {', '.join(ACTIVATIONS)}")
-    return dataclasses.replace(config, position_offset=config.pad_token_id + 1) if model_type == "roberta" else config
+        raise ModelFileError(f"{file}: hidden_act={shown(config.hidden_act)} is not one of {', '.join(ACTIVATIONS)}")
+    if model_type == "bert":
+        return config
+    if config.max_position_embeddings - config.pad_token_id < 3:  # positions begin behind it
+        raise ModelFileError(f"{file}: pad_token_id={config.pad_token_id} leaves no position of {config.max_position_embeddings}")
+    return dataclasses.replace(config, position_offset=config.pad_token_id + 1)
 
 
 def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
@@ -291,9 +301,9 @@ def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
     if good and field.type is not str:
         least = 0 if field.name in ("pad_token_id", "layer_norm_eps", "initializer_range") else 1
         most = 1_000 if field.name == "num_hidden_layers" else 2**31 - 1
-        good = math.isfinite(value) and least <= value <= most
+        good = least <= value <= most  # so it is finite
     if not good:
-        raise ModelFileError(f"{file}: {field.name}={value!r} is not a usable {field.type.__name__}")
+        raise ModelFileError(f"{file}: {field.name}={shown(value)} is not a usable {field.type.__name__}")
     return value
 
 
@@ -320,18 +330,32 @@ def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
     """float32 tensors of all files by the names of the tables."""
     tensors = {}
     for file in files:
-        try:
-            with safe_open(file, framework="numpy") as opened:
-                for stored in opened.keys():  # noqa: SIM118 (not a dict)
-                    name = _table_name(stored)
-                    if name.startswith(UNREAD):
-                        continue
-                    if name in tensors:
-                        raise ModelFileError(f"{file}: {stored} is there twice (prefixes and old names count as the same)")
-                    tensors[name] = _float32(opened.get_tensor(stored), f"{file}: {stored}")
-        except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
-            raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
+        for stored, tensor in read_safetensors(file, lambda stored: _table_name(stored).startswith(UNREAD)).items():
+            name = _table_name(stored)
+            if name in tensors:
+                raise ModelFileError(f"{file}: {stored} is there twice (prefixes and old names count as the same)")
+            tensors[name] = tensor
     return tensors
+
+
+def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False) -> dict[str, np.ndarray]:
+    """float32 tensors of a file by name, without those to leave out; ModelFileError where it is damaged or holds other types."""
+    try:
+        with file.open("rb") as opened:
+            if (size := int.from_bytes(opened.read(8), "little")) > HEADER_LIMIT:
+                raise ModelFileError(f"{file} is damaged: it says that its header has {size:,} bytes")
+        with safe_open(file, framework="numpy") as tensors:
+            names = [name for name in tensors.keys() if not leave_out(name)]  # noqa: SIM118 (not a dict)
+            return {name: _float32(tensors.get_tensor(name), f"{file}: {name}") for name in names}
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+        raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
+
+
+def read_tokenizer(path: str | Path, config: BertConfig) -> Tokenizer:
+    """The tokenizer of a directory; ModelFileError where it is damaged or has ids that the encoder has no row for."""
+    tokenizer = Tokenizer.load(transformer_folder(path))
+    check_rows(tokenizer.vocab_size, config.vocab_size, path)
+    return tokenizer
 
 
 def _table_name(stored: str) -> str:

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from jax.tree_util import keystr, tree_leaves_with_path
+from safetensors.numpy import save
 
 from jax_sentemb import __version__
 from jax_sentemb.errors import ConfigError, ModelFileError
@@ -32,12 +33,14 @@ from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.methods.multi_view import POOLINGS, MultiView
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
-from jax_sentemb.model_folder import MANIFEST, check_hashes, read_json, sha256
+from jax_sentemb.model_folder import MANIFEST, check_hashes, inside, read_json, sha256, shown
 from jax_sentemb.models.rnn import DIRECTIONS
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors, vector_part
+from jax_sentemb.text.tokenizer import check_rows
 from jax_sentemb.text.vectors import read_word_vectors
 from jax_sentemb.text.words import WordTokenizer, count_words
 from jax_sentemb.types import Array, Params, Rows
+from jax_sentemb.weights import check_finite, read_safetensors
 
 FORMAT = "jax_sentemb words"
 KNOWN = (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts, WordAverage)
@@ -86,9 +89,7 @@ def _card(stage: Path, facts: dict[str, Any], step: int) -> str:
 
 def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tokenizer: WordTokenizer) -> None:
     """The files of a model; what only training needs is left out."""
-    method, parts = _method(facts, "the run"), dict(params)
-    if "U" in parts and "g" not in parts:  # the generative linear view is the transpose of what predicts words
-        parts["g"] = {"kernel": parts["U"]}
+    method, parts = _method(facts, "the run"), _with_linear_view(params)
     vectors = vector_part(params)["vectors"]
     files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
     for name in method.embeds_by:
@@ -101,6 +102,11 @@ def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tok
     tokenizer.save(directory)
     if _stock(method) is not None:
         _write_modules(directory, method, facts["max_seq_length"], files)
+
+
+def _with_linear_view(params: Params) -> Params:
+    """The generative linear view is the transpose of what predicts words."""
+    return {**params, "g": {"kernel": params["U"]}} if "U" in params and "g" not in params else params
 
 
 def _stock(method: Any) -> tuple[str, ...] | None:
@@ -190,9 +196,9 @@ def _method(facts: dict[str, Any], where: str) -> Any:
     try:
         method = METHODS[facts["method"]](**facts["settings"])
         encoder = WordVectors(WordsConfig(**facts["encoder"]))
-    except (KeyError, TypeError, ValueError) as error:
+        method.check(encoder, 2**30)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # of values of other types, too
         raise ModelFileError(f"{where} describes no model that this version knows: {type(error).__name__} {error}") from None
-    method.check(encoder, 2**30)
     return method
 
 
@@ -206,7 +212,7 @@ def embedder_of(
     method = _method(facts, where)
     encoder, length = WordVectors(WordsConfig(**facts["encoder"])), facts.get("max_seq_length")
     if not isinstance(length, int) or length < 1:
-        raise ModelFileError(f"{where}: max_seq_length={length!r} is no number of words")
+        raise ModelFileError(f"{where}: max_seq_length={shown(length)} is no number of words")
 
     def embed(params: Params, rows: Rows) -> Array:
         if apart and isinstance(method, MultiView):
@@ -283,29 +289,45 @@ def read_word_model(directory: str | Path, batch_size: int = 64) -> Callable[[Se
 def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
     """Facts, parameters and vocabulary; ModelFileError where a file is damaged or changed."""
     directory = Path(directory)
-    facts = read_json(directory / "model.json")
-    method = _method(facts, str(directory / "model.json"))
-    folders = dict.fromkeys(("", *(_place(method, name)[0] for name in method.embeds_by)))
-    weights = [directory / folder / "model.safetensors" for folder in folders]
-    check_hashes(directory, [directory / "model.json", *weights, directory / "tokenizer.json"])
+    check_hashes(directory)
+    file = directory / "model.json"
+    facts = read_json(file)
+    try:
+        method = _method(facts, str(file))
+    except ConfigError as error:
+        raise ModelFileError(f"{file}: {error}") from None
     tensors: dict[str, np.ndarray] = {}
-    for file in weights:
-        try:
-            tensors |= load(file.read_bytes())
-        except (OSError, SafetensorError, ValueError, TypeError) as error:
-            raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
+    for folder in dict.fromkeys(("", *(_place(method, name)[0] for name in method.embeds_by))):
+        tensors |= read_safetensors(inside(directory, folder, file) / "model.safetensors")
+    check_finite(tensors, directory)
     try:
         parts = {name: part_from_torch(tensors, _place(method, name)[1]) for name in method.embeds_by}
-        params = {FROZEN: {"vectors": tensors[VECTORS]}, **parts}
+        vectors = tensors[VECTORS]
     except KeyError as error:
         raise ModelFileError(f"{directory} has no tensor {error}, which {facts['method']} needs") from None
     words = WordsConfig(**facts["encoder"])
-    if params[FROZEN]["vectors"].shape != (words.vocab_size, words.hidden_size):
+    if vectors.shape != (words.vocab_size, words.hidden_size):
         raise ModelFileError(
-            f"{weights[0]}: {VECTORS} has shape {list(params[FROZEN]['vectors'].shape)}, "
-            f"model.json says [{words.vocab_size}, {words.hidden_size}]"
+            f"{directory}: {VECTORS} has shape {list(vectors.shape)}, model.json says "
+            f"[{shown(words.vocab_size)}, {shown(words.hidden_size)}]"
         )
-    return facts, params, WordTokenizer.load(directory)
+    _check_parts(method, words, parts, file)
+    tokenizer = WordTokenizer.load(directory)
+    check_rows(tokenizer.vocab_size, words.vocab_size, directory)
+    return facts, {FROZEN: {"vectors": vectors}, **parts}, tokenizer
+
+
+def _check_parts(method: Any, words: WordsConfig, parts: Params, where: Path) -> None:
+    """ModelFileError unless the parts have the shapes that the method itself would give them."""
+    try:
+        fresh = jax.eval_shape(lambda: _with_linear_view(method.init(WordVectors(words), {}, jax.random.key(0)).params))
+    except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have
+        raise ModelFileError(f"{where} describes no model: {type(error).__name__} {error}") from None
+    for name, part in parts.items():
+        found, expected = ({keystr(path): leaf.shape for path, leaf in tree_leaves_with_path(tree)} for tree in (part, fresh[name]))
+        for leaf in sorted({*found, *expected}):
+            if found.get(leaf) != expected.get(leaf):
+                raise ModelFileError(f"{where}: {name}{leaf} has shape {found.get(leaf)}, its settings say {expected.get(leaf)}")
 
 
 def _write_json(path: Path, content: dict | list) -> None:

@@ -109,13 +109,17 @@ def test_damaged_module_lists_are_refused(tmp_path, text):
 def test_a_changed_file_is_found_where_a_manifest_lists_it(tmp_path):
     file, other = tmp_path / "model.safetensors", tmp_path / "README.md"
     file.write_bytes(b"weights")
-    check_hashes(tmp_path, [file])  # no manifest
-    (tmp_path / "jax_sentemb.json").write_text(json.dumps({"sha256": {file.name: sha256(file)}}))
+    other.write_text("a model")
+    check_hashes(tmp_path)  # no manifest
+    (tmp_path / "jax_sentemb.json").write_text(json.dumps({"sha256": {each.name: sha256(each) for each in (file, other)}}))
     other.write_text("edited by its owner")
-    check_hashes(tmp_path, [file, other])
+    check_hashes(tmp_path)
     file.write_bytes(b"weighty")
     with pytest.raises(ModelFileError, match=r"model\.safetensors is not the file that was exported"):
-        check_hashes(tmp_path, [file])
+        check_hashes(tmp_path)
+    file.unlink()
+    with pytest.raises(ModelFileError, match=r"model\.safetensors: No such file"):
+        check_hashes(tmp_path)
 
 
 def test_json_of_the_wrong_kind_is_refused(tmp_path):

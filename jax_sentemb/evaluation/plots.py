@@ -328,9 +328,8 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
 def plot_attention(options: argparse.Namespace) -> list[Path]:
     """The pictures of `attention` on the command line: Figs. 5 and 8 of miCSE for any encoder directory."""
     from jax_sentemb.evaluation.attention import attention_values, compare_attention, slice_names, view_seeds
-    from jax_sentemb.model_folder import read_readout, transformer_folder
-    from jax_sentemb.text.tokenizer import Tokenizer
-    from jax_sentemb.weights import read_encoder, read_max_seq_length
+    from jax_sentemb.model_folder import read_readout
+    from jax_sentemb.weights import read_encoder, read_max_seq_length, read_tokenizer
 
     if not 0 < options.dropout < 1:
         raise ConfigError(f"--dropout {options.dropout}: must lie between 0 and 1")
@@ -340,7 +339,7 @@ def plot_attention(options: argparse.Namespace) -> list[Path]:
     if (model / "model.json").is_file():  # a work directory
         model = model / "export"
     config, params = read_encoder(model)
-    tokenizer = Tokenizer.load(transformer_folder(model))
+    tokenizer = read_tokenizer(model, config)
     length, pooling = read_max_seq_length(model), read_readout(model).pooling or "mean"
 
     def encode(sentences: Sequence[str]) -> list[np.ndarray]:

@@ -15,6 +15,7 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.model_folder import read_json
 from jax_sentemb.paths import user_path
 from jax_sentemb.text.cache import cache_folder, cached
 from jax_sentemb.text.files import Sentences
@@ -27,7 +28,9 @@ SPECIALS = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
+FILES = ("tokenizer.json", "vocab.txt")  # either of them is a tokenizer
 ALPHABET = 1000  # most frequent characters of a new vocabulary
+TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its highest number: 2**31 takes seconds and gigabytes
 TRAINING_SENTENCES = 500_000  # that a new vocabulary is made from: more cost memory and change little
 CHARACTERS_A_PIECE = 64  # text beyond max_seq_length times this is cut before tokenising: a line of 10 MB costs seconds
 REMEMBERED = 1 << 19  # words whose pieces are kept: about 100 MB
@@ -61,7 +64,7 @@ class Tokenizer:
         inner.no_truncation()
         inner.encode_special_tokens = True
         self._inner = inner
-        self.vocab_size = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.vocab_size = count_tokens(inner, where)
         self.names = {}
         for role, names in SPECIALS.items():
             known = [name for name in names if inner.token_to_id(name) is not None]
@@ -86,19 +89,29 @@ class Tokenizer:
     def load(cls, directory: str | Path) -> "Tokenizer":
         """From `tokenizer.json`, or else from `vocab.txt` with the do_lower_case of `tokenizer_config.json`.
 
-        Where that is not given, a vocabulary without capital letters is lower-cased. ModelFileError for missing or damaged files.
+        Where that is not given, a vocabulary without capital letters is lower-cased. ModelFileError for files that are missing,
+        damaged, contradict each other or need code of their own.
         """
         folder = user_path(directory)
-        file, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
+        file, vocabulary = (folder / name for name in FILES)
         if not file.is_file() and not vocabulary.is_file():
             raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt")
-        source = file if file.is_file() else vocabulary
-        with _damage(source):
-            if source == file:
-                inner = tokenizers.Tokenizer.from_file(str(file))
-            else:
-                inner = _from_vocabulary(vocabulary, folder / "tokenizer_config.json")
-            return cls(inner, str(source))
+        config = folder / "tokenizer_config.json"
+        settings = read_json(config) if config.is_file() else {}
+        if "auto_map" in settings:
+            raise ModelFileError(f"{config}: auto_map says that the tokenizer is code; code that a model names is not run")
+        if not file.is_file():
+            with damage(vocabulary):
+                return cls(_from_vocabulary(vocabulary, settings), str(vocabulary))
+        with damage(file):
+            found = cls(tokenizers.Tokenizer.from_file(str(file)), str(file))
+        stated, normalizer = settings.get("do_lower_case"), found._state["normalizer"] or {}
+        if isinstance(stated, bool) and normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"] != stated:
+            raise ModelFileError(
+                f"{file} has lowercase={normalizer['lowercase']}, {config.name} do_lower_case={stated}: make them what the encoder "
+                "was trained with"
+            )
+        return found
 
     @classmethod
     def train(cls, sentences: Lines, vocab_size: int) -> "Tokenizer":
@@ -150,6 +163,11 @@ class Tokenizer:
         _write(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
         _write(folder / "special_tokens_map.json", json.dumps(specials, indent=2) + "\n")
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The number of every piece."""
+        return self._inner.get_vocab()
+
     def copy(self) -> "Tokenizer":
         """An equal one, for another thread."""
         return Tokenizer(tokenizers.Tokenizer.from_str(self._inner.to_str()))
@@ -182,7 +200,7 @@ class Tokenizer:
 
     def _pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """int32 ids of all texts, one after the other, without [CLS] and [SEP]; int64 [N], how many each has."""
-        with _damage("the tokenizer"):
+        with damage("the tokenizer"):
             rows = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
         counts = np.array([len(row) for row in rows], np.int64)
         return np.fromiter(chain.from_iterable(rows), np.int32, counts.sum()), counts
@@ -236,7 +254,7 @@ class Words:
         """Tokenise the new words, many in one text: one by one they cost three times as much."""
         new, self._numbers.new = self._numbers.new, []
         texts = [" ".join(new[start : start + WORDS_A_TEXT]) for start in range(0, len(new), WORDS_A_TEXT)]
-        with _damage("the tokenizer"):
+        with damage("the tokenizer"):
             encodings = self._inner.encode_batch(texts, add_special_tokens=False)
         # Where each piece and each word begins in all texts, joined with a space: a piece belongs to the last word before it.
         bases = np.cumsum([0, *(len(text) + 1 for text in texts)])
@@ -292,12 +310,7 @@ def _beginning(sentence: str, longest: int) -> str:
     return text if space < 0 else text[:space]
 
 
-def _from_vocabulary(vocabulary: Path, config: Path) -> tokenizers.Tokenizer:
-    settings: Any = {}
-    if config.is_file():
-        with _damage(config):
-            settings = json.loads(config.read_text(encoding="utf-8"))
-            settings.get("")  # an object
+def _from_vocabulary(vocabulary: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
     lower = settings.get("do_lower_case")
     if lower is None:
         pieces = vocabulary.read_text(encoding="utf-8").split("\n")
@@ -310,8 +323,24 @@ def _from_vocabulary(vocabulary: Path, config: Path) -> tokenizers.Tokenizer:
     )._tokenizer
 
 
+def count_tokens(inner: tokenizers.Tokenizer, where: str) -> int:
+    """The highest number of a token + 1; ModelFileError beyond TOKEN_LIMIT."""
+    count = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    if count > TOKEN_LIMIT:
+        raise ModelFileError(f"{where} numbers a token {count - 1}: no encoder has so many")
+    return count
+
+
+def check_rows(tokens: int, rows: int, where: str | Path) -> None:
+    """ModelFileError where a tokenizer of so many `tokens` does not fit an embedding of so many `rows`."""
+    if tokens > rows:
+        raise ModelFileError(
+            f"{where}: the tokenizer has {tokens} tokens, the encoder's vocab_size is {rows}: they do not belong together"
+        )
+
+
 @contextlib.contextmanager
-def _damage(source: str | Path) -> Iterator[None]:
+def damage(source: str | Path) -> Iterator[None]:
     """ModelFileError for whatever a damaged file makes the libraries raise; PanicException of the binding is no Exception."""
     try:
         yield

@@ -85,8 +85,10 @@ def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarra
             words, vectors = archive["words"], archive["vectors"]
     except KeyError as error:
         raise ModelFileError(f"{path}: {str(error.args[0])[:80]}; expected arrays words and vectors") from None
-    except ValueError as error:
-        raise ModelFileError(f"{path}: {str(error).splitlines()[0][:100]}") from None
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses headers as Python literals, which fails in half a dozen kinds
+        raise ModelFileError(f"{path} is damaged: {(str(error).splitlines() or [type(error).__name__])[0][:100]}") from None
     if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or words.dtype.kind not in "SU":
         raise ModelFileError(f"{path}: words {list(words.shape)} and vectors {list(vectors.shape)} do not belong together")
     seen: set[str] = set()

@@ -12,6 +12,7 @@ from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.text.tokenizer import count_tokens, damage
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 FILE = "tokenizer.json"
@@ -29,8 +30,10 @@ class WordTokenizer:
         pad, unknown = inner.token_to_id(PAD), inner.token_to_id(UNKNOWN)
         if pad is None or unknown is None:
             raise ModelFileError(f"{where} has no {PAD} or no {UNKNOWN}: it is not a word vocabulary of ours")
+        inner.no_padding()
+        inner.no_truncation()
         self._inner, self.pad_id, self.unk_id = inner, pad, unknown
-        self.vocab_size = inner.get_vocab_size()
+        self.vocab_size = count_tokens(inner, where)
         self.mask_id = self.sep_id = unknown  # words have no such tokens, and no method on words asks for them
         self.fingerprint = hashlib.sha256(inner.to_str().encode()).hexdigest()
 
@@ -61,14 +64,17 @@ class WordTokenizer:
     def load(cls, directory: str | Path) -> "WordTokenizer":
         """From tokenizer.json; ModelFileError where it is missing, damaged or no word vocabulary."""
         file = Path(directory) / FILE
-        try:
+        if not file.is_file():
+            raise ModelFileError(f"{file} is missing")
+        with damage(file):
             inner = tokenizers.Tokenizer.from_file(str(file))
+            found = cls(inner, str(file))
             kind = json.loads(inner.to_str())["model"]["type"]
-        except Exception as error:  # tokenizers raises bare Exceptions
-            raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
         if kind != "WordLevel":
             raise ModelFileError(f"{file} is a {kind} tokenizer, expected words (WordLevel)")
-        return cls(inner, str(file))
+        if sorted(inner.get_vocab().values()) != list(range(found.vocab_size)) or (found.pad_id, found.unk_id) != (0, 1):
+            raise ModelFileError(f"{file} is damaged: words are not numbered from 0, {PAD} and {UNKNOWN} first")
+        return found
 
     def save(self, directory: str | Path) -> None:
         """tokenizer.json."""
@@ -81,7 +87,8 @@ class WordTokenizer:
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[np.ndarray], int]:
         """int32 word numbers of each sentence, at most `max_seq_length`, and how many sentences were cut."""
-        rows = [encoding.ids for encoding in self._inner.encode_batch_fast(list(sentences), add_special_tokens=False)]
+        with damage("the tokenizer"):
+            rows = [encoding.ids for encoding in self._inner.encode_batch_fast(list(sentences), add_special_tokens=False)]
         cut = sum(len(row) > max_seq_length for row in rows)
         return [np.array(row[:max_seq_length], np.int32) for row in rows], cut
 
