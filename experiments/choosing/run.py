@@ -21,7 +21,7 @@ from scipy.stats import spearmanr
 
 from jax_sentemb.command_line import use_compilation_cache
 from jax_sentemb.config import check
-from jax_sentemb.evaluation.diagnostics import alignment, diagnose, halves, retrieval
+from jax_sentemb.evaluation.diagnostics import alignment, diagnose
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.held_out import HeldOut
 from jax_sentemb.evaluation.sts import Pairs, StsTask, correlate_tasks, task_cosines
@@ -112,8 +112,17 @@ def copies(sentences):
 
         found["deleted"].append((sentence, only(kept)))
         found["dealt"].append((only(dealt), only(set(places) - dealt)))
-        found["halves"].append(halves(sentence))
+        found["halves"].append((only(places[: len(words) // 2]), only(places[len(words) // 2 :])))
     return found
+
+
+def retrieval(first, second):
+    """As that of evaluation/diagnostics.py, but a row that others are as near as counts as the nearest of them."""
+    first, second = (vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12) for vectors in (first, second))
+    cosine = first @ second.T
+    own = np.diagonal(cosine)
+    ranks = np.concatenate([(cosine > own[:, None]).sum(1), (cosine > own[None, :]).sum(0)]) + 1
+    return 100 * float((1 / ranks).mean())
 
 
 def look(embed, sentences, versions, tasks):
