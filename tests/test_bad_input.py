@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb import SentenceEncoder, session
@@ -263,6 +263,7 @@ def read_as_the_rules_say_or_refuse(folder, tokenizer, name, content):
 
 @settings(max_examples=500, deadline=None)
 @given(name=KIND, content=BYTES)
+@example(name="any.csv", content=b'"two\nlines"\n')  # a column's name
 def test_any_bytes_are_read_or_refused_with_the_place(tmp_path_factory, tokenizer, name, content):
     read_as_the_rules_say_or_refuse(tmp_path_factory.getbasetemp(), tokenizer, name, content)
 
@@ -328,9 +329,10 @@ def test_vectors_of_odd_text_are_finite_and_those_of_its_file(folder, model, enc
 
 
 def test_a_million_sentences_keep_their_order(encoder):
-    few = [f"word {number}" for number in range(7)]
+    few = ["word " * number for number in range(7)]
     vectors = encoder.encode((few[number * number % 7] for number in range(1_000_000)), truncate_dim=2)
     expected = encoder.encode(few, truncate_dim=2)
+    assert len(np.unique(expected.round(5), axis=0)) == 7
     np.testing.assert_allclose(vectors, expected[np.arange(1_000_000) ** 2 % 7], atol=1e-6)
 
 
@@ -449,6 +451,29 @@ def test_a_work_directory_that_cannot_be_is_told_at_once(folder, capsys, workdir
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.fixture
+def read_only(folder, model):
+    """A file system that cannot be written, with a model and an empty folder."""
+    disk = folder / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    shutil.copytree(model, disk / "model")
+    (disk / "run").mkdir()
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_from_a_read_only_folder_is_read_and_in_it_nothing_is_trained(read_only, capsys):
+    for name in ("run", "new"):
+        assert "Read-only file system" in refused(capsys, 2, TINY, f"--workdir=disk/{name}")
+    Path("good.txt").write_bytes(GOOD)
+    encode = ["encode", "--model=disk/model", "--input=good.txt"]
+    assert "Read-only file system" in refused(capsys, 2, *encode, "--output=disk/vectors", command=shell)
+    assert program(shell, ["shell", *encode, "--output=vectors"]) == 0
+
+
 @pytest.mark.parametrize(
     "environment",
     [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}, {"LC_ALL": "tr_TR.UTF-8"}],
@@ -460,13 +485,16 @@ def test_the_locale_changes_nothing(folder, environment):
     )
 
     def check(**environment):
-        command = [sys.executable, "-m", "jax_sentemb", "check", "--json", "\u00e9.txt".encode()]
+        code = "program(lambda argv: print('\\u00b1') or main(argv), sys.argv)"  # of a table with spreads, and what a corpus has
+        code = f"import sys; from jax_sentemb.__main__ import main; from jax_sentemb.command_line import program; sys.exit({code})"
+        command = [sys.executable, "-c", code, "check", "--json", "\u00e9.txt".encode()]
         base = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHONUTF8"))}
         done = subprocess.run(command, cwd=folder, env={**base, "PYTHONPATH": str(ROOT), **environment}, capture_output=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     out = check(**environment)
+    assert out.startswith("\u00b1".encode())
     assert "\u00e9.txt".encode() in out
     assert out == check(LC_ALL="C.UTF-8", JAX_SENTEMB_CACHE=str(folder / "other"))
 

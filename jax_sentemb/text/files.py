@@ -325,7 +325,8 @@ def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str, re
     try:
         header = next(rows, [])
         if missing := [column for column in columns if column not in header]:
-            raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(header)[:200] or 'none'}: {remedy}")
+            there = " ".join(", ".join(header).split())[:200]  # a quoted name may hold line breaks
+            raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: {remedy}")
         places = [header.index(column) for column in columns]
         for row in filter(None, rows):
             if len(row) <= max(places):
