@@ -112,8 +112,8 @@ def cut(content, draw):
 
 def flip(content, draw, start, end):
     changed = bytearray(content)
-    for _ in range(draw.randint(1, 3)):
-        changed[draw.randrange(start, end)] ^= 1 << draw.randrange(8)
+    for bit in draw.sample(range(8 * start, 8 * end), draw.randint(1, 3)):
+        changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
 
 
@@ -576,6 +576,15 @@ def test_a_word_model_with_other_words_or_bad_weights_is_refused(words, tmp_path
             read_files(folder)
 
 
+def test_what_a_file_says_of_padding_and_cutting_changes_no_words(words, tmp_path):
+    state = json.loads((words / "tokenizer.json").read_text())
+    rows = [row.tolist() for row in WordTokenizer.load(words).encode(SENTENCES, 9)[0]]
+    state["truncation"] = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+    state["padding"] = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**state, "padding": {**state["padding"], "pad_token": "[PAD]"}}))
+    assert [row.tolist() for row in WordTokenizer.load(tmp_path).encode(SENTENCES, 9)[0]] == rows
+
+
 # Code
 
 
@@ -642,7 +651,7 @@ CODE = {
     "tokenizer": put_tokenizer,
     "settings": put_settings,
     "os.system": put_type("os.system"),
-    "type": put_type("evil_code.Model"),
+    "type": put_type("evil_code.Transformer"),
     "ours": put_type("sentence_transformers.evil_code"),
     "auto_map of the model": put_auto_map("config.json"),
     "auto_map of the tokenizer": put_auto_map("tokenizer_config.json"),
@@ -848,6 +857,19 @@ def test_damaged_manifests_models_and_facts_are_one_line(exported, words, tmp_pa
     assert changed_json(tmp_path, "model.json", 300, read_facts) > 100
 
 
+def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
+    facts = dict.fromkeys(("name", "method", "base_model", "pooling", "max_seq_length", "absent", "training"), "")
+    for changes, says in (
+        ({"hidden_size": "x"}, "hidden_size='x'"),
+        ({"import": 1}, "encoder has 'import'"),
+        ({"model_type": "t5"}, "t5"),
+    ):
+        (tmp_path / "model.json").write_text(json.dumps({**facts, "encoder": {**CONFIG, **changes}}))
+        assert says in problem(read_facts, tmp_path, names=tmp_path / "model.json")
+    (tmp_path / "model.json").write_text(json.dumps({"encoder": CONFIG}))
+    assert "it has no name" in problem(read_facts, tmp_path)
+
+
 def test_damaged_vectors_are_one_line(tmp_path):
     np.save(tmp_path / "000000.npy", np.zeros((2, 3), np.float32))
     (tmp_path / "vectors.json").write_text(json.dumps(VECTORS))
@@ -857,6 +879,11 @@ def test_damaged_vectors_are_one_line(tmp_path):
         assert vectors[0 : len(vectors)].shape == vectors.shape
 
     assert changed_json(tmp_path, "vectors.json", 500, rows, (DataError,)) > 100
+    for ranges in ([[10**400] * 3] * 2, [[1e308] * 3] * 2, [[float("nan")] * 3] * 2, [[0.0] * 2] * 2):
+        (tmp_path / "vectors.json").write_text(json.dumps(VECTORS | {"ranges": ranges}))
+        with pytest.raises(DataError, match="is damaged"):
+            Vectors(tmp_path)
+    (tmp_path / "vectors.json").write_text(json.dumps(VECTORS))
     file, draw = tmp_path / "000000.npy", random.Random(SEED)
     content = file.read_bytes()
     headers = (b"(" * 5000, b"-" * 9000 + b"1", b"{'descr':", b"{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }")
