@@ -12,8 +12,8 @@ class UserError(Exception):
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        shown = message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
-        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown))
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message[: LONGEST + 1])
+        super().__init__(line if len(line) <= LONGEST else f"{line[:LONGEST]}...")
 
 
 class ConfigError(UserError):

@@ -190,11 +190,13 @@ def read_manifest(directory: Path) -> dict[str, Any]:
             raise ValueError(f"width {shown(manifest['width'])}")
         if manifest["precision"] not in PRECISIONS:
             raise ValueError(f"precision {shown(manifest['precision'])}")
-        if manifest["ranges"] is not None and np.array(manifest["ranges"], np.float32).shape != (2, manifest["width"]):
-            raise ValueError("ranges of another width")
+        if manifest["ranges"] is not None:
+            ranges = np.array(manifest["ranges"], np.float64)
+            if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
+                raise ValueError("ranges of another width, or not finite")
     except FileNotFoundError:
         raise DataError(f"{directory} has no {MANIFEST}: it is no directory of vectors") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, ModelFileError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ModelFileError) as error:
         raise DataError(f"{file} is damaged ({type(error).__name__}: {error}): encode the corpus into a new directory") from None
     return manifest
 

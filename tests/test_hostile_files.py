@@ -10,7 +10,6 @@ import json
 import os
 import pickle
 import random
-import resource
 import shutil
 import struct
 import subprocess
@@ -55,7 +54,7 @@ CONFIG = {
 }  # fmt: skip
 QUERY = "encoder.layer.0.attention.self.query.weight"
 SENTENCES = ["a dog runs", "two dogs run over the grass", "a man plays"]
-MEMORY = 200 << 20  # bytes beside the file
+linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify and /proc are Linux's")
 
 
 def tensors_of(config=CONFIG):
@@ -113,8 +112,8 @@ def cut(content, draw):
 
 def flip(content, draw, start, end):
     changed = bytearray(content)
-    for _ in range(draw.randint(1, 3)):
-        changed[draw.randrange(start, end)] ^= 1 << draw.randrange(8)
+    for bit in draw.sample(range(8 * start, 8 * end), draw.randint(1, 3)):
+        changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
 
 
@@ -171,8 +170,21 @@ def not_finite(content, draw):
 MUTATIONS = (cut, flip_header, flip_data, claim, twist, not_finite)
 
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+def memory(field):
+    """Bytes of this process: VmRSS now, VmHWM at most since the peak was cleared."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    return next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith(field))
+
+
+@contextlib.contextmanager
+def within(limit=200 << 20, seconds=2.0):
+    """Fails where the block takes more memory than it finds, or more time of the processor; yields a list for the bytes it took."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    before, begin, taken = memory("VmRSS"), time.process_time(), []
+    yield taken
+    taken.append(memory("VmHWM") - before)
+    assert taken[0] < limit
+    assert time.process_time() - begin < seconds
 
 
 def shapes_of(params):
@@ -183,7 +195,7 @@ def mutated_weights(folder, count, seed):
     """How often each mutation was refused and read, after `count` of them."""
     file, draw = folder / "model.safetensors", random.Random(seed)
     content, shapes = file.read_bytes(), shapes_of(read_encoder(folder)[1])
-    before, outcomes = peak(), {}
+    outcomes = {}
     for number in range(count):
         mutate = MUTATIONS[number % len(MUTATIONS)]
         file.write_bytes(mutate(content, draw))
@@ -200,22 +212,25 @@ def mutated_weights(folder, count, seed):
             outcome = "read"
         assert time.monotonic() - begin < 2, (seed, number)
         outcomes[mutate.__name__, outcome] = outcomes.get((mutate.__name__, outcome), 0) + 1
-    assert peak() - before < MEMORY + len(content)
     return outcomes
 
 
+@linux
 def test_random_damage_of_a_weight_file_is_one_line_or_finite_weights(folder):
-    found = mutated_weights(folder, 3000, SEED)
+    with within(seconds=120):
+        found = mutated_weights(folder, 3000, SEED)
     assert found["flip_data", "read"] > 300  # nothing but a hash tells
     assert {name for name, outcome in found if outcome == "read"} <= {"flip_data", "flip_header", "twist"}
 
 
+@linux
 @pytest.mark.nightly
 def test_a_hundred_thousand_changes_of_a_weight_file(folder):
     count = int(os.environ.get("JAX_SENTEMB_MUTATIONS", "100000"))
-    begin, before = time.monotonic(), peak()
-    found = mutated_weights(folder, count, SEED)
-    print(f"{count} in {time.monotonic() - begin:.0f} s, {(peak() - before) >> 20} MiB more: {found}", flush=True)
+    begin = time.process_time()
+    with within(seconds=float("inf")) as taken:
+        found = mutated_weights(folder, count, SEED)
+    print(f"{count} in {time.process_time() - begin:.0f} s, {taken[0] >> 20} MiB more: {found}", flush=True)
 
 
 HUGE = {
@@ -226,17 +241,17 @@ HUGE = {
     ),
     "many dimensions": with_header(b'{"a":{"dtype":"F32","shape":[' + b"1," * 900_000 + b'1],"data_offsets":[0,4]}}', b"abcd"),
     "deep": with_header(b"[" * 200_000),
-    "long name": with_header(b'{"' + b"\\n" * 900_000 + b'":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'),
+    "long name": save(tensors_of() | {"\n" * 100_000: np.zeros(1, np.float32)}),
 }
 
 
+@linux
 @pytest.mark.parametrize("kind", HUGE)
 def test_a_header_that_would_cost_memory_or_time_is_refused(folder, kind):
     (folder / "model.safetensors").write_bytes(HUGE[kind])
-    before, begin = peak(), time.process_time()
-    problem(read_encoder, folder, names=folder)
-    assert time.process_time() - begin < 2
-    assert peak() - before < MEMORY
+    with within():
+        said = problem(read_encoder, folder, names=folder)
+    assert ("says that its header has" in said) == kind.startswith("header")
 
 
 # Weights that do not belong to config.json
@@ -344,13 +359,12 @@ def test_ids_without_a_row_are_refused_with_both_sizes(folder):
     assert "41 tokens, the encoder's vocab_size is 40" in problem(directory_embedder, folder, names=folder)
 
 
+@linux
 def test_a_number_that_would_cost_gigabytes_is_refused_at_once(folder):
     state = json.loads((folder / "tokenizer.json").read_text())
     change_tokenizer(folder, vocab={**state["model"]["vocab"], "far": 2**31})
-    begin, before = time.process_time(), peak()
-    assert "numbers a token 2147483648" in problem(Tokenizer.load, folder, names=folder)
-    assert time.process_time() - begin < 1
-    assert peak() - before < MEMORY
+    with within(seconds=1):
+        assert "numbers a token 2147483648" in problem(Tokenizer.load, folder, names=folder)
 
 
 def test_an_encoder_and_its_tokenizer_agree_on_capital_letters(folder):
@@ -406,7 +420,6 @@ def nobody_opens(place):
         os.close(watch)
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify")
 NAMES = (
     "../outside",
     "/outside",
@@ -418,7 +431,7 @@ NAMES = (
     "\ud800",
     "x" * 5000,
     "circle",
-    3,
+    "x/..",
 )
 
 
@@ -486,7 +499,7 @@ def test_no_path_in_a_file_leads_outside(folder, tmp_path, place):
         with nobody_opens(outside), pytest.raises(kind) as caught:
             read(copy)
         assert str(caught.value).isprintable(), name
-        assert str(copy) in str(caught.value), name
+        assert f"leads out of {copy}" in str(caught.value), name
         shutil.rmtree(copy)
 
 
@@ -563,6 +576,15 @@ def test_a_word_model_with_other_words_or_bad_weights_is_refused(words, tmp_path
             read_files(folder)
 
 
+def test_what_a_file_says_of_padding_and_cutting_changes_no_words(words, tmp_path):
+    state = json.loads((words / "tokenizer.json").read_text())
+    rows = [row.tolist() for row in WordTokenizer.load(words).encode(SENTENCES, 9)[0]]
+    state["truncation"] = {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}
+    state["padding"] = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**state, "padding": {**state["padding"], "pad_token": "[PAD]"}}))
+    assert [row.tolist() for row in WordTokenizer.load(tmp_path).encode(SENTENCES, 9)[0]] == rows
+
+
 # Code
 
 
@@ -629,7 +651,7 @@ CODE = {
     "tokenizer": put_tokenizer,
     "settings": put_settings,
     "os.system": put_type("os.system"),
-    "type": put_type("evil_code.Model"),
+    "type": put_type("evil_code.Transformer"),
     "ours": put_type("sentence_transformers.evil_code"),
     "auto_map of the model": put_auto_map("config.json"),
     "auto_map of the tokenizer": put_auto_map("tokenizer_config.json"),
@@ -692,7 +714,9 @@ print(json.dumps([outcomes, noted]))
 def watched(folder, *more):
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", WATCHED, str(folder), *more]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    ended = subprocess.run(
+        command, env=environment, cwd=folder / "intact", capture_output=True, text=True, timeout=300, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
@@ -833,6 +857,19 @@ def test_damaged_manifests_models_and_facts_are_one_line(exported, words, tmp_pa
     assert changed_json(tmp_path, "model.json", 300, read_facts) > 100
 
 
+def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
+    facts = dict.fromkeys(("name", "method", "base_model", "pooling", "max_seq_length", "absent", "training"), "")
+    for changes, says in (
+        ({"hidden_size": "x"}, "hidden_size='x'"),
+        ({"import": 1}, "encoder has 'import'"),
+        ({"model_type": "t5"}, "t5"),
+    ):
+        (tmp_path / "model.json").write_text(json.dumps({**facts, "encoder": {**CONFIG, **changes}}))
+        assert says in problem(read_facts, tmp_path, names=tmp_path / "model.json")
+    (tmp_path / "model.json").write_text(json.dumps({"encoder": CONFIG}))
+    assert "it has no name" in problem(read_facts, tmp_path)
+
+
 def test_damaged_vectors_are_one_line(tmp_path):
     np.save(tmp_path / "000000.npy", np.zeros((2, 3), np.float32))
     (tmp_path / "vectors.json").write_text(json.dumps(VECTORS))
@@ -842,6 +879,11 @@ def test_damaged_vectors_are_one_line(tmp_path):
         assert vectors[0 : len(vectors)].shape == vectors.shape
 
     assert changed_json(tmp_path, "vectors.json", 500, rows, (DataError,)) > 100
+    for ranges in ([[10**400] * 3] * 2, [[1e308] * 3] * 2, [[float("nan")] * 3] * 2, [[0.0] * 2] * 2):
+        (tmp_path / "vectors.json").write_text(json.dumps(VECTORS | {"ranges": ranges}))
+        with pytest.raises(DataError, match="is damaged"):
+            Vectors(tmp_path)
+    (tmp_path / "vectors.json").write_text(json.dumps(VECTORS))
     file, draw = tmp_path / "000000.npy", random.Random(SEED)
     content = file.read_bytes()
     headers = (b"(" * 5000, b"-" * 9000 + b"1", b"{'descr':", b"{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }")
