@@ -56,7 +56,7 @@ ON_DEVICES = {type(load(path).method): path.stem for path in reversed(KINDS)}.va
 
 
 class Tiny:
-    """A config at its tiny size with one compiled step for each number of devices and chunk."""
+    """A config at its tiny size with one state at step 0 for each number of devices, and one compiled step for each and chunk."""
 
     def __init__(self, path, folder):
         self.name = path.stem
@@ -65,11 +65,13 @@ class Tiny:
         self.encoder = make_encoder(self.material.encoder_config, jnp.float32, getattr(self.config.encoder, "dropout", 0.0))
         keep = optax.trace(0.0)  # passes gradients on, and keeps them where a test can look at them
         self.optimizer = optax.chain(keep, train.make_optimizer(self.config.optimizer, STEPS))
-        self.steps = {}
+        self.states, self.steps = {}, {}
 
     def state(self, devices=1):
-        mesh = self.mesh(devices)
-        return train.create_state(self.config.method, self.encoder, self.optimizer, self.material.loaded, 0, mesh)
+        if devices not in self.states:
+            create = (self.config.method, self.encoder, self.optimizer, self.material.loaded, 0, self.mesh(devices))
+            self.states[devices] = train.create_state(*create)
+        return jax.tree.map(jnp.copy, self.states[devices])  # a step gives the memory of its state away
 
     def mesh(self, devices):
         return make_mesh(self.config.data.batch_size, jax.devices()[:devices], fsdp=2 if devices == 8 else 1)
@@ -121,7 +123,8 @@ def test_every_config_has_settings_that_fit_together(path, size):
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda path: path.stem)
 def tiny(request, tmp_path_factory):
-    return Tiny(request.param, tmp_path_factory.mktemp(request.param.stem))
+    yield Tiny(request.param, tmp_path_factory.mktemp(request.param.stem))
+    jax.clear_caches()  # the compiled programs of thirty configs are gigabytes
 
 
 def test_every_parameter_moves_and_stays_finite(tiny):
