@@ -1,6 +1,6 @@
 """Time and memory against batch size, length, number of simulated devices and corpus size.
 
-    NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,methods,length,devices,corpus,workers] [--plot FILE]
+    NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,methods,length,devices,corpus,workers,encode] [--plot FILE]
 
 Memory of a step is what the compiler reserves for temporary values on a device (and, for devices, for the state); time is the best
 of `--rounds` steps after one that is not counted. AMI+SimCSE, an encoder of 2 layers x 64 with 4 heads.
@@ -22,6 +22,7 @@ BATCHES, CHUNK = (256, 1024, 4096, 16384, 65536), 256
 LENGTHS, BLOCK = (32, 64, 128, 256, 512), 64
 DEVICES = (1, 2, 4, 8)
 LINES, WORKERS = (100_000, 1_000_000, 10_000_000), 2
+ENCODED = 50_000  # rows of a file, the command's default
 
 
 def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=64, ami=True, method=None):
@@ -183,6 +184,31 @@ def of_corpus(lines, where):
     }  # fmt: skip
 
 
+def of_encode(lines, where):
+    """`jax-sentemb encode` with an encoder of 1 layer x 32, killed in the middle and started again."""
+    from benchmarks.encode import write_random
+
+    with generated(lines, where) as (folder, _):
+        write_random(folder / "model", "1x32", folder / "tokenizer")
+        vectors = folder / "vectors"
+        command = [sys.executable, "-m", "jax_sentemb", "encode", "--model", folder / "model", "--input", folder / "corpus.txt"]
+        half, start, most, killed = lines // ENCODED // 2, time.perf_counter(), [0.0, 0.0], 0
+        for turn in (0, 1):
+            process = subprocess.Popen([*command, "--output", vectors], stderr=subprocess.DEVNULL)
+            while process.poll() is None:
+                most[turn] = max(most[turn], status("RssAnon", process.pid))
+                if turn == 0 and len(list(vectors.glob("*.npy"))) >= half:
+                    process.kill()
+                    killed = len(list(vectors.glob("*.npy"))) * ENCODED
+                time.sleep(0.1)
+        seconds = time.perf_counter() - start
+        complete = json.loads((vectors / "vectors.json").read_text(encoding="utf-8"))["complete"]
+    return {
+        "lines": lines, "complete": str(complete), "killed after": killed, "s": seconds, "sentences/s": lines / seconds,
+        "anonymous MiB before": most[0], "after": most[1],
+    }  # fmt: skip
+
+
 class Memory(threading.Thread):
     """The largest anonymous memory (not the pages of mapped files) of this process and of any of its children, MiB; Linux.
 
@@ -315,6 +341,7 @@ def main():
         "batch": by_batch, "methods": by_method, "length": by_length, "devices": by_devices,
         "corpus": lambda rounds: [of_corpus(lines, options.folder) for lines in sizes],
         "workers": lambda rounds: of_workers(rounds, sizes[0], options.folder),
+        "encode": lambda rounds: [of_encode(lines, options.folder) for lines in sizes],
     }  # fmt: skip
     found = {}
     for what in options.what.split(","):

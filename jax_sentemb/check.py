@@ -48,8 +48,10 @@ def _parser() -> argparse.ArgumentParser:
         description="What a corpus is like, before anything is trained on it, and which recipe fits it.",
         epilog=EPILOG,
     )
-    parser.add_argument("files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv, also packed; or hf:NAME")
-    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv and .tsv files (default: text)")
+    parser.add_argument(
+        "files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv, also packed, .parquet; or hf:NAME"
+    )
+    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
     parser.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
     parser.add_argument("--tokenizer", default="", help="directory (default: that of --weights, or a new vocabulary)")
     parser.add_argument("--vocab-size", type=positive, default=8000, help="of a new vocabulary (default: 8000)")

@@ -20,9 +20,10 @@ import orbax.checkpoint as ocp
 
 from jax_sentemb import __version__, manifest
 from jax_sentemb.distributed import first
-from jax_sentemb.errors import ModelFileError, ResourceError
+from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.types import Params, TrainState
 
+PATTERN = "*?[\\"  # in a path, Orbax takes it for a pattern: it saves there, and then finds nothing, or another folder
 SHOWN = 10  # arrays that do not fit, named in a message
 Warn = Callable[[int, str], None]  # step, what is wrong
 
@@ -262,8 +263,15 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return json.loads((folder / manifest.NAME).read_text(encoding="utf-8"))["content"]
 
 
+def check_path(folder: Path) -> None:
+    """ConfigError for a folder below which no checkpoint could be read again."""
+    if odd := sorted(set(PATTERN) & set(str(folder.absolute()))):
+        raise ConfigError(f"{folder}: no checkpoint can be kept under a path with {' or '.join(odd)}: name the folder otherwise")
+
+
 def read_params(folder: Path) -> Params:
     """The parameters of one checkpoint folder as NumPy arrays, whatever run and number of devices wrote it."""
+    check_path(folder)
     try:
         with ocp.StandardCheckpointer() as reader:
             tree = reader.metadata((folder / "state").absolute()).item_metadata.tree

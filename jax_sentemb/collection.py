@@ -5,14 +5,17 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax_sentemb.command_line import EXIT_CODES, Parser
-from jax_sentemb.encode import SentenceEncoder, add_model_options, open_encoder
+from jax_sentemb.encode_file import add_model_options, open_encoder
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.paths import user_path
 from jax_sentemb.text.files import open_text
 from jax_sentemb.vectors import Vectors
+
+if TYPE_CHECKING:
+    from jax_sentemb.encode import SentenceEncoder
 
 
 class Collection(NamedTuple):
@@ -48,7 +51,7 @@ class Opener:
         self.options = options
 
     @functools.cached_property
-    def encoder(self) -> SentenceEncoder:
+    def encoder(self) -> "SentenceEncoder":
         if not self.options.model:
             raise ConfigError("no --model: text is encoded before it is compared; name a model, or give vectors")
         return open_encoder(self.options)
@@ -60,7 +63,7 @@ class Opener:
             if options.corpus_text:
                 raise ConfigError(f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text itself")
             return self.text("--corpus", options.corpus)
-        vectors = Vectors(Path(options.corpus).expanduser())
+        vectors = Vectors(user_path(options.corpus))
         if not options.corpus_text:
             return Collection(vectors)
         texts = open_text("--corpus-text", options.corpus_text, options.column)
@@ -92,7 +95,7 @@ class Opener:
 
 
 def _is_vectors(source: str) -> bool:
-    path = Path(source).expanduser()
+    path = user_path(source)
     return path.is_dir() or path.suffix == ".npy"
 
 

@@ -1,17 +1,21 @@
 """From a command line to a Config, and from an error to one line and an exit code."""
 
 import argparse
-import dataclasses
 import difflib
+import io
 import logging
 import os
+import re
+import runpy
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
+from jax_sentemb.paths import user_path
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
 PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
@@ -39,6 +43,9 @@ def positive(text: str) -> int:
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # whatever the locale says, as in files; a name that is no UTF-8 stays what it is
+            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
     debug = "--debug" in argv
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
@@ -94,7 +101,7 @@ def use_compilation_cache() -> None:
 
     if not jax.config.jax_compilation_cache_dir:
         home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
-        jax.config.update("jax_compilation_cache_dir", str(Path(home).expanduser() / "compiled"))
+        jax.config.update("jax_compilation_cache_dir", str(user_path(home) / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
@@ -107,9 +114,7 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
         raise SystemExit(0)
     if not config_path:
         raise ConfigError("no --config: name a recipe, for instance --config configs/micse.py (--help lists all options)")
-    file = Path(config_path.partition(":")[0])
-    if not file.is_file():
-        raise ConfigError(f"--config {file}: no such file{_suggest(file)}")
+    _refuse_twice(argv)
     config, values = _load([argument for argument in argv if argument not in (wants_help or ())], config_path)
     if wants_help:
         from jax_sentemb.config import flatten
@@ -124,48 +129,78 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
         "processes": values.processes,
         "process": values.process,
     }
-    return config, Path(values.workdir or f"runs/{file.stem}").expanduser(), how
+    return config, user_path(values.workdir or f"runs/{_file_and_size(config_path)[0].stem}"), how
+
+
+def _refuse_twice(argv: list[str]) -> None:
+    """ConfigError for an option that is given twice: which of the two is meant?"""
+    if twice := [name for name, count in Counter(filter(None, map(_name, argv[1:]))).items() if count > 1]:
+        raise ConfigError(f"--{twice[0]} is given twice: leave one of them out")
 
 
 def _load(argv: list[str], config_path: str) -> tuple[Any, Any]:
     from absl import flags
     from ml_collections import config_flags
 
-    from jax_sentemb.config import Config, check
+    from jax_sentemb.config import check
 
+    config = _read_config(config_path)
     values = flags.FlagValues()
-    config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=argv)
     flags.DEFINE_string("workdir", "", "Where everything of the run goes.", flag_values=values)
     flags.DEFINE_bool("distributed", False, "One of several processes that find each other.", flag_values=values)
     flags.DEFINE_string("coordinator", "", "HOST:PORT of process 0.", flag_values=values)
     flags.DEFINE_integer("processes", 0, "How many processes there are.", flag_values=values)
     flags.DEFINE_integer("process", -1, "Which of them this is.", flag_values=values)
+    config_flags.DEFINE_config_dataclass("config", config, flag_values=values, sys_argv=argv, parse_fn=lambda path: config)
     try:
         stray = values(argv)[1:]
-    except UserError:
-        raise
-    except flags.Error as error:
-        raise ConfigError(str(error).splitlines()[0]) from error
-    except KeyError as error:
-        raise ConfigError(_unknown_field(argv, error)) from error
-    except Exception as error:  # whatever the config file raised
-        raise ConfigError(f"--config {config_path}: {_where(error, config_path)}") from error
+    except (flags.Error, KeyError, TypeError, ValueError) as error:  # a dozen kinds from the library, for the same mistakes
+        raise ConfigError(_why_not(argv, config) or str(error).splitlines()[0]) from error
     if stray:
         raise ConfigError(f"unexpected argument {stray[0]!r}: settings are written --config.section.field=value")
-    config = values.config
+    check(values.config)
+    return values.config, values
+
+
+def _file_and_size(config_path: str) -> tuple[Path, list[str]]:
+    """The file of FILE or FILE:SIZE, and what its get_config is called with."""
+    file, *size = config_path.split(":", 1)
+    return user_path(file), size
+
+
+def _read_config(config_path: str) -> Any:
+    """The Config that FILE:SIZE makes; ConfigError, with the line of the file, for whatever it does instead."""
+    from jax_sentemb.config import Config
+
+    file, size = _file_and_size(config_path)
+    if not file.is_file():
+        problem = "is a directory: name a file in it" if file.is_dir() else f"no such file{_suggest(file)}"
+        raise ConfigError(f"--config {file}: {problem}")
+    try:
+        get_config = runpy.run_path(str(file)).get("get_config")
+        config = get_config(*size) if get_config else None
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the file raised
+        raise ConfigError(f"--config {config_path}: {_where(error, file)}") from error
+    if get_config is None:
+        raise ConfigError(f"--config {file}: defines no get_config()")
     if not isinstance(config, Config):
         raise ConfigError(f"--config {config_path}: get_config returned {type(config).__name__}, not a jax_sentemb Config")
-    check(config)
-    return config, values
+    return config
+
+
+def _name(argument: str) -> str:
+    """The name in --NAME and --NAME=VALUE, "" for what is no option."""
+    found = re.match("--?([a-z][^=]*)", argument)
+    return found[1] if found else ""
 
 
 def _value(argv: list[str], name: str) -> str:
     """The value of --name VALUE or --name=VALUE, "" without one."""
-    for index, argument in enumerate(argv):
-        if argument.lstrip("-").startswith(f"{name}=") and argument.startswith("-"):
-            return argument.partition("=")[2]
-        if argument in (f"--{name}", f"-{name}") and index + 1 < len(argv):
-            return argv[index + 1]
+    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
+        if _name(argument) == name:
+            return argument.partition("=")[2] if "=" in argument else following
     return ""
 
 
@@ -175,30 +210,27 @@ def _suggest(file: Path) -> str:
     return f"; did you mean {file.parent / close[0]}?" if close else ""
 
 
-def _unknown_field(argv: list[str], error: KeyError) -> str:
-    """ "config.optimizer.learning_rte is unknown; did you mean learning_rate?" """
-    from jax_sentemb import config as sections
+def _why_not(argv: list[str], config: Any) -> str:
+    """What is wrong with the first --config.NAME that is no setting of `config`: unknown, with the nearest one, or a part of it."""
+    from jax_sentemb.config import flatten
 
-    asked = [argument.lstrip("-").partition("=")[0] for argument in argv if argument.lstrip("-").startswith("config.")]
-    known = {
-        item.name
-        for section in vars(sections).values()
-        if dataclasses.is_dataclass(section)
-        for item in dataclasses.fields(section)
-    }
-    missing = str(error).partition("Field ")[2].partition(" ")[0]
-    name = next((name for name in asked if missing and missing in name.split(".")), ", ".join(asked))
-    close = difflib.get_close_matches(missing, known, 1)
-    return f"--{name} is unknown" + (f"; did you mean {close[0]}?" if close else "; --help beside --config lists all settings")
+    settings = flatten(config)
+    for name in (_name(argument) for argument in argv if _name(argument).startswith("config.")):
+        path = name.removeprefix("config.")
+        if empty := [key for key in settings if settings[key] is None and f"{path}.".startswith(f"{key}.")]:
+            return f"--{name}: {empty[0]} is None in this config: write one into the file"
+        if inside := [key for key in settings if key.startswith(f"{path}.")]:
+            return f"--{name} is a part of the config, not a setting: set what is in it, for instance --config.{inside[0]}"
+        if path not in settings:
+            close = difflib.get_close_matches(path, settings, 1)
+            hint = f"did you mean --config.{close[0]}?" if close else "--help beside --config lists all settings"
+            return f"--{name} is unknown; {hint}"
+    return ""
 
 
-def _where(error: BaseException, config_path: str) -> str:
-    """file:line and message of the innermost error inside the config file."""
-    root = error
-    while root.__cause__ or root.__context__:
-        root = root.__cause__ or root.__context__
-    if isinstance(root, SyntaxError):
-        return f"line {root.lineno}: {root.msg}"
-    file = config_path.partition(":")[0]
-    lines = [frame.lineno for frame in traceback.extract_tb(root.__traceback__) if frame.filename.endswith(Path(file).name)]
-    return (f"line {lines[-1]}: " if lines else "") + f"{type(root).__name__}: {str(root).splitlines()[0] if str(root) else ''}"
+def _where(error: BaseException, file: Path) -> str:
+    """Line of the config file, and message, of what it raised."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return (f"line {lines[-1]}: " if lines else "") + f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"

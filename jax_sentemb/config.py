@@ -6,11 +6,15 @@ for instance --config.optimizer.learning_rate=1e-5.
 
 import dataclasses
 import math
+import typing
 from dataclasses import dataclass, field
 from typing import Any
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods import Method
+
+LARGEST = 1 << 31  # steps and seeds are counted in int32 on a device
+NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
 
 @dataclass
@@ -18,7 +22,7 @@ class Data:
     """Which sentences, how they are tokenised and batched."""
 
     files: str = ""  # paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated)
-    column: str = "text"  # of .jsonl, .csv, .tsv and data sets; several, comma separated, are several sentences
+    column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
     tokenizer: str = ""  # directory; empty: that of encoder.weights, or a new vocabulary if there are no weights
     vocab_size: int = 8000  # of a new vocabulary
     max_seq_length: int = 32  # word pieces, [CLS] and [SEP] included
@@ -26,7 +30,7 @@ class Data:
     subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
     subset_seed: int = 0
     num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core from three cores on, 0: none. Same tokens
-    validation: int = 0  # sentences held out of training; the weights with the best accuracy (or loss) on them are kept
+    validation: int = 0  # sentences held out of training: loss and accuracy of the method's own task are measured on them
 
 
 @dataclass
@@ -61,7 +65,7 @@ class Optimizer:
     lr_scheduler_type: str = "linear"  # linear or cosine to 0, constant, steps or exponential, after the warm-up
     lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
     lr_decay: float = 0.99  # of "exponential": the rate is multiplied by it after each epoch
-    lr_drop: float = 1.0  # the rate is multiplied by it when the score on data.validation is not above its best (InferSent: 0.2)
+    lr_drop: float = 1.0  # the rate is multiplied by it when the score of eval.select is not above its best (InferSent: 0.2)
     warmup_steps: int = 0
     warmup_ratio: float = 0.0  # of all steps, where warmup_steps is 0
     adam_beta1: float = 0.9
@@ -82,6 +86,10 @@ class Evaluation:
     classifier: str = "senteval"  # protocol of those tasks
     dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
     eval_steps: int = 250  # 0: at the end only; -1: after each epoch
+    select: str = (
+        ""  # which weights are kept: best by dev, validation or retrieval, or the last; empty: validation, dev, last: what there is
+    )
+    patience: int = 0  # training ends after so many evaluations in a row that were not above the best; 0: never
     batch_size: int = 64
     max_seq_length: int = 128  # test sentences are cut here, not at the training length
     diagnostic_sentences: int = 512
@@ -150,18 +158,21 @@ def sized(config: Config, size: str) -> Config:
 
 def check(config: Config) -> None:
     """Raise ConfigError, one line with field, value and limit, for settings that cannot work whatever the data."""
+    _check_types(config)
     for name, value in flatten(config).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{name}={value} is not a finite number")
+        if isinstance(value, int) and value >= LARGEST:
+            raise ConfigError(f"{name}={value} must be below {LARGEST}")
     least = {
         "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
-        "data.num_workers": -1,
+        "data.subset_seed": 0, "data.num_workers": -1,
         "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
         "encoder.intermediate_size": 1, "encoder.dropout": 0,
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
         "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
         "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
-        "eval.report_sentences": 0,
+        "eval.report_sentences": 0, "eval.patience": 0,
         "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.fsdp": 1,
         "train.attention_block": 0, "train.logging_steps": 1,
         "train.save_steps": 0, "train.keep_checkpoints": 1, "train.seed": 0,
@@ -188,7 +199,9 @@ def check(config: Config) -> None:
             f"data.validation={config.data.validation} must be 0 or at least data.batch_size={config.data.batch_size}: "
             "it is read in batches"
         )
+    _check_selection(config)
     choices = {
+        "eval.select": ("", "dev", "validation", "retrieval", "last"),
         "train.precision": ("float32", "bfloat16"),
         "train.fused_attention": ("", "cudnn", "xla"),
         "optimizer.name": ("adamw", "rmsprop", "sgd"),
@@ -208,6 +221,32 @@ def check(config: Config) -> None:
         if config.before.before is not None or config.before.vary:
             raise ConfigError("before: the run that is done first has no run before it and varies nothing: put that into this run")
         check(config.before)
+
+
+def _check_selection(config: Config) -> None:
+    if config.eval.select == "validation" and not config.data.validation:
+        raise ConfigError("eval.select=validation needs held-out sentences: --config.data.validation=1000")
+    if config.eval.patience and not config.eval.eval_steps:
+        raise ConfigError(f"eval.patience={config.eval.patience} counts evaluations on the way: set eval.eval_steps")
+
+
+def _check_types(settings: Any, prefix: str = "") -> None:
+    """ConfigError for a field of a dataclass tree whose value is not of the type that is written beside it."""
+    for name, kind in typing.get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if not _is_a(value, kind):
+            wanted = NAMES.get(kind) or getattr(kind, "__name__", kind)
+            raise ConfigError(f"{prefix}{name}={repr(value)[:60]} is {type(value).__name__}, not {wanted}")
+        if dataclasses.is_dataclass(value):
+            _check_types(value, f"{prefix}{name}.")
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, typing.get_args(kind)[0]) for item in value)
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float if kind is float else kind)
 
 
 def _check_encoder(encoder: Encoder) -> None:

@@ -14,6 +14,7 @@ from jax_sentemb import manifest
 from jax_sentemb.command_line import EXIT_CODES, Parser, program
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.model_folder import read_json, shown
+from jax_sentemb.paths import user_path
 
 NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")  # in model.json
 
@@ -25,9 +26,9 @@ def main(argv: list[str]) -> int:
         description="Export a checkpoint for transformers and sentence-transformers.",
         epilog=f"example: python -m jax_sentemb.convert --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
     )
-    parser.add_argument("--workdir", type=Path, required=True, help="work directory of a run")
+    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
     parser.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")
-    parser.add_argument("--output", type=Path, help="directory to write (default: WORKDIR/export)")
+    parser.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
     options = parser.parse_args(argv[1:])
     facts = read_facts(options.workdir)
     params, step = read_checkpoint(options.workdir, options.step)

@@ -1,4 +1,4 @@
-"""Sentences to vectors: `SentenceEncoder` with the arguments of sentence-transformers, and the command that encodes a file.
+"""Sentences to vectors: `SentenceEncoder` with the arguments of sentence-transformers.
 
 from jax_sentemb import SentenceEncoder
 
@@ -6,10 +6,8 @@ encoder = SentenceEncoder.load("runs/micse")
 vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instrument."])
 """
 
-import argparse
 import functools
 import logging
-import sys
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -18,20 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_sentemb import __version__
-from jax_sentemb.command_line import EXIT_CODES, Parser, positive, program, use_compilation_cache
+from jax_sentemb.command_line import use_compilation_cache
 from jax_sentemb.errors import ConfigError, NumericsError
-from jax_sentemb.evaluation.embed import FINE_BUCKETS, Embedder
-from jax_sentemb.load import DTYPES, READOUTS, Loaded, load, split_options
+from jax_sentemb.evaluation.embed import Embedder
+from jax_sentemb.load import READOUTS, Loaded, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.quantize import PRECISIONS, check_precision, quantize
+from jax_sentemb.quantize import check_precision, quantize
 from jax_sentemb.sharding import make_mesh, over_batch, replicated
-from jax_sentemb.text.files import open_text
 from jax_sentemb.text.tokenizer import check_text
 from jax_sentemb.types import Array
-from jax_sentemb.vectors import Encoded, write_file, write_shards
-
-CPU_ROWS = 16  # sentences of a processor's batch at most: what a layer makes of them stays in its cache (benchmarks/README.md)
 
 logger = logging.getLogger("jax_sentemb")
 
@@ -49,8 +42,7 @@ class SentenceEncoder:
         sharding = over_batch(mesh) if len(devices) > 1 else None
         self._model = model
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
-        fine = FINE_BUCKETS if jax.default_backend() == "cpu" else ()
-        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding, fine_buckets=fine)
+        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding)
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
@@ -110,7 +102,7 @@ class SentenceEncoder:
     ) -> Any:
         """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
 
-        batch_size: sentences encoded at once; a processor takes CPU_ROWS of them at a time.
+        batch_size: sentences encoded at once; a processor takes at most 16 at a time.
 
         truncate_dim: only the first so many numbers, before the length is made 1 with `normalize_embeddings`. precision: float32,
         int8, uint8 (spread over the ranges of these embeddings), binary or ubinary (signs, eight a byte). show_progress_bar:
@@ -148,8 +140,6 @@ class SentenceEncoder:
     def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
         from tqdm import tqdm
 
-        if jax.default_backend() == "cpu":
-            batch_size = min(batch_size, CPU_ROWS * jax.local_device_count())
         with tqdm(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as bar:
             vectors = self._embedder(self._params, texts, batch_size, bar.update)
         if not np.isfinite(vectors).all():
@@ -163,103 +153,6 @@ class SentenceEncoder:
         return vectors
 
 
-def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
-    options = _parser().parse_args(argv[1:])
-    output = options.output.expanduser()
-    single = output.suffix in (".npy", ".parquet")
-    sentences = open_text("--input", options.input, options.column)
-    encoder = open_encoder(options)
-    if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
-        width = encoder.get_sentence_embedding_dimension()
-        raise ConfigError(f"--truncate-dim {options.truncate_dim} is more than the model's {width} dimensions")
-
-    def encode(texts: list[str]) -> Encoded:
-        vectors = encoder.encode(
-            texts, options.batch_size, False, normalize_embeddings=options.normalize, truncate_dim=options.truncate_dim
-        )
-        return Encoded(vectors, encoder.truncated)
-
-    from tqdm import tqdm
-
-    logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
-    with tqdm(total=len(sentences), desc=output.name, unit=" rows", disable=None) as bar:
-        if single:
-            truncated = write_file(output, options.precision, sentences, encode, bar.update, options.rows_per_shard)
-        else:
-            facts = {
-                "jax_sentemb": __version__,
-                "model": Path(options.model).name,
-                "model_sha256": encoder.fingerprint,
-                "corpus_sha256": sentences.fingerprint,
-                **sentences.report,
-                "precision": options.precision,
-                "dtype": options.dtype,
-                "normalize": options.normalize,
-                "truncate_dim": options.truncate_dim,
-                "max_seq_length": encoder.max_seq_length,
-                "rows_per_shard": options.rows_per_shard,
-                "format": options.format,
-            }
-            truncated = write_shards(output, facts, sentences, encode, bar.update)["truncated"]
-    notes = [f"{output}: {len(sentences)} vectors"]
-    if truncated:
-        notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
-    if blank := sentences.report["blank"]:
-        notes.append(f"{blank} blank lines have no vector")
-    print("; ".join(notes), file=sys.stderr)
-    return 0
-
-
-def open_encoder(options: argparse.Namespace) -> SentenceEncoder:
-    """The model of a command line."""
-    try:
-        encoder = SentenceEncoder.load(options.model, dtype=options.dtype)
-    except ConfigError as error:
-        raise ConfigError(f"--model {error}") from None
-    if options.max_seq_length:
-        encoder.max_seq_length = options.max_seq_length
-    return encoder
-
-
-def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
-    """What all commands say of the model that encodes."""
-    parser.add_argument(
-        "--model", required=required, help="a work directory, an export, any sentence-transformers or BERT directory"
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrix products")
-    parser.add_argument("--max-seq-length", type=positive, help="tokens that a sentence is cut to (default: what the model says)")
-    parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once")
-    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv and .tsv files (default: text)")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="jax-sentemb encode",
-        description="Encode the sentences of a text file, one vector for each line that is not blank.",
-        epilog=f"""\
---output vectors/      shards of --rows-per-shard rows and vectors.json; the same command again continues after a kill
---output x.npy         one file, for what fits into memory; x.parquet has columns text and embedding (needs [parquet])
-
-examples:
-  jax-sentemb encode --model runs/micse --input corpus.txt --output vectors
-  zcat corpus.txt.gz | jax-sentemb encode --model all-MiniLM-L6-v2 --input - --output corpus.npy --normalize
-
-{EXIT_CODES}""",
-    )
-    parser.add_argument(
-        "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz, globs, several; - reads lines"
-    )
-    parser.add_argument("--output", type=Path, required=True, help="a directory, or a name that ends in .npy or .parquet")
-    add_model_options(parser, required=True)
-    parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
-    parser.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
-    parser.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
-    parser.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
-    return parser
-
-
 def _list_of(sentences: Any) -> list[Any]:
     """The sentences of a list, tuple, generator or NumPy array; TypeError for what has no sentences or no order."""
     if isinstance(sentences, np.ndarray):
@@ -267,7 +160,3 @@ def _list_of(sentences: Any) -> list[Any]:
     if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):
         raise TypeError(f"sentences is {type(sentences).__name__}, neither str nor a list of str")
     return list(sentences)
-
-
-if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))

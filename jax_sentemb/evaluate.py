@@ -11,6 +11,7 @@ from typing import Any
 
 from jax_sentemb.command_line import Parser, program, use_compilation_cache
 from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.paths import user_path
 
 EPILOG = """\
 models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
@@ -45,7 +46,7 @@ def main(argv: list[str]) -> int:
 
         if not options.data:
             raise ConfigError("--fetch needs --data, the folder to write to")
-        written = fetch(options.tasks, options.data.expanduser())
+        written = fetch(options.tasks, options.data)
         print(f"fetched: {', '.join(written) or 'nothing, all of it is there'}")
         if not options.model and not options.check:
             return 0
@@ -75,17 +76,19 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
     )
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="what to score; see below")
-    parser.add_argument("--data", type=Path, help="the SentEval folder: the one that holds downstream/ and probing/")
+    parser.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
     parser.add_argument(
         "--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help"
     )
-    parser.add_argument("--vectors", type=Path, help="the word vectors of a model on them: words that it lacks are added")
-    parser.add_argument("--output", type=Path, help="folder for a JSON file a task, tables.md and plots")
+    parser.add_argument("--vectors", type=user_path, help="the word vectors of a model on them: words that it lacks are added")
+    parser.add_argument("--output", type=user_path, help="folder for a JSON file a task, tables.md and plots")
     parser.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
     parser.add_argument(
         "--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018 or logreg"
     )
-    parser.add_argument("--arguments", type=Path, action="append", default=[], help="an argument similarity corpus: file or folder")
+    parser.add_argument(
+        "--arguments", type=user_path, action="append", default=[], help="an argument similarity corpus: file or folder"
+    )
     parser.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
     parser.add_argument("--resamples", type=int, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
     parser.add_argument("--batch-size", type=int, default=64, help="sentences an encoder takes at once")
@@ -200,7 +203,7 @@ def _root(folder: Path) -> Path:
     """The SentEval folder, also where only `probing` is there."""
     from jax_sentemb.evaluation.sts import senteval_root
 
-    folder = folder.expanduser()
+    folder = user_path(folder)
     return folder if (folder / "probing").is_dir() else senteval_root(folder)
 
 

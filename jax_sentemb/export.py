@@ -26,6 +26,7 @@ from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.head import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
+from jax_sentemb.paths import user_path
 from jax_sentemb.text.pairs import JoinedPairs
 from jax_sentemb.text.tokenizer import Tokenizer, check_rows
 from jax_sentemb.types import Array, Params, Rows
@@ -86,7 +87,7 @@ def export(
     earlier export there is replaced, anything else is left alone (ConfigError). ModelFileError where the weights do not
     fit or re-encoding differs by more than TOLERANCE: then an earlier export stays as it was.
     """
-    directory = Path(directory).expanduser().absolute()
+    directory = user_path(directory).absolute()
     card = card or Card()
     with staged(directory) as stage:
         settings = {"pooling": pooling, "normalize": normalize, "max_seq_length": max_seq_length}

@@ -19,13 +19,14 @@ from jax_sentemb.evaluation.words import NO_VIEWS, Views
 from jax_sentemb.export import directory_embedder
 from jax_sentemb.model_folder import sha256
 from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.paths import user_path
+from jax_sentemb.quantize import DTYPES
 from jax_sentemb.text.vectors import is_word_vectors
 from jax_sentemb.types import Params
 from jax_sentemb.weights import max_positions, resolve
 from jax_sentemb.word_model import embedder_of, is_word_model, read_files, views_of, with_readout, with_words
 
 READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2")  # of multi-view models
-DTYPES = ("float32", "bfloat16")
 
 
 class Loaded(NamedTuple):
@@ -53,7 +54,7 @@ class Loaded(NamedTuple):
 def split_options(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Source and options of SOURCE@OPTION+OPTION; ConfigError for an option that is not in `known`."""
     source, at, options = text.rpartition("@")
-    if not at or Path(text).expanduser().exists():
+    if not at or user_path(text).exists():
         return text, ()
     chosen = tuple(options.split("+"))
     for option in chosen:
@@ -76,7 +77,7 @@ def load(
     `more_words`: the file that a model on word vectors was trained with, and the words to add from it to those that it has.
     ConfigError for what is not there or has no embedding, ModelFileError for what is damaged.
     """
-    path = Path(source).expanduser()
+    path = user_path(source)
     if dtype not in DTYPES:
         raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(DTYPES)}")
     facts: dict[str, Any] = {}

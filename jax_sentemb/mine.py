@@ -4,7 +4,6 @@ import sys
 
 from jax_sentemb.collection import Opener, parser_of, show
 from jax_sentemb.command_line import positive, program
-from jax_sentemb.search import mine_pairs
 
 EPILOG = """\
 prints cosine, row and row (from 0), sentence and sentence, best first
@@ -21,6 +20,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--top-k", type=positive, default=100, help="how many pairs (default: 100)")
     parser.add_argument("--threshold", type=float, help="only pairs with this cosine or more")
     options = parser.parse_args(argv[1:])
+    from jax_sentemb.search import mine_pairs
+
     corpus = Opener(options).corpus()
     pairs = mine_pairs(corpus.vectors, options.top_k, options.threshold)
     show(

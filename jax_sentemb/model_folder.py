@@ -10,6 +10,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.paths import user_path
 
 JSON_LIMIT = 1 << 24  # bytes; what describes a model has a few thousand, and a value takes 20 times its text in memory
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
@@ -25,7 +26,7 @@ shown = _repr.repr  # a value from a file, for a message
 
 def transformer_folder(path: str | Path) -> Path:
     """The folder with config.json, weights and tokenizer: `path` itself, or the one that its modules.json names."""
-    kind, folder = _modules(Path(path).expanduser())[0]
+    kind, folder = _modules(user_path(path))[0]
     if kind != "Transformer":
         raise ModelFileError(f"{path}/modules.json: the first module is {kind}, expected Transformer")
     return folder
@@ -97,7 +98,7 @@ def read_readout(path: str | Path) -> Readout:
 
     ModelFileError where the directory computes its embedding in a way that we cannot.
     """
-    modules = _modules(Path(path).expanduser())
+    modules = _modules(user_path(path))
     kinds = [kind for kind, _ in modules]
     folders = dict(modules)
     if kinds == ["Transformer"]:

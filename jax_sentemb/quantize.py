@@ -5,6 +5,7 @@ import numpy as np
 from jax_sentemb.errors import ConfigError
 
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
+DTYPES = ("float32", "bfloat16")  # of the matrix products that make them
 
 
 def check_precision(precision: str) -> None:

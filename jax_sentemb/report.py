@@ -5,6 +5,7 @@ nothing else (no script, font or picture). A run writes it at its end by itself;
 directory, no model is loaded.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -12,7 +13,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from urllib.parse import quote
 from jax_sentemb.command_line import Parser, program
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.evaluation.plots import read_metrics
+from jax_sentemb.paths import user_path
 from jax_sentemb.svg import Markup, element, histogram, line_chart, scatter, together
 from jax_sentemb.vary import summary
 
@@ -71,7 +73,8 @@ CURVES = {
     "train/alignment": ("alignment in a batch", "squared distance of two views of a sentence: 0 is best"),
     "validation/loss": ("held-out loss", "of sentences that are not trained on"),
     "validation/accuracy": ("held-out accuracy", "of the method's own task on sentences that are not trained on"),
-    "diagnostics/alignment": ("alignment", "squared distance of two views of a sentence: 0 is best"),
+    "diagnostics/alignment": ("alignment", "squared distance of the two halves of a sentence: 0 is best"),
+    "diagnostics/retrieval": ("retrieval", "one half of a sentence finds the other among all: 100 is always"),
     "diagnostics/uniformity": ("uniformity", "lower is more even, 0 is collapse"),
     "diagnostics/spread": ("spread", "1 is isotropic, 0 is collapse"),
     "diagnostics/mean_cosine": ("mean cosine", "of any two sentences (anisotropy): near 0 is isotropic, 1 is collapse"),
@@ -106,9 +109,20 @@ class Run(NamedTuple):
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first); prints the file written."""
     parser = Parser(prog="python -m jax_sentemb.report", description="Write report.html from the files of a work directory.")
-    parser.add_argument("--workdir", type=Path, required=True, help="work directory of a run, or of config.vary's runs")
-    print(f"written: {write_report(parser.parse_args(argv[1:]).workdir.expanduser())}")
+    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run, or of config.vary's runs")
+    print(f"written: {write_report(parser.parse_args(argv[1:]).workdir)}")
     return 0
+
+
+@contextlib.contextmanager
+def not_vital(workdir: Path) -> Iterator[None]:
+    """A defect of the report is said in one line, and the run goes on: what it learns, and its exit code, do not depend on it."""
+    try:
+        yield
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        how = f"python -m jax_sentemb.report --workdir {workdir}"
+        print(f"warning: the report is not complete: {problem}; {how} tries again", file=sys.stderr)
 
 
 def write_report(workdir: Path) -> Path:
@@ -195,7 +209,7 @@ def seconds(records: Sequence[Mapping[str, Any]]) -> float:
 def _header(run: Run, curves: Mapping[str, Mapping[int, float]]) -> list[Markup]:
     last, total = max((record["step"] for record in run.records), default=0), run.about.get("steps", 0)
     if run.scores:
-        state = f"finished after {total:,} steps"
+        state = f"finished after {last:,} steps" + (f" of {total:,}" if last < total else "")
     elif any(record.get("event") == "not finite" for record in run.records):
         state = f"failed at step {last:,} of {total:,}"
     else:

@@ -5,8 +5,9 @@ is that of the blocks and of the answers. Equal scores are ordered by row.
 """
 
 import functools
-import sys
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,23 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jax_sentemb.command_line import positive, program
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.types import Array
 
 QUERIES, CORPUS = 512, 1 << 13  # rows of a block of scores; larger ones are slower, as memory that is asked for anew is
 TILE = 1 << 12  # rows and columns of a block of scores between the vectors of one collection
+FEW = 8  # queries for which a processor reads the rows from where they lie
+STRIP, STRIPS = 1 << 12, 32  # rows that it reads at once: still in the cache for their lengths; of these before it sorts
 CENTRES = 64  # whose neighbours are looked up at once
 GROUP = 32  # scores of which the largest is looked at first
-
-
-EPILOG = """\
-prints number of the query, row of the corpus (both from 0), cosine, query and sentence, best first
-
-examples:
-  jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"
-  jax-sentemb search --model runs/micse --corpus vectors --corpus-text corpus.txt --queries queries.txt --top-k 3 --json
-"""
 
 
 class Hits(NamedTuple):
@@ -58,19 +51,53 @@ def search(queries: Any, corpus: Any, top_k: int = 10, similarity: str = "cosine
     queries = np.atleast_2d(queries) if isinstance(queries, np.ndarray | list) else queries
     _check_sizes(queries, corpus, top_k, similarity)
     unit = similarity == "cosine"
-    many, few = _block(CORPUS, len(corpus)), _block(QUERIES, len(queries))
     kept = min(top_k, len(corpus))
     if not kept or not len(queries):
         return Hits(np.zeros((len(queries), kept), np.int64), np.zeros((len(queries), kept), np.float32))
+    few = len(queries) <= FEW and jax.default_backend() == "cpu"
+    scores, rows = (_search_few if few else _search_many)(queries, corpus, kept, unit)
+    check_finite(scores)
+    return Hits(rows.astype(np.int64), scores)
+
+
+def _search_many(queries: Any, corpus: Any, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The best scores and rows, [Q, kept] each."""
+    few = block_size(QUERIES, len(queries))
     starts = range(0, len(queries), few)
-    best = [(jnp.full((few, kept), -jnp.inf), jnp.zeros((few, kept), jnp.int32)) for _ in starts]
-    for first, count, block in _blocks(corpus, many):
+    best = [_nothing(few, kept) for _ in starts]
+    for first, count, block in blocks(corpus, block_size(CORPUS, len(corpus))):
         for place, start in enumerate(starts):
-            asked = _prepare(_padded(queries[start : start + few], few), unit)
+            asked = prepare(_padded(queries[start : start + few], few), unit)
             best[place] = _merge(asked, block, first, count, *best[place], kept=kept, unit=unit)
     scores, rows = (np.concatenate([np.asarray(part[side]) for part in best])[: len(queries)] for side in (0, 1))
-    _check_finite(scores)
-    return Hits(rows.astype(np.int64), scores)
+    return scores, rows
+
+
+def _search_few(queries: Any, corpus: Any, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The same by NumPy, in the time of reading the rows once; copying them to JAX's memory takes twice as long."""
+    asked = np.asarray(prepare(queries[:], unit))
+
+    def compare(start: int) -> np.ndarray:
+        rows = np.asarray(corpus[start : start + STRIP], np.float32)
+        with np.errstate(invalid="ignore", over="ignore"):
+            scores = np.vecdot(asked[:, None], rows)
+            if unit:
+                scores /= np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-12)
+        return np.where(np.isnan(scores), np.inf, scores)
+
+    best = _nothing(len(asked), kept)
+    size = block_size(STRIPS * STRIP, len(corpus))
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for first in range(0, len(corpus), size):
+            count = min(size, len(corpus) - first)
+            scores = np.concatenate(list(threads.map(compare, range(first, first + count, STRIP))), axis=1)
+            best = _keep(_padded(scores.T, size).T, first, count, *best, kept=kept)
+    return np.asarray(best[0]), np.asarray(best[1])
+
+
+def _nothing(queries: int, kept: int) -> tuple[Array, Array]:
+    """Scores and rows before anything was looked at."""
+    return jnp.full((queries, kept), -jnp.inf), jnp.zeros((queries, kept), jnp.int32)
 
 
 def mine_pairs(vectors: Any, top_k: int | None = 100, threshold: float | None = None) -> Pairs:
@@ -84,7 +111,7 @@ def mine_pairs(vectors: Any, top_k: int | None = 100, threshold: float | None = 
     least = np.float32(-2 if threshold is None else threshold)
     for left, right, scores, best in _tiles(vectors):
         best = np.asarray(best)
-        _check_finite(best)
+        check_finite(best)
         if top_k is not None:
             # The best pairs of rows and those found so far are different pairs: the k-th best of all is no worse than theirs.
             known = np.concatenate([found.scores, best])
@@ -92,7 +119,7 @@ def mine_pairs(vectors: Any, top_k: int | None = 100, threshold: float | None = 
         rows = np.flatnonzero(best >= least)
         if not len(rows):
             continue
-        part = np.asarray(_rows(scores, _padded(rows, _block(TILE, len(rows)))))[: len(rows)]
+        part = np.asarray(_rows(scores, _padded(rows, block_size(TILE, len(rows)))))[: len(rows)]
         places = np.nonzero(part >= least)
         new = Pairs(left + rows[places[0]], right + places[1], part[places])
         found = Pairs(*(np.concatenate(sides) for sides in zip(found, new, strict=True)))
@@ -111,7 +138,7 @@ def community_detection(vectors: Any, threshold: float = 0.75, min_community_siz
         raise ConfigError(f"min_community_size={min_community_size} is not a number of sentences")
     counts = np.ones(len(vectors), np.int64)  # each row is its own neighbour
     for left, right, scores, best in _tiles(vectors):
-        _check_finite(np.asarray(best))
+        check_finite(np.asarray(best))
         for start, found in zip((left, right), _counts(scores, threshold), strict=True):
             part = counts[start : start + len(found)]
             part += np.asarray(found)[: len(part)]
@@ -138,7 +165,7 @@ def build_index(vectors: Any, file: Path) -> None:
     index = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = 200
     for start in range(0, len(vectors), CORPUS):
-        index.add(np.asarray(_prepare(vectors[start : start + CORPUS], True)))
+        index.add(np.asarray(prepare(vectors[start : start + CORPUS], True)))
     partial = file.with_name(f"{file.name}.partial")
     faiss.write_index(index, str(partial))
     partial.replace(file)
@@ -156,7 +183,7 @@ def search_index(queries: Any, file: Path, top_k: int = 10, effort: int = 128) -
         raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")
     kept = min(top_k, index.ntotal)
     index.hnsw.efSearch = max(effort, kept)
-    scores, rows = index.search(np.asarray(_prepare(queries, True)), kept)
+    scores, rows = index.search(np.asarray(prepare(queries, True)), kept)
     return Hits(rows.astype(np.int64), scores)
 
 
@@ -177,13 +204,13 @@ def _check_sizes(queries: Any, corpus: Any, top_k: int, similarity: str) -> None
         raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of one width")
 
 
-def _check_finite(scores: np.ndarray) -> None:
-    """NumericsError where the best scores hold what `_scores` makes of NaN."""
-    if np.isposinf(scores).any():
+def check_finite(scores: np.ndarray) -> None:
+    """NumericsError where the best scores hold NaN, or what `_scores` makes of it."""
+    if not (scores < np.inf).all():
         raise NumericsError("some of the vectors are not finite (NaN or Inf)")
 
 
-def _block(largest: int, count: int) -> int:
+def block_size(largest: int, count: int) -> int:
     """Rows of a block: a power of two, so that few shapes are compiled."""
     return min(largest, 1 << max(count - 1, 0).bit_length())
 
@@ -192,7 +219,7 @@ def _padded(rows: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
 
 
-def _blocks(vectors: Any, size: int) -> Iterator[tuple[int, int, Array]]:
+def blocks(vectors: Any, size: int) -> Iterator[tuple[int, int, Array]]:
     """(number of the first row, how many are real, the rows on the device) of each block."""
     for start in range(0, len(vectors), size):
         rows = vectors[start : start + size]
@@ -200,7 +227,8 @@ def _blocks(vectors: Any, size: int) -> Iterator[tuple[int, int, Array]]:
 
 
 @functools.partial(jax.jit, static_argnames="unit")
-def _prepare(rows: Array, unit: bool) -> Array:
+def prepare(rows: Array, unit: bool) -> Array:
+    """float32 rows, of length 1 if `unit`."""
     rows = rows.astype(jnp.float32)
     return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1e-12) if unit else rows
 
@@ -218,9 +246,15 @@ def _scores(left: Array, right: Array, unit: bool = True) -> Array:
 def _merge(
     queries: Array, block: Array, first: int, count: int, scores: Array, rows: Array, kept: int, unit: bool
 ) -> tuple[Array, Array]:
-    """The best scores and rows, given the best of earlier blocks. Those come first: of equal scores the smaller row wins."""
-    real = jnp.arange(len(block)) < count
-    new, places = _largest(jnp.where(real, _scores(queries, block, unit), -jnp.inf), min(kept, len(block)))
+    """The best scores and rows, given the best of earlier blocks."""
+    return _keep(_scores(queries, block, unit), first, count, scores, rows, kept)
+
+
+@functools.partial(jax.jit, static_argnames="kept")
+def _keep(block: Array, first: int, count: int, scores: Array, rows: Array, kept: int) -> tuple[Array, Array]:
+    """As `_merge`, given the scores of the block. The earlier ones come first: of equal scores the smaller row wins."""
+    real = jnp.arange(block.shape[1]) < count
+    new, places = _largest(jnp.where(real, block, -jnp.inf), min(kept, block.shape[1]))
     scores, order = lax.top_k(jnp.concatenate([scores, new], axis=1), kept)
     return scores, jnp.take_along_axis(jnp.concatenate([rows, places + first], axis=1), order, axis=1)
 
@@ -244,11 +278,11 @@ def _tiles(vectors: Any) -> Iterator[tuple[int, int, Array, Array]]:
     """
     if len(vectors.shape) != 2:
         raise ConfigError(f"vectors of shape {list(vectors.shape)}: expected [rows, width]")
-    size = _block(TILE, len(vectors))
+    size = block_size(TILE, len(vectors))
     coming = None
-    for left, _, rows in _blocks(vectors, size):
-        rows = _prepare(rows, True)
-        for start, count, columns in _blocks(_From(vectors, left), size):
+    for left, _, rows in blocks(vectors, size):
+        rows = prepare(rows, True)
+        for start, count, columns in blocks(_From(vectors, left), size):
             tile = (left, left + start, *_tile(rows, columns, left, left + start, count))
             if coming:
                 yield coming
@@ -291,9 +325,9 @@ def _counts(scores: Array, threshold: float) -> tuple[Array, Array]:
 
 def _neighbours(vectors: Any, centres: np.ndarray, threshold: float) -> list[tuple[np.ndarray, np.ndarray]]:
     """Rows and cosines of what is near to each centre."""
-    asked = _prepare(_padded(np.concatenate([vectors[row : row + 1] for row in centres.tolist()]), CENTRES), True)
+    asked = prepare(_padded(np.concatenate([vectors[row : row + 1] for row in centres.tolist()]), CENTRES), True)
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in centres]
-    for first, count, block in _blocks(vectors, _block(CORPUS, len(vectors))):
+    for first, count, block in blocks(vectors, block_size(CORPUS, len(vectors))):
         scores = np.asarray(_near(asked, block))[: len(centres), :count]
         for place, row in enumerate(scores):
             near = np.flatnonzero(row >= threshold)
@@ -307,42 +341,3 @@ _near = jax.jit(_scores)
 def _sorted(pairs: Pairs, top_k: int | None) -> Pairs:
     order = np.lexsort((pairs.second, pairs.first, -pairs.scores))[:top_k]
     return Pairs(*(side[order] for side in pairs))
-
-
-def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
-    from jax_sentemb.collection import Opener, parser_of, show
-
-    parser = parser_of("search", "The sentences of a corpus that are most similar to each query; all are compared.", EPILOG)
-    parser.add_argument("--queries", help="a text file, one query a line; - reads standard input")
-    parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
-    parser.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
-    parser.add_argument("--index", type=Path, help="approximate search in this file, built when it is not there (needs [ann])")
-    options = parser.parse_args(argv[1:])
-    if bool(options.queries) == bool(options.query):
-        raise ConfigError("give --queries FILE or --query TEXT, one of the two")
-    opener = Opener(options)
-    corpus = opener.corpus()
-    if options.queries:
-        queries = opener.text("--queries", options.queries, corpus.vectors)
-    else:
-        queries = opener.sentences(options.query, corpus.vectors)
-    if options.index:
-        if not options.index.exists():
-            build_index(corpus.vectors, options.index)
-        hits = search_index(queries.vectors, options.index, options.top_k)
-    else:
-        hits = search(queries.vectors, corpus.vectors, options.top_k)
-    show(
-        (
-            {"query": query, "row": row, "score": score, "query_text": queries.text(query), "text": corpus.text(row)}
-            for query, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
-            for row, score in zip(rows, scores, strict=True)
-        ),
-        options.json,
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))

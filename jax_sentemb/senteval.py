@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.paths import user_path
 
 Tokens = Sequence[str | bytes]  # a sentence as the toolkit gives it; its SimCSE fork has bytes in places
 
@@ -54,13 +55,13 @@ def _join(tokens: Tokens) -> str:
 
 def _encoder(model: Any, batch_size: int) -> Callable[[list[str]], np.ndarray]:
     if isinstance(model, str | Path):
-        if not Path(model).expanduser().is_dir():
+        if not user_path(model).is_dir():
             raise ConfigError(f"{model} is not a directory: give an export, for instance runs/micse/export")
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError:
             raise ConfigError("sentence-transformers is not installed: pip install 'jax_sentemb[torch]'") from None
-        model = SentenceTransformer(str(Path(model).expanduser()))
+        model = SentenceTransformer(str(user_path(model)))
     if hasattr(model, "encode"):
         return lambda sentences: model.encode(sentences, batch_size=batch_size, show_progress_bar=False)
     return model

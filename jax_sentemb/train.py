@@ -290,10 +290,11 @@ def fit(
     batch_size: int,
     evaluate: Callable[[int, TrainState], TrainState],
     eval_steps: int,
+    exhausted: Callable[[], bool],
     save: Callable[[int, TrainState], None],
     stop: StopSignal,
 ) -> TrainState:
-    """The one loop: steps until `total_steps` or a stop signal, with evaluation, logging and checkpoints on the way.
+    """The one loop: steps until `total_steps`, a stop signal or `exhausted` evaluations; it evaluates, logs and saves on the way.
 
     Metrics of a step are read after the next one is dispatched. A loss or gradient that is not finite raises NotFinite before
     anything is saved. Signals are watched once the first step has compiled. A signal during an evaluation leaves it for the next
@@ -337,7 +338,7 @@ def fit(
             if due:
                 with contextlib.suppress(Stopped):
                     state = evaluate(number, state)
-                stopping = stopping or stop.reached
+                stopping = stopping or stop.reached or exhausted()
             if keep or stopping:
                 save(number, state)
             if stopping:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_sentemb.config import Config, check
+from jax_sentemb.config import NAMES, Config, check
 from jax_sentemb.errors import ConfigError, UserError
 
 SEED = "train.seed"  # runs that differ in it alone are one row of the table, with mean and spread
@@ -85,11 +85,11 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
 
 
 def headline(scores: dict[str, Any]) -> dict[str, float]:
-    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs, and those of other tasks."""
+    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and other tasks, or some without labels."""
     found = {name: result["spearman"]["all"] for name, result in scores["scores"].items()}
     for result in scores.get("transfer", {}).values():
         found |= result["headline"]
-    return found
+    return found or {name: scores["diagnostics"][name] for name in ("retrieval", "uniformity") if name in scores["diagnostics"]}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -137,6 +137,5 @@ def _set(config: Config, name: str, value: str) -> None:
         else:
             raise ConfigError(f"vary: setting {name} is no number, text or switch")
     except (ValueError, KeyError):
-        wanted = {bool: "True or False", int: "a whole number", float: "a number"}[kind]
-        raise ConfigError(f"vary: {name}={value} is not {wanted}") from None
+        raise ConfigError(f"vary: {name}={value} is not {NAMES[kind]}") from None
     setattr(target, last, converted)

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
 from jax_sentemb.model_folder import inside, sha256, shown
 from jax_sentemb.quantize import PRECISIONS, quantize, ranges_of, restore
+from jax_sentemb.text.sources import import_arrow
 
 MANIFEST = "vectors.json"
 # What must not change from one shard to the next.
@@ -150,14 +151,10 @@ def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
 
 def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
     """Columns `text` and `embedding`, a list of fixed size."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ConfigError("Parquet needs the pyarrow package: pip install 'jax_sentemb[parquet]'") from None
+    pyarrow = import_arrow("Parquet")
     flat = pyarrow.array(rows.reshape(-1))
     embedding = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
-    parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
+    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
 
 
 @contextlib.contextmanager
@@ -246,7 +243,9 @@ class Vectors:
             first = stop - len(shard)
             if first < end and start < stop:
                 parts.append(shard[max(start - first, 0) : end - first])
-        found = np.concatenate(parts) if parts else np.zeros((0, *self._shards[0].shape[1:]), self._shards[0].dtype)
+        if not parts:
+            parts = [self._shards[0][:0]]
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # of one shard without a copy
         return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
 
 

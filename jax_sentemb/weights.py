@@ -16,6 +16,7 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.model_folder import check_hashes, inside, read_json, read_readout, shown, transformer_folder
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.paths import user_path
 from jax_sentemb.text.tokenizer import Tokenizer, check_rows
 from jax_sentemb.types import Params
 
@@ -181,7 +182,7 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     "encoder" always; "token_head", "pooler" and "classifier" (of one score) where they are complete; "cnn" where the directory is
     a sentence-transformers one with a CNN.
     """
-    root = Path(path).expanduser()
+    root = user_path(path)
     check_hashes(root)
     folder = transformer_folder(root)
     config = _read_config(folder)
@@ -199,7 +200,7 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
 
 def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
     """The convolution between encoder and pooling of a sentence-transformers directory with a CNN; None without one."""
-    root = Path(path).expanduser()
+    root = user_path(path)
     readout = read_readout(root)
     if readout.cnn is None:
         return None
@@ -374,7 +375,7 @@ def _float32(tensor: np.ndarray, where: str) -> np.ndarray:
 
 def resolve(name: str, field: str = "encoder.weights=") -> Path:
     """The local directory of a model: `name` itself, or a snapshot of the hub's repository of that name; `field` begins errors."""
-    path = Path(name).expanduser()
+    path = user_path(name)
     if path.is_dir():
         return path
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:

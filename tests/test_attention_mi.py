@@ -15,6 +15,8 @@ CONFIG = BertConfig(
     max_position_embeddings=12, initializer_range=0.5,
 )  # fmt: skip
 LENGTHS = np.array([3, 9, 6])
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 SEEDS = jnp.array([11, 22, 33], jnp.uint32)
 
 
@@ -30,13 +32,18 @@ def two_views(width):
 def bert():
     model = Bert(CONFIG, dropout=0.2)
     rows, _ = two_views(9)
-    return model, model.init(jax.random.key(0), rows)["params"]
+    return model, jax.jit(model.init)(jax.random.key(0), rows)["params"]
 
 
 def full_attention(bert, rows, seeds):
     model, params = bert
-    output = model.apply({"params": params}, rows, seeds, observe=lambda _, attention: attention, observed_layers=(1, 2, 3, 4))
-    return output.observed
+
+    @jax.jit
+    def observed(params):
+        output = model.apply({"params": params}, rows, seeds, observe=lambda _, attention: attention, observed_layers=(1, 2, 3, 4))
+        return output.observed
+
+    return observed(params)
 
 
 def information(bert, ami, rows, seeds):
@@ -44,8 +51,13 @@ def information(bert, ami, rows, seeds):
     layers = ami.chosen_layers(4)
     positions = ami.sample(SEEDS, jnp.array(LENGTHS), rows.tokens.shape[1], ami.slices(layers, 2))
     observe = ami.observe(positions, layers, 2)
-    output = model.apply({"params": params}, rows, seeds, observe=observe, observed_layers=layers)
-    return positions, *ami.mutual_information(output.observed, positions)
+
+    @jax.jit
+    def found(params):
+        output = model.apply({"params": params}, rows, seeds, observe=observe, observed_layers=layers)
+        return ami.mutual_information(output.observed, positions)
+
+    return positions, *found(params)
 
 
 @pytest.mark.parametrize("pairing", ["layers", "heads"])
@@ -115,7 +127,7 @@ def test_identical_views_are_finite_with_finite_gradient(bert):
         _, value, valid = information((model, params), ami, rows, None)
         return ami.term(value, valid, jnp.array(LENGTHS, jnp.float32))[0]
 
-    value, gradient = jax.value_and_grad(term)(params)
+    value, gradient = jax.jit(jax.value_and_grad(term))(params)
     assert np.isfinite(value)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 

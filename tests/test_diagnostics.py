@@ -10,7 +10,9 @@ from jax_sentemb.evaluation.diagnostics import (
     alignment,
     diagnose,
     effective_rank,
+    halves,
     mean_cosine,
+    retrieval,
     spread,
     uniformity,
 )
@@ -56,21 +58,54 @@ def test_effective_rank_of_equal_rows_is_zero():
     assert effective_rank(np.ones((5, 8)) + 1e-9 * gaussian(5, 8)) == 0
 
 
+def test_retrieval_equals_a_loop_over_ranks_of_both_directions():
+    first, second = gaussian(9, 4), gaussian(9, 4, seed=1)
+    second += first  # some find their counterpart first, some do not
+    reciprocal = []
+    for one, other in ((first, second), (second, first)):
+        for row in range(9):
+            cosine = [one[row] @ vector / np.linalg.norm(vector) for vector in other]
+            reciprocal.append(1 / (1 + sum(value > cosine[row] for value in cosine)))
+    assert 20 < retrieval(first, second) < 90
+    assert retrieval(first, second) == pytest.approx(100 * np.mean(reciprocal), abs=1e-9)
+
+
+def test_retrieval_is_a_hundred_where_parts_agree_and_chance_where_all_are_alike():
+    assert retrieval(gaussian(50, 8), 3 * gaussian(50, 8)) == 100
+    assert retrieval(np.ones((49, 8)), np.ones((49, 8))) == pytest.approx(100 / 25)  # rank 25 of 49
+
+
+@pytest.mark.parametrize(
+    ("sentence", "parts"),
+    [
+        ("the cat sat on  the mat", ("the cat sat", "on the mat")),
+        ("a cat sat", ("a", "cat sat")),
+        ("word", ("wo", "rd")),  # as languages that do not separate words
+        ("a", ("", "a")),
+    ],
+)
+def test_halves_share_no_word(sentence, parts):
+    assert halves(sentence) == parts
+
+
 def test_diagnose_passes_what_is_spread_and_flags_what_has_collapsed():
     healthy = diagnose(jnp.asarray(gaussian(300, 16)))
     assert not healthy["collapsed"]
-    assert "alignment" not in healthy
+    assert not {"alignment", "retrieval"} & set(healthy)
     assert diagnose(np.ones((300, 16)) + 1e-3 * gaussian(300, 16))["collapsed"]  # one direction
     line = gaussian(300, 1) * np.eye(16)[:1]
     assert diagnose(line)["collapsed"]  # well spread, but two points on one line
     assert diagnose(line)["spread"] > 0.2
 
 
-def test_diagnose_looks_at_evenly_spaced_rows_of_both_views():
+def test_diagnose_looks_at_the_same_evenly_spaced_rows_of_sentences_and_parts():
     vectors = gaussian(MAX_ROWS * 3, 4)
-    found = diagnose(vectors, vectors)
-    assert found["alignment"] == 0
     chosen = np.linspace(0, len(vectors) - 1, MAX_ROWS).astype(int)
+    second = gaussian(MAX_ROWS * 3, 4, seed=1)
+    second[chosen] = 2 * vectors[chosen]
+    found = diagnose(vectors, (vectors, second))
+    assert found["alignment"] == pytest.approx(0, abs=1e-12)
+    assert found["retrieval"] == 100
     assert found["mean_cosine"] == pytest.approx(mean_cosine(vectors[chosen]), abs=1e-12)
 
 

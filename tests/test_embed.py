@@ -73,14 +73,23 @@ def test_one_compilation_a_bucket_and_none_for_fresh_parameters(params):
     np.testing.assert_allclose(changed[::-1], [2 * alone(params, s, 20) for s in SENTENCES], atol=1e-6)
 
 
-def test_fine_buckets_are_for_full_batches_of_large_calls(params):
+def test_fine_buckets_are_for_full_batches_of_large_calls(params, monkeypatch):
+    monkeypatch.setattr(embed, "MANY", 64)
     encoder = Encoder()
-    embedder = Embedder(encoder, Words(), 32, batch_size=4, buckets=(16, 32), fine_buckets=(4, 8, 12))
+    embedder = Embedder(encoder, Words(), 32, batch_size=4, buckets=(16, 32))
     embedder(params, [f"{'x' * number} y" for number in range(40)])
     assert sorted(set(encoder.shapes)) == [(4, 16)]
     many = [f"{'x' * number} y" for number in range(1, 67)]
     np.testing.assert_allclose(embedder(params, many), [alone(params, sentence) for sentence in many], atol=1e-6)
     assert sorted(set(encoder.shapes)) == [(4, 4), (4, 16)]
+
+
+def test_a_processor_has_few_rows_at_a_time(params):
+    encoder = Encoder()
+    embedder = Embedder(encoder, Words(), 32, buckets=(32,))
+    sentences = [f"{'x' * number} y" for number in range(40)]
+    np.testing.assert_allclose(embedder(params, sentences), [alone(params, sentence) for sentence in sentences], atol=1e-6)
+    assert set(encoder.shapes) == {(16, 32), (8, 32)}
 
 
 def test_windows_are_joined_in_order(params, monkeypatch):

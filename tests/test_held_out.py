@@ -13,7 +13,6 @@ from jax_sentemb import config as settings
 from jax_sentemb.config import check
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import scorer
-from jax_sentemb.evaluation.held_out import held_out_score
 from jax_sentemb.run import run
 from jax_sentemb.train import drop_rate, make_optimizer
 from jax_sentemb.types import TrainState
@@ -38,11 +37,6 @@ def test_a_drop_multiplies_every_later_update():
         np.testing.assert_allclose(updates["a"], -0.5 * factor * np.arange(3), rtol=1e-6)
         state, total = drop_rate(state._replace(opt_state=opt_state), 0.2)
         assert total == pytest.approx(0.2 * factor)
-
-
-def test_accuracy_counts_before_loss():
-    assert held_out_score({"loss": 0.5, "accuracy": 0.75}) == 75
-    assert held_out_score({"loss": 0.5}) == -0.5
 
 
 @pytest.fixture(scope="module")

@@ -141,7 +141,7 @@ def test_loss_and_gradient_are_torchs_through_the_whole_model():
     mask = np.arange(8) < np.array([[8], [3], [5], [6]])
     batch = Batch(random.integers(5, 40, mask.shape).astype(np.int32), mask)
     encoder, method = Bert(CONFIG, jnp.float32, 0.0), ISBERT(Convolution((1, 3), 4))
-    loaded = {"encoder": encoder.init(jax.random.key(0), batch.rows)["params"]}
+    loaded = {"encoder": jax.jit(encoder.init)(jax.random.key(0), batch.rows)["params"]}
     params = jax.device_get(method.init(encoder, loaded, jax.random.key(1)).params)
 
     def loss_of(params):

@@ -67,68 +67,6 @@ def test_help_with_a_config_shows_its_settings(capsys):
     assert "--config.method.temperature=0.05" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ([], "--config"),
-        (["--config=configs/mices.py"], "micse.py"),
-        ([TINY.replace("tiny", "large")], "large"),
-        ([TINY, "--config.optimizer.learning_rte=1"], "learning_rate"),
-        ([TINY, "--config.data.batch_size=many"], "batch_size"),
-        ([TINY, "--config.data.batch_size=1"], "data.batch_size=1"),
-        ([TINY, "--config.optimizer.learning_rate=nan"], "learning_rate=nan"),
-        ([TINY, "--config.train.precision=float16"], "float16"),
-        ([TINY, "--config.train.fused_attention=flash"], "flash"),
-        ([TINY, "--config.train.fused_attention=cudnn"], "train.precision=bfloat16"),
-        ([TINY, "--config.train.fused_attention=cudnn", "--config.train.precision=bfloat16"], "needs an NVIDIA GPU"),
-        ([TINY, "--config.train.fused_attention=xla", "--config.train.attention_block=8"], "set one of them"),
-        ([TINY, "--config.method.temperature=0"], "temperature=0"),
-        ([TINY, "--config.encoder.hidden_size=33"], "hidden_size=33"),
-        ([TINY, "--config.train.grad_cache_chunk=3"], "grad_cache_chunk=3"),
-        ([TINY, "--config.data.files="], "data.files"),
-        ([TINY, "corpus.txt"], "corpus.txt"),
-        ([TINY, "--wrkdir=x"], "wrkdir"),
-        ([TINY, "--config.encoder.weights=/no/such/bert"], "/no/such/bert"),
-        ([TINY, "--config.data.max_seq_length=1000", "--config.eval.max_seq_length=5"], "batch"),
-    ],
-)
-def test_a_wrong_setting_is_one_line_and_exit_2(capsys, tmp_path, arguments, named):
-    if "max_seq_length=1000" in str(arguments):
-        arguments = [TINY, "--config.data.batch_size=12"]  # eight simulated devices
-    assert named in fails(capsys, 2, *arguments, f"--workdir={tmp_path}")
-
-
-def test_errors_in_a_config_file_name_its_line(capsys, tmp_path):
-    cases = {
-        "def get_config(:\n": "line 1",
-        "x = 1\nraise RuntimeError('broken')\n": "line 2",
-        "x = 1\n": "get_config",
-        "def get_config(size=''):\n    return {}\n": "dict",
-    }
-    for text, named in cases.items():
-        file = tmp_path / f"config_{abs(hash(text))}.py"
-        file.write_text(text)
-        sys.modules.pop("config_config", None)  # ml_collections' name for every config file: what an earlier one defined stays
-        assert named in fails(capsys, 2, f"--config={file}", f"--workdir={tmp_path / 'run'}")
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        (None, "no such file"),
-        ("", "no sentence"),
-        ("\n \n", "blank"),
-        ("one\ntwo\ntwo\n", "2 usable"),
-        (b"ok\n\xff\xfe\n", "line 2"),
-    ],
-)
-def test_a_corpus_that_cannot_be_used_is_one_line_and_exit_3(capsys, tmp_path, text, named):
-    corpus = tmp_path / "corpus.txt"
-    if text is not None:
-        corpus.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert named in fails(capsys, 3, TINY, f"--config.data.files={corpus}", f"--workdir={tmp_path / 'run'}")
-
-
 def test_an_evaluation_folder_without_sets_is_exit_3(capsys, tmp_path):
     assert "eval.data" in fails(capsys, 3, TINY, f"--config.eval.data={tmp_path}", f"--workdir={tmp_path / 'run'}")
 

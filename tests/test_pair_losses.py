@@ -182,7 +182,7 @@ def test_a_cross_encoder_is_transformers_sequence_classifier():
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     random = np.random.default_rng(0)
     params = {
-        "encoder": ENCODER.init(jax.random.key(0), Rows(np.ones((1, 3), np.int32), np.ones((1, 3), bool)))["params"],
+        "encoder": jax.jit(ENCODER.init)(jax.random.key(0), Rows(np.ones((1, 3), np.int32), np.ones((1, 3), bool)))["params"],
         "pooler": {"kernel": random.normal(size=(16, 16)), "bias": random.normal(size=16)},
         "classifier": {"kernel": random.normal(size=(16, 1)), "bias": random.normal(size=1)},
     }
@@ -211,7 +211,7 @@ def test_the_texts_of_a_sentence_are_told_apart(method):
     tokens, mask = random.integers(5, 40, (4, 2, 6)).astype(np.int32), np.arange(6) < random.integers(3, 7, (4, 2, 1))
     single = isinstance(method, ContrastiveTension) or getattr(method, "span", 5) == 0
     batch = Batch(tokens[:, 0], mask[:, 0]) if single else Batch(tokens, mask, np.zeros(4, np.float32))
-    loaded = {"encoder": ENCODER.init(jax.random.key(0), batch.rows)["params"]}
+    loaded = {"encoder": jax.jit(ENCODER.init)(jax.random.key(0), batch.rows)["params"]}
     params = method.init(ENCODER, loaded, jax.random.key(1)).params
     encoded = method.encode(ENCODER, params, None, batch, jnp.zeros(4, jnp.uint32))
     for text, vectors in ((0, encoded.first), (0 if single else 1, encoded.second)):

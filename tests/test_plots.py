@@ -36,7 +36,7 @@ def _matplotlib(request):
 @pytest.fixture(scope="module")
 def bert():
     rows = Rows(np.ones((1, 4), np.int32), np.ones((1, 4), bool))
-    return Bert(CONFIG, dropout=0.2).init(jax.random.key(0), rows)["params"]
+    return jax.jit(Bert(CONFIG, dropout=0.2).init)(jax.random.key(0), rows)["params"]
 
 
 def table(picture):
@@ -322,7 +322,7 @@ def test_the_attention_command_on_a_tiny_encoder(views, tmp_path, monkeypatch, c
     sentences = [f"{who} {what} a {thing}" for who in ("she", "he", "tom") for what in ("sees", "has") for thing in ("dog", "cat")]
     tokenizer = Tokenizer.train(sentences, 60)
     config = dataclasses.replace(CONFIG, vocab_size=tokenizer.vocab_size)
-    params = Bert(config).init(jax.random.key(0), Rows(np.ones((1, 4), np.int32), np.ones((1, 4), bool)))["params"]
+    params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(np.ones((1, 4), np.int32), np.ones((1, 4), bool)))["params"]
     write_export(tmp_path / "model", config, {"encoder": params}, tokenizer, pooling="mean", max_seq_length=20)
     folder = tmp_path / "data" / "downstream" / "STS" / "STSBenchmark"
     folder.mkdir(parents=True)

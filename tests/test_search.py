@@ -20,7 +20,7 @@ def vectors():
 @pytest.fixture(params=["one block", "many blocks"])
 def blocks(request, monkeypatch):
     if request.param == "many blocks":
-        for name, size in {"QUERIES": 16, "CORPUS": 256, "TILE": 128, "CENTRES": 4}.items():
+        for name, size in {"QUERIES": 16, "CORPUS": 256, "TILE": 128, "CENTRES": 4, "STRIP": 32, "STRIPS": 4}.items():
             monkeypatch.setattr(module, name, size)
 
 
@@ -30,8 +30,9 @@ def unit(rows):
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("top_k", [1, 7, 700])
-def test_search_finds_what_sorting_all_scores_finds(vectors, blocks, similarity, top_k):
-    queries = np.random.default_rng(1).normal(size=(37, 12)).astype(np.float32)
+@pytest.mark.parametrize("count", [3, 37])  # few queries are compared by NumPy
+def test_search_finds_what_sorting_all_scores_finds(vectors, blocks, similarity, top_k, count):
+    queries = np.random.default_rng(1).normal(size=(count, 12)).astype(np.float32)
     scores = unit(queries) @ unit(vectors).T if similarity == "cosine" else queries @ vectors.T
     hits = search(queries, vectors, top_k, similarity)
     np.testing.assert_allclose(hits.scores, -np.sort(-scores, axis=1)[:, :top_k], atol=1e-5)
@@ -39,10 +40,11 @@ def test_search_finds_what_sorting_all_scores_finds(vectors, blocks, similarity,
     assert all(len(set(row)) == top_k for row in hits.indices.tolist())
 
 
-def test_of_equal_scores_the_smaller_row_comes_first(vectors, blocks):
+@pytest.mark.parametrize("count", [1, 20])
+def test_of_equal_scores_the_smaller_row_comes_first(vectors, blocks, count):
     repeated = np.tile(vectors[:3], (300, 1))
-    hits = search(vectors[1:2], repeated, 6)
-    assert hits.indices.tolist() == [[1, 4, 7, 10, 13, 16]]
+    hits = search(np.tile(vectors[1], (count, 1)), repeated, 6)
+    assert hits.indices.tolist() == [[1, 4, 7, 10, 13, 16]] * count
 
 
 def test_groups_find_exactly_what_a_full_sort_finds(vectors):
@@ -63,7 +65,12 @@ def test_sizes_that_do_not_fit_and_vectors_that_are_not_finite(vectors):
             search(queries, corpus, **options)
     broken = vectors.copy()
     broken[17, 3] = np.nan
-    for function in (lambda: search(vectors[:2], broken), lambda: mine_pairs(broken), lambda: community_detection(broken)):
+    for function in (
+        lambda: search(vectors[:2], broken),
+        lambda: search(vectors, broken),
+        lambda: mine_pairs(broken),
+        lambda: community_detection(broken),
+    ):
         with pytest.raises(NumericsError):
             function()
 

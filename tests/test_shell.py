@@ -18,6 +18,7 @@ import pytest
 from jax_sentemb import SentenceEncoder, __version__
 from jax_sentemb.__main__ import COMMANDS, main
 from jax_sentemb.command_line import program
+from jax_sentemb.kmeans import kmeans
 from jax_sentemb.quantize import quantize, ranges_of
 from jax_sentemb.vectors import Vectors, read_manifest
 
@@ -84,6 +85,18 @@ def test_every_command_has_help_with_an_example_and_exit_codes(name, capsys):
     shown = capsys.readouterr().out
     assert "Exit codes: 0 done" in shown
     assert "python -m jax_sentemb." in shown or f"  jax-sentemb {name} --" in shown
+
+
+def test_help_and_mistakes_do_not_wait_for_jax():
+    code = f"""
+import sys
+from jax_sentemb.__main__ import main
+from jax_sentemb.command_line import program
+codes = [program(main, ["jax-sentemb", name, option]) for name in {list(COMMANDS)} for option in ("--help", "--absent")]
+print(codes, [name for name in ("jax", "flax", "scipy") if name in sys.modules])
+"""
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == f"{[0, 2] * len(COMMANDS)} []"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -281,6 +294,14 @@ def test_mine_and_cluster_find_the_repeated_sentence(vectors, corpus, capsys):
     assert run("cluster", *with_text, "--threshold", 0.9999, "--min-size", 10) == 0
     groups = lines_of(capsys)
     assert [row["text"] for row in groups if row["cluster"] == 0].count("a man plays the guitar") >= 10
+    assert run("cluster", *with_text, "--k", 7) == 0
+    groups = lines_of(capsys)
+    assert sorted(row["row"] for row in groups) == list(range(COUNT))
+    assert [(row["cluster"], row["row"]) for row in groups] == [
+        (number, row) for number, rows in enumerate(kmeans(Vectors(vectors), 7).rows()) for row in rows
+    ]
+    assert run("cluster", *with_text, "--k", 7, "--seed", 1) == 0
+    assert lines_of(capsys) != groups
 
 
 @pytest.fixture
@@ -326,6 +347,8 @@ def table(tmp_path, model, corpus, vectors):
         ("search --corpus VECTORS --model MODEL@mean --query x", 3, "is another model"),
         ("search --corpus VECTORS --model MODEL --queries TMP/absent.txt", 3, "--queries TMP/absent.txt: no such file"),
         ("mine --corpus CORPUS", 2, "no --model"),
+        ("cluster --corpus VECTORS --k 5 --threshold 0.9", 2, "leave out --threshold"),
+        ("cluster --corpus VECTORS --k 1000", 2, "k=1000 is not between 1 and 420"),
         ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "is text itself"),
         ("mine --corpus VECTORS --corpus-text TMP/latin.txt", 3, "not UTF-8"),
         ("mine --corpus VECTORS --top-k 0", 2, "'0' is not a whole number from 1"),

@@ -10,9 +10,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from jax_sentemb import run as running
+from jax_sentemb import session
 from jax_sentemb.checkpoint import read_params
 from jax_sentemb.command_line import PREEMPTED, program
 from jax_sentemb.config import check
@@ -30,13 +32,14 @@ STEPS = 6
 pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 
-def tiny(**options):
+def tiny(select="", patience=0, **options):
     """Saved after steps 3 and 6, scored after 2, 4 and 6."""
     spec = importlib.util.spec_from_file_location("simcse", CONFIG)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     config = module.get_config("tiny")
     config.eval.eval_steps, config.eval.report_sentences = 2, 0
+    config.eval.select, config.eval.patience = select, patience
     for name, value in options.items():
         setattr(config.train, name, value)
     check(config)
@@ -85,7 +88,7 @@ def stops_in(monkeypatch, owner, name, when=lambda *arguments: True):
 
 @pytest.mark.parametrize("at", [2, STEPS])
 def test_an_evaluation_that_a_signal_ends_is_done_by_the_next_start(straight, monkeypatch, tmp_path, at):
-    calls = stops_in(monkeypatch, Scorer, "dev", lambda scorer, step, params: step == at)
+    calls = stops_in(monkeypatch, Scorer, "measure", lambda scorer, step, params: step == at)
     assert running.run(tiny(), tmp_path) == PREEMPTED
     assert newest(tmp_path / "checkpoints")[0] == at
     assert not any("diagnostics/spread" in event and event["step"] == at for event in events(tmp_path))
@@ -95,7 +98,7 @@ def test_an_evaluation_that_a_signal_ends_is_done_by_the_next_start(straight, mo
 
 
 def test_a_signal_while_the_end_is_scored_leaves_that_for_the_next_start(straight, monkeypatch, tmp_path):
-    stops_in(monkeypatch, running, "finish")
+    stops_in(monkeypatch, session.Session, "_score")
     assert running.run(tiny(), tmp_path) == PREEMPTED
     assert not (tmp_path / "export").exists()
     assert running.run(tiny(), tmp_path) == 0
@@ -117,12 +120,64 @@ def test_the_first_signal_is_noted_and_the_second_left_to_the_system():
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
+PATIENT = {"select": "retrieval", "patience": 2, "max_steps": 11}
+
+
+@pytest.fixture(scope="module")
+def constant():
+    """Nothing is learnt: no evaluation is above the first one, at step 2."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "make_optimizer", lambda *arguments: optax.set_to_zero())
+        yield
+
+
+@pytest.fixture(scope="module")
+def patient(constant, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("patient")
+    assert running.run(tiny(**PATIENT), workdir) == 0
+    return result(workdir)
+
+
+def test_evaluations_that_are_not_better_end_training(patient):
+    assert patient[:2] == (6, 2)  # 4 and 6 are not above 2, and 8 is not reached
+    assert {event["step"] for event in patient[3] if "diagnostics/retrieval" in event} == {0, 2, 4, 6}
+
+
+@pytest.mark.parametrize("at", [4, 6])
+def test_a_stopped_run_ends_at_the_same_evaluation(patient, monkeypatch, tmp_path, at):
+    calls = stops_in(monkeypatch, Scorer, "measure", lambda scorer, step, params: step == at)
+    assert running.run(tiny(**PATIENT), tmp_path) == PREEMPTED
+    assert len(calls) == 1
+    assert running.run(tiny(**PATIENT), tmp_path) == 0
+    assert result(tmp_path) == patient
+    assert (tmp_path / "export").is_dir()
+    assert running.run(tiny(**PATIENT), tmp_path) == 0  # done is done
+    assert result(tmp_path)[:3] == patient[:3]
+
+
+def test_a_run_that_has_ended_goes_on_with_more_patience(patient, constant, tmp_path):
+    for patience, last in ((1, 4), (3, 8)):
+        assert running.run(tiny(**{**PATIENT, "patience": patience}), tmp_path) == 0
+        assert newest(tmp_path / "checkpoints")[0] == last
+
+
+def test_scores_of_another_kind_are_not_compared(monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        stops_in(patch, Scorer, "measure", lambda scorer, step, params: step == 4)
+        assert running.run(tiny(select="retrieval"), tmp_path) == PREEMPTED
+    assert newest(tmp_path / "best")[0] == 2
+    assert running.run(tiny(select="dev"), tmp_path) == 0
+    name = "eval/grammar-dev/spearman_cosine"
+    dev = {event["step"]: event[name] for event in events(tmp_path) if name in event}
+    assert newest(tmp_path / "best")[0] == max((4, 6), key=dev.__getitem__)
+
+
 class Poison:
     """Batches with these numbers have a loss and an update that are NaN; `trained`: the numbers of all batches in their order."""
 
     def __init__(self, monkeypatch, *numbers, stop_at=None):
         self.numbers, self.trained, self.names = numbers, [], {}
-        real_at, real_make_step = Batches.at, running.make_step
+        real_at, real_make_step = Batches.at, session.make_step
 
         def at(batches, number, *process):
             batch = real_at(batches, number, *process)
@@ -148,7 +203,7 @@ class Poison:
             return poisoned
 
         monkeypatch.setattr(Batches, "at", at)
-        monkeypatch.setattr(running, "make_step", make_step)
+        monkeypatch.setattr(session, "make_step", make_step)
 
 
 def test_nan_leaves_a_report_and_the_last_checkpoint(monkeypatch, tmp_path):

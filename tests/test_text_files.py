@@ -10,10 +10,8 @@ import pickle
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from jax_sentemb.errors import DataError, ResourceError
+from jax_sentemb.errors import ConfigError, DataError, ResourceError
 from jax_sentemb.text import cache as cache_module
 from jax_sentemb.text import files
 from jax_sentemb.text.cache import cache_folder, cached
@@ -39,12 +37,6 @@ def refused(files, **options):
         list(open_corpus(str(files), **options))
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def lines_in_plain_python(content):
-    """The sentences of a valid UTF-8 file by the rules, written another way."""
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    return [line.removesuffix(b"\r").decode() for line in lines if any(byte > 32 for byte in line)]
 
 
 def write_table(path, delimiter=","):
@@ -76,31 +68,6 @@ def test_lines_end_at_line_feeds_only(tmp_path, content, expected):
     assert corpus.fingerprint == hashlib.sha256(content).hexdigest()
 
 
-@settings(max_examples=300, deadline=None)
-@given(
-    content=st.binary(max_size=60)
-    | st.lists(st.sampled_from([b"\n", b"\r", b" ", b"a", "\u00e9".encode(), b"\xef\xbb\xbf", b"\xff"]))
-)
-def test_any_bytes_are_read_as_the_rules_say_or_refused_with_the_place(tmp_path_factory, content):
-    content = content if isinstance(content, bytes) else b"".join(content)
-    path = tmp_path_factory.getbasetemp() / "any.txt"
-    path.write_bytes(content)
-    block, files.BLOCK = files.BLOCK, 5  # lines and characters across block ends
-    try:
-        expected = lines_in_plain_python(content)
-        if not expected:
-            assert "no sentence" in refused(path)
-            return
-        assert list(open_corpus(str(path))) == expected
-    except UnicodeDecodeError:
-        with pytest.raises(UnicodeDecodeError) as caught:
-            content.decode()
-        line = content[: caught.value.start].count(b"\n") + 1
-        assert f"line {line}, byte {caught.value.start}: not UTF-8" in refused(path)
-    finally:
-        files.BLOCK = block
-
-
 def test_every_kind_of_file_gives_the_same_sentences(tmp_path):
     rows = "".join(json.dumps({"text": sentence, "other": 1}) + "\n" for sentence in SENTENCES[:3]).encode()
     text = "".join(f"{sentence}\n" for sentence in SENTENCES[:3]).encode()
@@ -125,6 +92,8 @@ def test_a_line_break_inside_a_field_is_a_space_and_a_missing_column_is_named(tm
     path.write_text('name,sentence\n1,"two\nlines"\n\n2,"and\r\nmore"\n', encoding="utf-8", newline="")
     assert list(open_corpus(str(path), column="sentence")) == ["two lines", "and more"]
     assert "only name, sentence" in refused(path)
+    with pytest.raises(ConfigError, match="names no column"):
+        open_corpus(str(path), column=" ,")
     (tmp_path / "a.jsonl").write_text('{"text": "a\\nb"}\n{"texts": 1}\n')
     assert "line 2 has no key 'text'" in refused(tmp_path / "a.jsonl")
     (tmp_path / "b.csv").write_text("a,text\n1\n")
@@ -170,7 +139,8 @@ def test_what_is_no_text_is_refused(tmp_path):
 def test_files_that_are_not_there_or_damaged_are_named(tmp_path):
     (tmp_path / "good.txt").write_bytes(TEXT)
     (tmp_path / "folder.txt").mkdir()
-    (tmp_path / "a.doc").write_bytes(TEXT)
+    for name in ("a.doc", "a.parquet.gz"):
+        (tmp_path / name).write_bytes(TEXT)
     (tmp_path / "short.txt.gz").write_bytes(gzip.compress(TEXT)[:-9])
     (tmp_path / "short.txt.xz").write_bytes(lzma.compress(TEXT)[:-9])
     (tmp_path / "no.txt.gz").write_bytes(TEXT)
@@ -182,6 +152,7 @@ def test_files_that_are_not_there_or_damaged_are_named(tmp_path):
         "folder.txt": "is a directory",
         "*.none": "no file matches",
         "a.doc": "unknown kind",
+        "a.parquet.gz": "unknown kind",
         "short.txt.gz": "cannot be read",
         "short.txt.xz": "cannot be read",
         "no.txt.gz": "cannot be read",

@@ -19,6 +19,7 @@ from scipy.stats import pearsonr, spearmanr
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.sts import SAME_COSINE, Pairs, similarity
 from jax_sentemb.evaluation.transfer import pair_features
+from jax_sentemb.paths import user_path
 
 AFS_TOPICS = {"DP": "death penalty", "GC": "gun control", "GM": "gay marriage"}
 # Different topic or cannot decide, no, some and high similarity. The first two say "not alike", for different reasons;
@@ -54,7 +55,7 @@ def load_arguments(path: str | Path) -> ArgumentTask:
     labels are all numbers, or all of DTORCD = NS = 0, SS = 1, HS = 2. Tokens are joined by one space. DataError names the file
     and line that is missing or malformed; `warnings` say what makes scores incomparable.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     if path.is_dir():
         files = tuple(path / f"ArgPairs_{topic}.csv" for topic in AFS_TOPICS)
         read = [_afs(file) for file in files]

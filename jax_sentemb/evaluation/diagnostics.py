@@ -1,6 +1,6 @@
-"""Embeddings looked at without labels: how far they spread, how alike two views are, whether they have collapsed.
+"""Embeddings looked at without labels: how far they spread, whether parts of a sentence belong together, whether all is collapsed.
 
-Every function takes embeddings [N, E] (NumPy or JAX), brings the rows to unit length and returns a Python float.
+Every function but `halves` takes embeddings [N, E] (NumPy or JAX), brings the rows to unit length and returns a Python float.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ MAX_ROWS = 2_000  # `diagnose` looks at this many rows: uniformity costs N^2
 
 
 def alignment(first: Array, second: Array) -> float:
-    """Mean squared distance of the two views of a sentence, rows of `first` and `second`; 0 (equal) to 4 (opposite).
+    """Mean squared distance of two views or parts of a sentence, rows of `first` and `second`; 0 (equal) to 4 (opposite).
 
     E |f(x) - f(y)|^2, Wang and Isola 2020, with exponent 2.
     """
@@ -61,11 +61,34 @@ def effective_rank(embeddings: Array) -> float:
     return float(np.exp(-(share * np.log(share)).sum()))
 
 
-def diagnose(embeddings: Array, second_view: Array | None = None) -> dict:
+def halves(sentence: str) -> tuple[str, str]:
+    """The first and the second half of the words of a sentence; of a single word, its characters."""
+    words = sentence.split()
+    if len(words) < 2:
+        return sentence[: len(sentence) // 2], sentence[len(sentence) // 2 :]
+    return " ".join(words[: len(words) // 2]), " ".join(words[len(words) // 2 :])
+
+
+def retrieval(first: Array, second: Array) -> float:
+    """Mean reciprocal rank x 100 of row i of one side among all rows of the other, by cosine with its row i; both directions.
+
+    100: every part finds its counterpart first. Rows that are equally near share their ranks: all vectors alike are chance.
+    """
+    cosine = _unit(first) @ _unit(second).T
+    own = np.diagonal(cosine)
+
+    def ranks(cosine: np.ndarray) -> np.ndarray:
+        nearer, as_near = (cosine > own[:, None]).sum(1), (cosine == own[:, None]).sum(1)
+        return nearer + (as_near + 1) / 2
+
+    return float(100 * np.mean(1 / np.stack([ranks(cosine), ranks(cosine.T)])))
+
+
+def diagnose(embeddings: Array, parts: tuple[Array, Array] | None = None) -> dict:
     """All of the above by name and "collapsed", True where spread or effective rank is under its threshold.
 
-    Looks at no more than MAX_ROWS evenly spaced rows. `second_view` (other dropout masks or edits of the same
-    sentences) adds "alignment". NumericsError where an embedding is not finite, ValueError for fewer than two rows.
+    Looks at no more than MAX_ROWS evenly spaced rows. `parts` (two parts of each sentence) add "alignment" and "retrieval".
+    NumericsError where an embedding is not finite, ValueError for fewer than two rows.
     """
     rows = len(embeddings)
     if rows < 2:
@@ -78,8 +101,9 @@ def diagnose(embeddings: Array, second_view: Array | None = None) -> dict:
         "mean_cosine": mean_cosine(vectors),
         "effective_rank": effective_rank(vectors),
     }
-    if second_view is not None:
-        result["alignment"] = alignment(vectors, np.asarray(second_view)[chosen])
+    if parts is not None:
+        first, second = (np.asarray(part)[chosen] for part in parts)
+        result |= {"alignment": alignment(first, second), "retrieval": retrieval(first, second)}
     result["collapsed"] = result["spread"] < MIN_SPREAD or result["effective_rank"] < MIN_EFFECTIVE_RANK
     return result
 

@@ -19,7 +19,8 @@ from jax_sentemb.types import Array, Params, Rows
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # For many sentences on a CPU, where padding costs what words cost and a compilation is quick: 8 % padding in place of 30 %.
 FINE_BUCKETS = (*range(4, 64, 4), *range(64, 128, 8), *range(128, 513, 32))
-MANY = 16  # full batches of a call, from which on fine buckets pay for their compilation
+MANY = 1 << 10  # sentences of a call, from which on fine buckets pay for their compilation
+CPU_ROWS = 16  # of a processor's batch at most: what a layer makes of them stays in its cache (benchmarks/README.md)
 FEW = (1, 8)  # rows of a batch that is not full: a query or two need not wait for the work of a whole batch
 IN_FLIGHT = 4  # batches whose results are still on the device: enough to keep it busy, little memory
 FIRST_WINDOW, WINDOW = 1 << 12, 1 << 16  # sentences tokenised and sorted by length together
@@ -37,8 +38,8 @@ class Embedder:
     """Sentences to vectors: each distinct sentence encoded once, in batches of like length, in the caller's order.
 
     `embed` maps (params, rows) to [R, E]; it is compiled once for every shape that occurs: a bucket wide, and `batch_size` rows or
-    one of FEW. Full batches of calls with MANY of them are as wide as one of `fine_buckets`, if there are any. Params are an
-    argument of the call, so that training can evaluate again and again without compiling anew.
+    one of FEW. On a CPU a batch has at most CPU_ROWS rows, and full batches of calls with MANY sentences are as wide as one of
+    FINE_BUCKETS. Params are an argument of the call, so that training can evaluate again and again without compiling anew.
     `sharding` spreads the rows of a batch over devices (first axis); without it they go to the default device. `truncated` counts
     the distinct sentences of the latest call that were longer than `max_seq_length` tokens.
     """
@@ -51,15 +52,14 @@ class Embedder:
         batch_size: int = 64,
         buckets: Sequence[int] = BUCKETS,
         sharding: Sharding | None = None,
-        fine_buckets: Sequence[int] = (),
     ) -> None:
         self.embed = embed
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.buckets = buckets
-        self.fine_buckets = fine_buckets
         self.truncated = 0
         self._sharding = sharding
+        self._cpu = jax.default_backend() == "cpu"
         self.batch_size = self._full(batch_size)
         self._replicated = NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else None
         self._embed = jax.jit(embed, out_shardings=self._replicated)  # every process reads all of it
@@ -85,8 +85,8 @@ class Embedder:
         for first, ids, truncated in self._tokenized(list(place)):
             self.truncated += truncated
             for chosen in _batches(ids, full):
-                fine = len(chosen) == full and len(place) >= MANY * full
-                rows = self._rows([ids[index] for index in chosen], full, (*self.buckets, *(self.fine_buckets if fine else ())))
+                fine = self._cpu and len(chosen) == full and len(place) >= MANY
+                rows = self._rows([ids[index] for index in chosen], full, (*self.buckets, *(FINE_BUCKETS if fine else ())))
                 running.append((first + chosen, self._embed(params, rows)))
                 if len(running) > IN_FLIGHT:
                     collect()
@@ -120,9 +120,10 @@ class Embedder:
         return put_whole(pad(ids + [ids[0]] * (count - len(ids)), width, self.tokenizer.pad_id), self._sharding)
 
     def _full(self, rows: int) -> int:
-        """`rows`, or a few more, so that every device gets equally many."""
+        """`rows`, or a few more, so that every device gets equally many; as many as a processor can take."""
         devices = 1 if self._sharding is None else len(self._sharding.device_set)
-        return -(-rows // devices) * devices
+        share = -(-rows // devices)
+        return devices * (min(share, CPU_ROWS) if self._cpu else share)
 
 
 def _batches(ids: list[np.ndarray], size: int) -> list[np.ndarray]:

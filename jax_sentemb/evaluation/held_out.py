@@ -28,8 +28,3 @@ class HeldOut:
             for name, value in self._measure(state, batch).items():
                 found[name].append(value)
         return {name: float(np.mean(jax.device_get(values))) for name, values in found.items()}
-
-
-def held_out_score(values: dict[str, float]) -> float:
-    """What the best checkpoint has most of: accuracy x 100, or the negated loss of a method without accuracy."""
-    return 100 * values["accuracy"] if "accuracy" in values else -values["loss"]

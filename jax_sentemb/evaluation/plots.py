@@ -25,6 +25,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.command_line import Parser, program, use_compilation_cache
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.paths import user_path
 
 # Okabe and Ito's colours: told apart with any kind of colour blindness. Markers differ too, for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -177,7 +178,7 @@ COURSES = {
 
 def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
     """The events of a run, {"step": ..., name: value}, as `workdir`/metrics.jsonl has them; DataError where it is damaged."""
-    file = Path(workdir).expanduser() / "metrics.jsonl"
+    file = user_path(workdir) / "metrics.jsonl"
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -293,7 +294,7 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
     Runs of a method with equally many sentences (the seeds) become mean and sample standard deviation, 0 for a single run.
     DataError names the line or column that is wrong.
     """
-    file = Path(file).expanduser()
+    file = user_path(file)
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
             rows = list(csv.DictReader(opened, strict=True))
@@ -334,7 +335,7 @@ def plot_attention(options: argparse.Namespace) -> list[Path]:
         raise ConfigError(f"--dropout {options.dropout}: must lie between 0 and 1")
     if options.pairs < 2:
         raise ConfigError(f"--pairs {options.pairs}: at least 2 are needed")
-    model = options.model.expanduser()
+    model = options.model
     if (model / "model.json").is_file():  # a work directory
         model = model / "export"
     config, params = read_encoder(model)
@@ -363,7 +364,7 @@ def plot_attention(options: argparse.Namespace) -> list[Path]:
         kind = f"views by dropout {options.dropout:g} of one sentence (positive) and of two (negative)"
     rows = encode([options.sentence])
     first, second = attention_values(config, params, rows[0], rows[0], seeds=view_seeds(1)[0], dropout=options.dropout)
-    name = options.model.expanduser().resolve().name
+    name = options.model.resolve().name
     heading = f"{name}: attention of two views by dropout {options.dropout:g}\n“{options.sentence}”"
     return [
         semantic_against_attention(options.output / "semantic_against_attention.png", positive, negative, f"{name}: {kind}"),
@@ -397,7 +398,7 @@ def sample_sentences(source: str | Path, count: int, seed: int = 0) -> list[str]
     from jax_sentemb.text.files import open_corpus
 
     random = np.random.default_rng(seed)
-    if Path(source).expanduser().is_dir():
+    if user_path(source).is_dir():
         pairs = load_sts_task("STSBenchmark-dev", senteval_root(source)).subsets["dev"]
         everything: Sequence[str] | Any = [*pairs.first, *pairs.second]
     else:
@@ -419,13 +420,13 @@ def main(argv: list[str]) -> int:
 
 
 def _plot_run(options: argparse.Namespace) -> list[Path]:
-    workdir = options.workdir.expanduser()
+    workdir = options.workdir
     output = options.output or workdir / "plots" / "alignment_uniformity.png"
     return [alignment_uniformity(output, read_metrics(workdir), f"{workdir.resolve().name}: alignment and uniformity")]
 
 
 def _plot_low_shot(options: argparse.Namespace) -> list[Path]:
-    if _table_of(_picture(options.output)).resolve() == options.results.expanduser().resolve():
+    if _table_of(_picture(options.output)).resolve() == options.results.resolve():
         raise ConfigError(f"--output {options.output}: its CSV file would replace --results: give another name")
     curves = read_low_shot(options.results, options.column)
     what = "average of the sets" if options.column == "average" else options.column
@@ -442,12 +443,12 @@ def _parser() -> Parser:
         return added
 
     run = kind("run", _plot_run, "alignment, uniformity and spread over the steps of a run")
-    run.add_argument("--workdir", type=Path, required=True, help="work directory of the run")
-    run.add_argument("--output", type=Path, help="PNG file; otherwise WORKDIR/plots/alignment_uniformity.png")
+    run.add_argument("--workdir", type=user_path, required=True, help="work directory of the run")
+    run.add_argument("--output", type=user_path, help="PNG file; otherwise WORKDIR/plots/alignment_uniformity.png")
     attention = kind("attention", plot_attention, "attention of two views, and attention against semantic similarity of pairs")
-    attention.add_argument("--model", type=Path, required=True, help="work directory, export, or another BERT directory")
-    attention.add_argument("--data", type=Path, required=True, help="SentEval folder, or (for --views dropout) a text file")
-    attention.add_argument("--output", type=Path, required=True, help="folder for the pictures")
+    attention.add_argument("--model", type=user_path, required=True, help="work directory, export, or another BERT directory")
+    attention.add_argument("--data", type=user_path, required=True, help="SentEval folder, or (for --views dropout) a text file")
+    attention.add_argument("--output", type=user_path, required=True, help="folder for the pictures")
     attention.add_argument(
         "--views", choices=("dropout", "gold"), default="dropout",
         help="dropout (default), as in the paper: positives are two dropout views of a sentence, negatives views of two sentences; "
@@ -457,10 +458,10 @@ def _parser() -> Parser:
     attention.add_argument("--dropout", type=float, default=0.1, help="rate of the views (0.1)")
     attention.add_argument("--sentence", default=FIGURE_8, help="whose attention is drawn (that of the paper's figure)")
     low_shot = kind("low-shot", _plot_low_shot, "score against the number of training sentences")
-    low_shot.add_argument("--results", type=Path, required=True, help="CSV file, a row a run: method, sentences, scores")
+    low_shot.add_argument("--results", type=user_path, required=True, help="CSV file, a row a run: method, sentences, scores")
     low_shot.add_argument("--column", default="average", help="the score to draw (average)")
     low_shot.add_argument("--title", default="Training on few sentences", help="what is written above")
-    low_shot.add_argument("--output", type=Path, required=True, help="PNG file")
+    low_shot.add_argument("--output", type=user_path, required=True, help="PNG file")
     return parser
 
 
@@ -535,7 +536,7 @@ def _numbers(path: str | Path, columns: Mapping[str, Values], what: str = "") ->
 
 
 def _picture(path: str | Path) -> Path:
-    path = Path(path).expanduser()
+    path = user_path(path)
     return path if path.suffix == ".png" else path.with_name(f"{path.name}.png")
 
 

@@ -17,6 +17,7 @@ from jax_sentemb.evaluation.words import NO_VIEWS, TfIdf, Views, WordAverage, re
 from jax_sentemb.load import READOUTS, load, split_options
 from jax_sentemb.model_folder import sha256
 from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.paths import user_path
 from jax_sentemb.text.vectors import is_word_vectors, read_word_vectors
 
 Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
@@ -68,7 +69,7 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
     afterwards = tuple(option for option in options if option in AFTERWARDS)
     pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
     words = [option for option in options if option in WORD_OPTIONS]
-    path = Path(source).expanduser()
+    path = user_path(source)
     facts: dict[str, Any] = {"source": path.name, "options": list(options)}
     per_task, views = False, NO_VIEWS
     if source == TF_IDF:

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from jax_sentemb.config import Evaluation
 from jax_sentemb.errors import ConfigError, NumericsError, UserError
 from jax_sentemb.evaluation.baselines import bag_of_words_similarity, tf_idf_similarity
-from jax_sentemb.evaluation.diagnostics import diagnose
+from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
@@ -104,15 +104,20 @@ class Scorer:
     ) -> None:
         self.embedder, self.tasks, self.dev_task = embedder, tasks, dev
         self.sample, self.log, self.strict, self.scores_pairs = sample, log, strict, scores_pairs
+        self.parts = tuple(zip(*(halves(sentence) for sentence in sample), strict=True))
         self.similarities: TaskSimilarities = {}
 
-    def dev(self, step: int, params: Params) -> float | None:
-        """Spearman x 100 on the development set (None without one); logs it with the label-free diagnostics."""
-        values: dict[str, Any] = {}
-        found: dict[str, Any] = {"collapsed": False}
-        if not self.scores_pairs:
-            found = diagnose(self.embedder(params, self.sample))
-            values |= {f"diagnostics/{name}": float(value) for name, value in found.items()}
+    def diagnostics(self, params: Params) -> dict[str, Any]:
+        """Those of diagnose() for the sample; {} where pairs are scored."""
+        if self.scores_pairs:
+            return {}
+        whole, *parts = (self.embedder(params, sentences) for sentences in (self.sample, *self.parts))
+        return diagnose(whole, (parts[0], parts[1]))
+
+    def measure(self, step: int, params: Params) -> dict[str, float]:
+        """Log, and give by their names there, the label-free diagnostics and the scores on the development set if there is one."""
+        found = self.diagnostics(params)
+        values = {f"diagnostics/{name}": float(value) for name, value in found.items()}
         score = None
         if self.dev_task:
             task = self.tasks[self.dev_task]
@@ -122,13 +127,14 @@ class Scorer:
                 values[f"eval/{task.name}/spearman_cosine"] = score
                 values[f"eval/{task.name}/pearson_cosine"] = result["pearson"]["all"]
             except NumericsError as error:
-                found["collapsed"] = not self.scores_pairs
+                found["collapsed"] = bool(found)
                 self.log.warn(step, f"step {step}: {error}")
         self.log.event(step, values)
         shown = [f"{self.dev_task} {score:.2f}"] if score is not None else []
-        shown += [f"{name} {found[name]:.{digits}f}" for name, digits in (("uniformity", 2), ("spread", 3)) if name in found]
+        digits = {"uniformity": 2, "spread": 3} if shown else {"retrieval": 2, "uniformity": 2, "spread": 3}
+        shown += [f"{name} {found[name]:.{places}f}" for name, places in digits.items() if name in found]
         self.log.say(f"step {step}: {', '.join(shown)}")
-        if found["collapsed"] and step:  # a new encoder starts with all vectors alike
+        if found.get("collapsed") and step:  # a new encoder starts with all vectors alike
             problem = (
                 f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
                 f"effective rank {found['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
@@ -136,7 +142,7 @@ class Scorer:
             self.log.warn(step, problem)
             if self.strict:
                 raise NumericsError(problem)
-        return score
+        return values
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
         """Results of every evaluation set found."""

@@ -14,6 +14,7 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
 from jax_sentemb.evaluation.words import NO_VIEWS, Views, remove_first_component
+from jax_sentemb.paths import user_path
 
 # The subsets of each year as SentEval names its files. STS13 has no SMT: its licence does not let SentEval pass it on.
 SUBSETS = {
@@ -115,7 +116,7 @@ def _is_there(name: str, root: Path) -> bool:
 
 def senteval_root(folder: str | Path, setting: str = "--data ") -> Path:
     """The folder that holds `downstream`, given itself or `downstream`; DataError, naming the `setting`, where there is neither."""
-    folder = Path(folder).expanduser()
+    folder = user_path(folder)
     for root in (folder, folder.parent):
         if root / "downstream" in (folder, folder / "downstream") and (root / "downstream").is_dir():
             return root
@@ -147,7 +148,7 @@ def load_pairs(path: str | Path) -> Pairs:
     A TSV is split at tabs and its quotes are text; a CSV may quote fields. Rows without a score are dropped. DataError
     names the line that is malformed.
     """
-    return _load_columns(Path(path).expanduser(), ("sentence1", "sentence2", "score"))
+    return _load_columns(user_path(path), ("sentence1", "sentence2", "score"))
 
 
 def score_sts(embed: Callable[[Sequence[str]], np.ndarray], task: StsTask) -> dict:

@@ -5,7 +5,7 @@ encode a large batch in chunks (gradient caching) for every method. What is rand
 a sentence gets the same dropout in any chunk, on any device, at any padding.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -19,6 +19,7 @@ class Learned(NamedTuple):
     queue: Array | None = None
 
 
+@runtime_checkable
 class Method(Protocol):
     """What train, evaluation and export know of a method.
 

@@ -13,6 +13,7 @@ import numpy as np
 from filelock import FileLock
 
 from jax_sentemb.errors import ResourceError
+from jax_sentemb.paths import user_path
 
 ABOUT = "about.json"
 BLOCK = 4 << 20  # bytes with a checksum of their own
@@ -21,7 +22,7 @@ CHECKED = 32  # blocks that are read when an entry is opened
 
 def cache_folder() -> Path:
     """Where converted, indexed and tokenised text is kept: `text` in JAX_SENTEMB_CACHE, or in ~/.cache/jax_sentemb."""
-    return Path(os.environ.get("JAX_SENTEMB_CACHE") or "~/.cache/jax_sentemb").expanduser() / "text"
+    return user_path(os.environ.get("JAX_SENTEMB_CACHE") or "~/.cache/jax_sentemb") / "text"
 
 
 def cached(target: Path, write: Callable[[Path], None], valid: Callable[[Path], bool] = Path.exists) -> Path:

@@ -26,14 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about, undamaged, write_about
-from jax_sentemb.text.sources import dataset_rows
+from jax_sentemb.text.sources import dataset_rows, parquet_rows
 
 BLOCK = 1 << 20  # bytes looked at in one go: fits into a processor's cache
 LARGE = 64 << 20  # bytes of a corpus from which on its index is kept in the cache
 LONGEST = 1 << 16  # bytes of a line that are looked at: far more than any encoder reads
 KINDS = (".txt", ".jsonl", ".csv", ".tsv")
+PARQUET = ".parquet"  # packed inside, so never as .gz
 COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 SET_COLUMN = "set data.column"
@@ -122,7 +123,7 @@ class Sentences:
 
 
 def open_corpus(files: str, column: str = "text", cache: Path | None = None) -> Sentences:
-    """Sentences of comma-separated paths and globs (.txt, .jsonl, .csv, .tsv, also as .gz or .xz), hf: or tfds: data sets.
+    """Sentences of comma-separated paths and globs (.txt, .jsonl, .csv, .tsv, also .gz or .xz; .parquet), hf: or tfds: data sets.
 
     `column` names the field of structured files and data sets, or several, comma separated, each a sentence of its own; a line
     break inside a field becomes a space. DataError for what is missing, empty, damaged or not UTF-8. `cache` holds conversions and
@@ -145,8 +146,10 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             return Sentences([spooled], Path(folder))
-    except DataError as error:
-        raise DataError(str(error).replace("data.files=", f"{option} ").replace("data.column", "--column")) from None
+    except (ConfigError, DataError) as error:
+        raise type(error)(
+            str(error).replace("data.files=", f"{option} ").replace("data.column=", "--column ").replace("data.column", "--column")
+        ) from None
 
 
 def sources_of(files: str) -> Iterator[str]:
@@ -160,8 +163,10 @@ def sources_of(files: str) -> Iterator[str]:
             yield name
         elif os.path.isdir(path):
             raise DataError(f"data.files={name} is a directory: name its files, for instance {name.rstrip('/')}/*.txt")
-        elif os.path.exists(path):
+        elif os.path.isfile(path):
             yield path
+        elif os.path.exists(path):  # a pipe or a device: it has no end, or none that can be read twice
+            raise DataError(f"data.files={name} is no regular file: copy what it gives into one")
         elif glob.has_magic(path):
             matches = [match for match in sorted(glob.glob(path, recursive=True)) if os.path.isfile(match)]
             if not matches:
@@ -172,7 +177,10 @@ def sources_of(files: str) -> Iterator[str]:
 
 
 def _names(column: str) -> tuple[str, ...]:
-    return tuple(filter(None, (name.strip() for name in column.split(","))))
+    names = tuple(filter(None, (name.strip() for name in column.split(","))))
+    if not names:
+        raise ConfigError(f"data.column={column!r} names no column")
+    return names
 
 
 def _plain(source: str, columns: tuple[str, ...], cache: Path) -> Path:
@@ -208,7 +216,11 @@ def read_rows(source: str, columns: tuple[str, ...], remedy: str = SET_COLUMN) -
     path = Path(source)
     kind, opener = _kind(path)
     if kind == ".txt":
-        raise DataError(f"data.files={source} has no columns: this method reads {', '.join(columns)} of .tsv, .csv or .jsonl files")
+        raise DataError(
+            f"data.files={source} has no columns: this method reads {', '.join(columns)} of .tsv, .csv, .jsonl or .parquet files"
+        )
+    if kind == PARQUET:
+        return parquet_rows(path, columns, remedy)
     if kind == ".jsonl":
         return _json_lines(path, opener, columns, remedy)
     return _table(path, opener, columns, kind, remedy)
@@ -218,8 +230,9 @@ def _kind(path: Path) -> tuple[str, Callable]:
     """The kind of a file by its name, and what opens it."""
     packing = path.suffix if path.suffix in COMPRESSED else ""
     kind = Path(path.name.removesuffix(packing)).suffix
-    if kind not in KINDS:
-        raise DataError(f"data.files={path}: unknown kind of file; known are {', '.join(KINDS)}, each also as .gz or .xz")
+    if kind not in KINDS and path.suffix != PARQUET:
+        known = f"{', '.join(KINDS)}, each also as .gz or .xz, and {PARQUET}"
+        raise DataError(f"data.files={path}: unknown kind of file; known are {known}")
     return kind, COMPRESSED.get(packing, open)
 
 
@@ -307,11 +320,13 @@ def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str, re
     csv.field_size_limit(1 << 30)
     lines = _text_lines(path, opener)
     # A TSV is split at tabs, its quotes are text.
-    rows = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = csv.reader(lines, strict=True) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    good = 0  # lines up to the end of the last row: a quote that is not closed swallows all that follow
     try:
         header = next(rows, [])
         if missing := [column for column in columns if column not in header]:
-            raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(header)[:200] or 'none'}: {remedy}")
+            there = " ".join(", ".join(header).split())[:200]  # a quoted name may hold line breaks
+            raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: {remedy}")
         places = [header.index(column) for column in columns]
         for row in filter(None, rows):
             if len(row) <= max(places):
@@ -319,8 +334,9 @@ def _table(path: Path, opener: Callable, columns: tuple[str, ...], kind: str, re
                     f"{path} line {rows.line_num} has {len(row)} fields, {header[max(places)]!r} is field {max(places) + 1}"
                 )
             yield f"{path} line {rows.line_num}", [row[place] for place in places]
+            good = rows.line_num
     except csv.Error as error:
-        raise DataError(f"{path} line {rows.line_num} cannot be read as a table: {error}") from error
+        raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
 
 
 def _identity(paths: Sequence[Path]) -> str:

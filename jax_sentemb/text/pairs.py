@@ -30,10 +30,11 @@ class Pairs(NamedTuple):
 
 
 def read_pairs(files: str, classes: tuple[str, ...] = ()) -> Pairs:
-    """The pairs of .tsv, .csv or .jsonl files (.gz, .xz) and data sets with the columns sentence1, sentence2 and score, or label.
+    """The pairs of .tsv, .csv or .jsonl files (.gz, .xz), .parquet files and data sets.
 
-    With `classes` the column is `label`, and holds one of their names or its number; without, `score` holds a number. Rows without
-    a label, or without a sentence, are left out and counted. DataError names the row that is malformed.
+    Columns: sentence1, sentence2 and score, or label. With `classes` the column is `label`, and holds one of their names or
+    its number; without, `score` holds a number. Rows without a label, or without a sentence, are left out and counted. DataError
+    names the row that is malformed.
     """
     columns = (*SIDES, "label" if classes else "score")
     remedy = f"labelled pairs have the columns {', '.join(columns)}"

@@ -1,12 +1,14 @@
-"""Texts of Hugging Face `datasets` and `tensorflow-datasets`, both optional and imported only when they are named."""
+"""Texts of Parquet files, Hugging Face `datasets` and `tensorflow-datasets`, all optional and imported only when they are named."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.paths import user_path
 
 ROWS = 1000  # read at once
+BUFFER = 1 << 20  # bytes of a Parquet column
 
 
 Rows = Iterator[tuple[str, Sequence[Any]]]  # where a row is, and its values
@@ -31,14 +33,45 @@ def dataset_rows(source: str, wanted: tuple[str, ...]) -> tuple[Rows, str]:
     return numbered, f"{kind}|{','.join(wanted)}|{identity}"
 
 
+def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: str) -> Rows:
+    """The `wanted` columns of a Parquet file, row by row; a null is an empty field, as in a table.
+
+    A buffer of each column is in memory, whatever the size of a row group. ConfigError without the extra, DataError for a file that
+    is damaged or lacks a column.
+    """
+    pyarrow = import_arrow(f"data.files={path}")
+    try:
+        with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+            names = file.schema_arrow.names
+            if missing := [column for column in wanted if column not in names]:
+                raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(names)[:200] or 'none'}: {remedy}")
+            number = 0
+            for block in file.iter_batches(ROWS, columns=list(wanted)):
+                places = map(block.schema.names.index, wanted)
+                for row in zip(*(block.columns[place].to_pylist() for place in places), strict=True):
+                    yield f"{path} row {number}", ["" if value is None else value for value in row]
+                    number += 1
+    except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
+        raise _cannot_load(str(path), error) from error
+
+
+def import_arrow(what: str) -> Any:
+    """The package pyarrow with its module `parquet`; ConfigError that names `what` if it is not installed."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError(f'{what} needs an extra: pip install "jax_sentemb[parquet]"') from None
+    return pyarrow
+
+
 def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -> tuple[list[str], Iterator[Sequence[Any]], str]:
     try:
         import datasets
     except ImportError:
         raise ConfigError(f'data.files={source} needs an extra: pip install "jax_sentemb[hub]"') from None
-    saved = any((Path(name).expanduser() / file).is_file() for file in ("state.json", "dataset_dict.json"))
+    saved = any((user_path(name) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
-        data: Any = datasets.load_from_disk(Path(name).expanduser()) if saved else datasets.load_dataset(name, split=split)
+        data: Any = datasets.load_from_disk(user_path(name)) if saved else datasets.load_dataset(name, split=split)
     except Exception as error:  # a dozen kinds from the hub, the cache and the readers
         raise _cannot_load(source, error) from error
     if isinstance(data, datasets.DatasetDict):

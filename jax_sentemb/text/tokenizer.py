@@ -16,6 +16,7 @@ from tokenizers.processors import TemplateProcessing
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.model_folder import read_json
+from jax_sentemb.paths import user_path
 from jax_sentemb.text.cache import cache_folder, cached
 from jax_sentemb.text.files import Sentences
 
@@ -91,7 +92,7 @@ class Tokenizer:
         Where that is not given, a vocabulary without capital letters is lower-cased. ModelFileError for files that are missing,
         damaged, contradict each other or need code of their own.
         """
-        folder = Path(directory).expanduser()
+        folder = user_path(directory)
         file, vocabulary = (folder / name for name in FILES)
         if not file.is_file() and not vocabulary.is_file():
             raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt")

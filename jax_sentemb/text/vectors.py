@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.paths import user_path
 
 ENDINGS = (".txt", ".vec", ".npz")
 PACKED = {".gz": gzip.open, ".xz": lzma.open}
@@ -37,7 +38,7 @@ def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVec
     Text: a word and its numbers a line, with or without fastText's first line (count and width). `.npz`: `words` (UTF-8
     bytes or text) and `vectors` [words, E]. Memory grows with the words that are kept. ModelFileError names the line.
     """
-    path = Path(path).expanduser()
+    path = user_path(path)
     try:
         found = dict(_archive(path, keep) if path.suffix == ".npz" else _lines(path, keep))
     except OSError as error:
