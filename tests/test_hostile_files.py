@@ -199,7 +199,7 @@ def mutated_weights(folder, count, seed):
     for number in range(count):
         mutate = MUTATIONS[number % len(MUTATIONS)]
         file.write_bytes(mutate(content, draw))
-        begin = time.monotonic()
+        begin = time.process_time()  # a busy machine is no fault of the file
         try:
             params = read_encoder(folder)[1]
         except ModelFileError as error:
@@ -210,7 +210,7 @@ def mutated_weights(folder, count, seed):
             assert shapes_of(params) == shapes, (seed, number)
             assert all(leaf.dtype == np.float32 and np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)), (seed, number)
             outcome = "read"
-        assert time.monotonic() - begin < 2, (seed, number)
+        assert time.process_time() - begin < 2, (seed, number)
         outcomes[mutate.__name__, outcome] = outcomes.get((mutate.__name__, outcome), 0) + 1
     return outcomes
 
@@ -249,8 +249,10 @@ HUGE = {
 @pytest.mark.parametrize("kind", HUGE)
 def test_a_header_that_would_cost_memory_or_time_is_refused(folder, kind):
     (folder / "model.safetensors").write_bytes(HUGE[kind])
-    with within():
+    begin = time.process_time()
+    with within() as taken:
         said = problem(read_encoder, folder, names=folder)
+    print(f"{kind}: {time.process_time() - begin:.2f} s, {taken[0] >> 20} MiB")
     assert ("says that its header has" in said) == kind.startswith("header")
 
 
