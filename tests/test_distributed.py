@@ -30,6 +30,7 @@ def start(workdir, *more, **environment):
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
     }
     return subprocess.Popen(
