@@ -1,6 +1,7 @@
 """Eight simulated CPU devices, a compilation cache between runs, every warning an error."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import jax
 import pytest
 
 from jax_sentemb.evaluation import scorer
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it be ignored, here and in what tests start
 
 jax.config.update("jax_num_cpu_devices", 8)
 if not jax.config.jax_compilation_cache_dir:

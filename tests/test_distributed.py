@@ -21,11 +21,17 @@ from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.sharding import gathered, make_mesh, over_parameters
 
 ROOT = Path(__file__).parents[1]
-FLAGS = ("--config=configs/simcse.py:tiny", "--config.eval.data=", "--config.train.save_steps=2", "--config.train.max_steps=4")
+FLAGS = {
+    "--config": "configs/simcse.py:tiny",
+    "--config.eval.data": "",
+    "--config.train.save_steps": "2",
+    "--config.train.max_steps": "4",
+}
 
 
 def start(workdir, *more, **environment):
-    command = [sys.executable, "-m", "jax_sentemb.main", *FLAGS, f"--workdir={workdir}", *more]
+    flags = {**FLAGS, "--workdir": str(workdir), **dict(flag.split("=", 1) for flag in more)}
+    command = [sys.executable, "-m", "jax_sentemb.main", *(f"{name}={value}" for name, value in flags.items())]
     known = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
