@@ -57,15 +57,13 @@ def run(config: Config, workdir: Path) -> int:
 def _lock(workdir: Path) -> Iterator[None]:
     """Hold `workdir`/LOCK, which says who holds it. The operating system frees it when its holder is gone, however that ended."""
     path = workdir / "LOCK"
-    try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
-        who = f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        who = ""
-    lock = FileLock(path, timeout=0)
+    who, lock = _holder(path), FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:
+        until = time.monotonic() + 1  # it may have begun this moment, and not have written who it is
+        while not (who := _holder(path)) and time.monotonic() < until:
+            time.sleep(0.02)
         raise BusyError(
             f"--workdir {workdir} is in use by {who or 'another run'}: wait for it, or give another --workdir"
         ) from None
@@ -78,6 +76,15 @@ def _lock(workdir: Path) -> Iterator[None]:
     finally:
         path.write_text("", encoding="utf-8")
         lock.release()
+
+
+def _holder(path: Path) -> str:
+    """What LOCK says, "" if nothing."""
+    try:
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _before(config: Config) -> Config:
