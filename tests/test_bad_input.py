@@ -337,23 +337,26 @@ def test_a_million_sentences_keep_their_order(encoder):
 
 
 LONG = """
-import json, resource, sys, time
+import json, pathlib, time
 from jax_sentemb.text.files import open_corpus
 from jax_sentemb.text.tokenizer import Tokenizer
 from jax_sentemb.text.tokens import tokenize
 tokenizer = Tokenizer.train(["short words x a b"], 100)
 begin = time.process_time()
 report = tokenize(open_corpus("long.txt"), tokenizer, 32).report
-print(json.dumps([report, time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+seconds = time.process_time() - begin
+status = pathlib.Path("/proc/self/status")  # not getrusage: its peak counts that of the process that started this one
+lines = status.read_text().splitlines() if status.exists() else []
+print(json.dumps([report, seconds, *[int(line.split()[1]) for line in lines if line.startswith("VmHWM")]]))
 """
 
 
 def read_in_a_process_of_its_own(folder):
-    """The report on long.txt, the seconds of a processor that it took, and the memory of the process in bytes."""
+    """The report on long.txt, the seconds of a processor that it took, and the largest memory in bytes (Linux; else 0)."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", LONG], cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    report, seconds, kilobytes = json.loads(done.stdout)
-    return report, seconds, kilobytes * 1024
+    report, seconds, *kilobytes = json.loads(done.stdout)
+    return report, seconds, sum(kilobytes) * 1024
 
 
 @pytest.mark.parametrize(
@@ -371,7 +374,7 @@ def test_very_long_and_very_many_lines_cost_little(folder, content, counts):
     report, seconds, memory = read_in_a_process_of_its_own(folder)
     assert {name: report[name] for name in counts} == counts
     assert seconds < (5 if len(content) < 10_000_000 else 1)
-    assert memory < 1.5e9
+    assert memory < 2e8
 
 
 @pytest.mark.nightly
@@ -383,7 +386,7 @@ def test_a_line_of_a_gigabyte_costs_little(folder):
     print(f"{seconds:.1f} s, {memory / 1e6:.0f} MB")
     assert (report["usable"], report["truncated"]) == (1, 1)
     assert seconds < 100
-    assert memory < 1.5e9
+    assert memory < 2e8
 
 
 @pytest.mark.parametrize(
