@@ -31,12 +31,12 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.kmeans import kmeans
     from jax_sentemb.search import community_detection
 
-    vectors = (corpus := Opener(options).corpus()).vectors
+    corpus = Opener(options).corpus()
     if options.k:
-        groups = kmeans(vectors, options.k, options.seed).rows()
+        groups = kmeans(corpus.vectors, options.k, options.seed).rows()
     else:
         threshold = THRESHOLD if options.threshold is None else options.threshold
-        groups = community_detection(vectors, threshold, options.min_size or MIN_SIZE)
+        groups = community_detection(corpus.vectors, threshold, options.min_size or MIN_SIZE)
     rows = ({"cluster": number, "row": row, "text": corpus.text(row)} for number, group in enumerate(groups) for row in group)
     show(rows, options.json)
     return 0

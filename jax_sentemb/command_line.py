@@ -144,7 +144,7 @@ def _load(argv: list[str], config_path: str) -> tuple[Any, Any]:
 
     from jax_sentemb.config import check
 
-    config = _read_config(config_path)
+    config = read_config(config_path)
     values = flags.FlagValues()
     flags.DEFINE_string("workdir", "", "Where everything of the run goes.", flag_values=values)
     flags.DEFINE_bool("distributed", False, "One of several processes that find each other.", flag_values=values)
@@ -168,7 +168,7 @@ def _file_and_size(config_path: str) -> tuple[Path, list[str]]:
     return user_path(file), size
 
 
-def _read_config(config_path: str) -> Any:
+def read_config(config_path: str) -> Any:
     """The Config that FILE:SIZE makes; ConfigError, with the line of the file, for whatever it does instead."""
     from jax_sentemb.config import Config
 

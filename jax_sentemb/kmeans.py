@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.search import CORPUS, block_size, blocks, check_finite, prepare
+from jax_sentemb.search import CORPUS, block_size, blocks, check_finite, prepare, rows_at
 from jax_sentemb.types import Array
 
 SCORES = 1 << 22  # of rows and centres, at once
@@ -48,7 +48,7 @@ def kmeans(vectors: Any, k: int, seed: int = 0, rounds: int = 100, tolerance: fl
     centres = _spread(_sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed), jax.random.key(seed), k)
     before = -np.inf
     for _ in range(rounds):
-        labels, scores, means = _assign(vectors, centres)
+        labels, scores, sums = _assign(vectors, centres)
         found = Groups(labels, scores, np.asarray(centres))
         mean = scores.mean(dtype=np.float64)
         empty = np.setdiff1d(np.arange(k), labels)
@@ -57,8 +57,8 @@ def kmeans(vectors: Any, k: int, seed: int = 0, rounds: int = 100, tolerance: fl
         if mean - before <= tolerance and not len(far):
             break
         for group, row in zip(empty.tolist(), far.tolist(), strict=False):
-            means = means.at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
-        before, centres = mean, prepare(means, True)
+            sums = sums.at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
+        before, centres = mean, prepare(sums, True)
     return found
 
 
@@ -67,7 +67,7 @@ def _sample(vectors: Any, count: int, seed: int) -> np.ndarray:
     if count >= len(vectors):
         return np.asarray(vectors[:])
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
-    return np.concatenate([vectors[row : row + 1] for row in chosen.tolist()])
+    return rows_at(vectors, chosen)
 
 
 @functools.partial(jax.jit, static_argnames="k")

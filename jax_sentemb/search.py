@@ -219,6 +219,11 @@ def _padded(rows: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
 
 
+def rows_at(vectors: Any, places: np.ndarray) -> np.ndarray:
+    """Single rows of what has slices only."""
+    return np.concatenate([vectors[row : row + 1] for row in places.tolist()])
+
+
 def blocks(vectors: Any, size: int) -> Iterator[tuple[int, int, Array]]:
     """(number of the first row, how many are real, the rows on the device) of each block."""
     for start in range(0, len(vectors), size):
@@ -325,7 +330,7 @@ def _counts(scores: Array, threshold: float) -> tuple[Array, Array]:
 
 def _neighbours(vectors: Any, centres: np.ndarray, threshold: float) -> list[tuple[np.ndarray, np.ndarray]]:
     """Rows and cosines of what is near to each centre."""
-    asked = prepare(_padded(np.concatenate([vectors[row : row + 1] for row in centres.tolist()]), CENTRES), True)
+    asked = prepare(_padded(rows_at(vectors, centres), CENTRES), True)
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in centres]
     for first, count, block in blocks(vectors, block_size(CORPUS, len(vectors))):
         scores = np.asarray(_near(asked, block))[: len(centres), :count]

@@ -173,9 +173,7 @@ class Session:
             return False
         self.state, saved = restored
         selected = self.progress.selected_by
-        self.progress = dataclasses.replace(
-            self.progress, **{name: saved[name] for name in dataclasses.asdict(self.progress) if name in saved}
-        )
+        self.progress = dataclasses.replace(self.progress, **{name: saved[name] for name in vars(self.progress) if name in saved})
         self.log.say(f"continuing at step {self.step} of {self.steps}")
         if (before := self.progress.selected_by) != selected:  # scores of two kinds cannot be compared
             self.log.say(f"weights are selected by {selected or 'age'} from here on, so far by {before or 'age'}")
@@ -197,10 +195,10 @@ class Session:
         with self.stop.breaks():
             measured = self.scorer.measure(step, state.params)
             if self.held_out:
-                values = self.held_out(state)
-                measured |= {f"validation/{name}": value for name, value in values.items()}
-                log.event(step, {f"validation/{name}": value for name, value in values.items()})
-                log.say(f"step {step}: " + ", ".join(f"validation {name} {value:.4f}" for name, value in values.items()))
+                values = {f"validation/{name}": value for name, value in self.held_out(state).items()}
+                measured |= values
+                log.event(step, values)
+                log.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.4f}" for name, value in values.items()))
         progress.evaluated = step
         found = score(progress.selected_by, measured)
         if step == 0:  # the starting point is scored for comparison, it is no checkpoint

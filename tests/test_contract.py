@@ -1,6 +1,5 @@
 """Promises that every config keeps, tried on its ":tiny" form. A new config is tested by being there."""
 
-import importlib.util
 import json
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,6 +12,7 @@ import pytest
 
 from jax_sentemb import train
 from jax_sentemb.checkpoint import Checkpoints
+from jax_sentemb.command_line import read_config
 from jax_sentemb.config import Words, check, flatten
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import scorer
@@ -29,10 +29,7 @@ COMMANDS = ("ct", "cross_encoder_stsb", "micse", "mlm", "multi_view", "sbert_nli
 
 
 def load(path, size="tiny"):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config(size)
+    return read_config(f"{path}:{size}")
 
 
 def kind(path):

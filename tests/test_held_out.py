@@ -1,6 +1,5 @@
 """Held-out sentences: what is measured on them selects the weights and lowers the rate."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
+from jax_sentemb.command_line import read_config
 from jax_sentemb.config import check
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import scorer
@@ -21,10 +21,7 @@ CONFIG = Path(__file__).parents[1] / "configs" / "cons_sent.py"
 
 
 def tiny():
-    spec = importlib.util.spec_from_file_location(CONFIG.stem, CONFIG)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.get_config("tiny")
+    return read_config(f"{CONFIG}:tiny")
 
 
 def test_a_drop_multiplies_every_later_update():

@@ -1,13 +1,13 @@
 """Whole runs that need more than a corpus: the score of a task at the end, a run before a run, labelled pairs."""
 
 import dataclasses
-import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from jax_sentemb.command_line import read_config
 from jax_sentemb.config import Config, Data, Evaluation, Train, sized
 from jax_sentemb.convert import main as convert
 from jax_sentemb.errors import ConfigError, DataError
@@ -58,11 +58,7 @@ def test_a_task_that_cannot_be_scored_is_said_before_training(senteval, tmp_path
 
 
 def test_a_run_goes_on_from_the_one_before_it(tmp_path):
-    path = Path(__file__).parents[1] / "configs" / "is_bert_ssl_ft.py"
-    spec = importlib.util.spec_from_file_location("ssl_ft", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = module.get_config("tiny")
+    config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'is_bert_ssl_ft.py'}:tiny")
     config.before.train.max_steps, config.train.max_steps, config.train.seed = 2, 0, 5
     assert run(config, tmp_path) == 0
     assert json.loads((tmp_path / "before" / "config.json").read_text())["train.seed"] == 5

@@ -1,6 +1,5 @@
 """What ends a run early and what it goes on to: a signal in an evaluation, NaN, another run in its work directory."""
 
-import importlib.util
 import json
 import os
 import platform
@@ -16,7 +15,7 @@ import pytest
 from jax_sentemb import run as running
 from jax_sentemb import session
 from jax_sentemb.checkpoint import read_params
-from jax_sentemb.command_line import PREEMPTED, program
+from jax_sentemb.command_line import PREEMPTED, program, read_config
 from jax_sentemb.config import check
 from jax_sentemb.errors import ConfigError, NotFinite
 from jax_sentemb.evaluation.scorer import Scorer
@@ -34,10 +33,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 def tiny(select="", patience=0, **options):
     """Saved after steps 3 and 6, scored after 2, 4 and 6."""
-    spec = importlib.util.spec_from_file_location("simcse", CONFIG)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = module.get_config("tiny")
+    config = read_config(f"{CONFIG}:tiny")
     config.eval.eval_steps, config.eval.report_sentences = 2, 0
     config.eval.select, config.eval.patience = select, patience
     for name, value in options.items():

@@ -9,7 +9,6 @@ A run that is there is not repeated. Writes results.csv (every checkpoint of eve
 
 import argparse
 import csv
-import importlib.util
 import json
 import random
 import statistics
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
-from jax_sentemb.command_line import use_compilation_cache
+from jax_sentemb.command_line import read_config, use_compilation_cache
 from jax_sentemb.config import check
 from jax_sentemb.evaluation.diagnostics import alignment, diagnose
 from jax_sentemb.evaluation.embed import Embedder
@@ -77,10 +76,7 @@ CANDIDATES = {
 def settings(options, name):
     """The config of a run."""
     recipe, rate, chosen = RUNS[name]
-    spec = importlib.util.spec_from_file_location(recipe, HERE.parents[1] / "configs" / f"{recipe}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = module.get_config()
+    config = read_config(str(HERE.parents[1] / "configs" / f"{recipe}.py"))
     data = {"data.files": options.corpus, "encoder.weights": options.weights, "eval.data": options.senteval}
     for setting, value in {**SHARED, "optimizer.learning_rate": rate, **chosen, **data}.items():
         *path, last = setting.split(".")
