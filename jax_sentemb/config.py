@@ -29,7 +29,7 @@ class Data:
     batch_size: int = 64  # sentences over all devices
     subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
     subset_seed: int = 0
-    num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core from three cores on, 0: none. Same tokens
+    num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
     validation: int = 0  # sentences held out of training: loss and accuracy of the method's own task are measured on them
 
 

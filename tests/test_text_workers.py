@@ -72,13 +72,13 @@ def test_any_number_of_workers_writes_the_same_files(corpus, tmp_path, monkeypat
     assert entry(tmp_path / "2") == entry(tmp_path / ("1" if subset else "0"))
 
 
-def test_small_corpora_and_two_cores_have_no_workers_unless_asked_for(corpus, monkeypatch):
+def test_small_corpora_and_single_cores_have_no_workers_unless_asked_for(corpus, monkeypatch):
     job = workers.Job(corpus, Tokenizer.train(LINES, 90), 8)
     monkeypatch.setattr(workers, "_in_workers", lambda job, parts, count: count)
     assert workers.blocks(job, range(400), 3) == 3
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(5), raising=False)
-    assert workers.blocks(job, range(400), -1) == 5
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    assert workers.blocks(job, range(400), -1) == 2
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
     for asked in (-1, 0):
         assert sum(len(block.lengths) for block in workers.blocks(job, range(400), asked)) == 400
     monkeypatch.setattr(workers, "PARALLEL", 401)

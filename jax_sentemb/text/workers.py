@@ -67,13 +67,13 @@ def id_type(tokenizer: Reader) -> np.dtype:
 def blocks(job: Job, lines: Sequence[int] | np.ndarray, workers: int) -> Iterator[Block]:
     """The tokens of the lines, SENTENCES at once, in their order.
 
-    `workers`: processes that tokenise beside this one; 0 for none, -1 for one a core from three cores on. Small corpora are not
-    worth them.
+    `workers`: processes that tokenise beside this one; 0 for none, -1 for one a core where there are several. Small corpora are
+    not worth them.
     """
     parts = (lines[start : start + SENTENCES] for start in range(0, len(lines), SENTENCES))
     if workers < 0:
         workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = workers if workers > 2 else 0  # measured on two busy cores: nothing is gained (benchmarks/README.md)
+        workers = workers if workers > 1 else 0
     if workers and job.sentences.indexed and len(lines) >= PARALLEL:
         return _in_workers(job, parts, workers)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
