@@ -24,11 +24,24 @@ Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in
 """
 
 
+class _Once(argparse.Action):
+    """An option with one value: which of two would be meant?"""
+
+    _given = False
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if self._given:
+            parser.error(f"{option_string} is given twice: leave one of them out")
+        self._given = option_string is not None
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """Options of a command; texts are shown with their own line breaks, and a mistake is a ConfigError."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+        self.register("action", None, _Once)
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (--help lists the options)")

@@ -35,6 +35,7 @@ def transformer_folder(path: str | Path) -> Path:
 def read_json(path: Path, kind: type = dict) -> Any:
     """The content of a JSON file whose outermost value is a `kind`."""
     try:
+        check_regular(path)
         if path.stat().st_size > JSON_LIMIT:
             raise ModelFileError(f"{path} has {path.stat().st_size:,} bytes, more than a description of a model needs")
         value = json.loads(path.read_text("utf-8"))
@@ -45,6 +46,12 @@ def read_json(path: Path, kind: type = dict) -> Any:
     if not isinstance(value, kind):
         raise ModelFileError(f"{path} holds a {type(value).__name__}, expected a {kind.__name__}")
     return value
+
+
+def check_regular(file: Path) -> None:
+    """ModelFileError for a pipe, for instance: who opens one may wait for ever."""
+    if file.exists() and not file.is_file():
+        raise ModelFileError(f"{file} is a folder or a pipe, expected a file")
 
 
 def _modules(root: Path) -> list[tuple[str, Path]]:
@@ -152,6 +159,7 @@ def check_hashes(root: Path) -> None:
 def sha256(file: Path) -> str:
     """Hex digest of a file's content."""
     try:
+        check_regular(file)
         with file.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:

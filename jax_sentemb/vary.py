@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from jax_sentemb.config import NAMES, Config, check
 from jax_sentemb.errors import ConfigError, UserError
 
+MOST = 1000  # runs of one command
 SEED = "train.seed"  # runs that differ in it alone are one row of the table, with mean and spread
 
 
@@ -26,11 +28,14 @@ def parse(text: str) -> dict[str, list[str]]:
         if not equals or not values:
             raise ConfigError(f"vary={text!r}: write SETTING=VALUE,VALUE for instance train.seed=1..10")
         if span:
-            found[name] = [str(number) for number in range(int(span[1]), int(span[2]) + 1)]
+            several = range(int(span[1]), int(span[2]) + 1)
+            found[name] = [str(number) for number in several[: MOST + 1]]
         else:
             found[name] = [value for value in values.split("|" if "|" in values else ",") if value]
         if not found[name]:
             raise ConfigError(f"vary={text!r}: {name} has no value")
+    if math.prod(map(len, found.values())) > MOST:
+        raise ConfigError(f"vary={text!r}: more than {MOST:,} runs")
     return found
 
 

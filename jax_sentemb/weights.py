@@ -13,7 +13,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.model_folder import check_hashes, inside, read_json, read_readout, shown, transformer_folder
+from jax_sentemb.model_folder import check_hashes, check_regular, inside, read_json, read_readout, shown, transformer_folder
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.paths import user_path
@@ -341,6 +341,7 @@ def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
 def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False) -> dict[str, np.ndarray]:
     """float32 tensors of a file by name, without those to leave out; ModelFileError where it is damaged or holds other types."""
     try:
+        check_regular(file)
         with file.open("rb") as opened:
             if (size := int.from_bytes(opened.read(8), "little")) > HEADER_LIMIT:
                 raise ModelFileError(f"{file} is damaged: it says that its header has {size:,} bytes")

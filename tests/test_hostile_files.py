@@ -11,6 +11,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -337,6 +338,30 @@ def test_a_flip_in_any_file_of_an_export_is_found_and_readme_is_its_owners(expor
     read_parts(folder)
     (folder / "vocab.txt").rename(folder / "other.txt")
     problem(read_parts, folder, names=folder / "vocab.txt")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+@pytest.mark.parametrize("hashed", [True, False])
+def test_a_pipe_in_place_of_any_file_is_not_waited_for(exported, tmp_path, hashed):
+    folder = Path(shutil.copytree(exported, tmp_path / "export"))
+    if not hashed:
+        (folder / MANIFEST).unlink()
+    names = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name not in (MANIFEST, "README.md")]
+    refused = 0
+    for file in names:
+        file.rename(tmp_path / "content")
+        os.mkfifo(file)
+        signal.alarm(60)  # ends a test that waits
+        try:
+            read_parts(folder)
+        except ModelFileError as error:
+            refused += 1
+            assert str(error).isprintable()
+        signal.alarm(0)
+        file.unlink()
+        (tmp_path / "content").rename(file)
+    assert refused == (len(names) if hashed else 3)
+    read_parts(folder)
 
 
 @pytest.mark.parametrize("hashes", [None, [], {"../canary": "0"}, {"/etc/hostname": "0"}, {"a\0": "0"}])

@@ -342,6 +342,8 @@ def table(tmp_path, model, corpus, vectors):
         ("encode --model MODEL --input CORPUS --output TMP/x --truncate-dim 100000", 2, "--truncate-dim 100000 is more than"),
         ("encode --model MODEL --input CORPUS", 2, "--output"),
         ("encode --model MODEL --inptu CORPUS --output TMP/x", 2, "--help lists the options"),
+        ("encode --model MODEL --input CORPUS --input TMP/latin.txt --output TMP/x", 2, "--input is given twice"),
+        ("mine --corpus VECTORS --top-k 3 --top-k=3", 2, "--top-k is given twice"),
         ("search --corpus VECTORS --query x", 2, "no --model"),
         ("search --corpus VECTORS --model MODEL", 2, "--queries FILE or --query TEXT"),
         ("search --corpus VECTORS --model MODEL@mean --query x", 3, "is another model"),

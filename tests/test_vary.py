@@ -42,6 +42,8 @@ def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type(
         ("optimizer.learning_rate=fast", "is not a number"),
         ("method.head=maybe", "is not True or False"),
         ("method.ami=1", "is no number, text or switch"),
+        ("train.seed=1..1000000000000", "more than 1,000 runs"),
+        ("train.seed=1..40 data.subset_seed=1..26", "more than 1,000 runs"),
         ("train.seed=1,-2", "train.seed=-2 must be at least 0"),
     ],
 )
