@@ -347,20 +347,18 @@ def test_a_pipe_in_place_of_any_file_is_not_waited_for(exported, tmp_path, hashe
     if not hashed:
         (folder / MANIFEST).unlink()
     names = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name not in (MANIFEST, "README.md")]
-    refused = 0
+    taken = []
     for file in names:
         file.rename(tmp_path / "content")
         os.mkfifo(file)
         signal.alarm(60)  # ends a test that waits
-        try:
+        with contextlib.suppress(ModelFileError):
             read_parts(folder)
-        except ModelFileError as error:
-            refused += 1
-            assert str(error).isprintable()
+            taken.append(file.name)
         signal.alarm(0)
         file.unlink()
         (tmp_path / "content").rename(file)
-    assert refused == (len(names) if hashed else 3)
+    assert len(taken) == (0 if hashed else len(names) - 3), taken
     read_parts(folder)
 
 
