@@ -5,7 +5,6 @@ Exports a checkpoint of a run as a Hugging Face and sentence-transformers direct
 
 import dataclasses
 import functools
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from jax_sentemb import manifest
 from jax_sentemb.command_line import EXIT_CODES, Parser, program
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.model_folder import read_json, shown
-from jax_sentemb.paths import user_path
+from jax_sentemb.paths import user_path, write_json
 
 NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")  # in model.json
 
@@ -39,7 +38,7 @@ def main(argv: list[str]) -> int:
 def write_facts(workdir: Path, bert_config: Any, facts: dict[str, Any]) -> None:
     """What an export needs beside weights and tokenizer, in `workdir`/model.json."""
     content = {"encoder": dataclasses.asdict(bert_config), **facts}
-    (workdir / "model.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_json(workdir / "model.json", content)
 
 
 def read_facts(workdir: Path) -> dict[str, Any]:

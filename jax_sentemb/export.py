@@ -26,7 +26,7 @@ from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.head import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
-from jax_sentemb.paths import user_path
+from jax_sentemb.paths import user_path, write_json
 from jax_sentemb.text.pairs import JoinedPairs
 from jax_sentemb.text.tokenizer import Tokenizer, check_rows
 from jax_sentemb.types import Array, Params, Rows
@@ -107,7 +107,7 @@ def export(
             "verification": {"sentences": len(sentences), "max_abs_difference": difference, "tolerance": TOLERANCE},
             "sha256": {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()},
         }
-        _write_json(stage / MANIFEST, facts)
+        write_json(stage / MANIFEST, facts)
     print(f"export {directory}: max abs difference {difference:.1e} over {len(sentences)} sentences", flush=True)
     return difference
 
@@ -149,7 +149,7 @@ def write_export(
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "model.safetensors").write_bytes(save(_tensors(config, params, heads), metadata={"format": "pt"}))
     tokenizer.save(directory)
-    _write_json(directory / "config.json", _huggingface_config(config, heads))
+    write_json(directory / "config.json", _huggingface_config(config, heads))
     readme = render(
         card or Card(), pooling=pooling, normalize=normalize, max_seq_length=max_seq_length, scores_pairs=scores_pairs,
         width=config.hidden_size if convolution is None else convolution.width, convolution=convolution,
@@ -157,7 +157,7 @@ def write_export(
     (directory / "README.md").write_text(readme, "utf-8")
     if scores_pairs:  # sentence-transformers' CrossEncoder takes its length from the tokenizer
         settings = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
-        _write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": max_seq_length})
+        write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": max_seq_length})
     else:
         _write_modules(directory, config, params, pooling, max_seq_length, normalize, convolution)
 
@@ -223,7 +223,7 @@ def _write_modules(
         files |= {f"{WEIGHTS_FOLDER}/{name}": weights for name in WORD_WEIGHTS}
     for name, content in files.items():
         (directory / name).parent.mkdir(exist_ok=True)
-        _write_json(directory / name, content)
+        write_json(directory / name, content)
 
 
 def pooling_config(width: int, pooling: str) -> dict[str, Any]:
@@ -367,7 +367,3 @@ def _huggingface_config(config: BertConfig, heads: Sequence[str]) -> dict:
         **special,
         "torch_dtype": "float32",
     }
-
-
-def _write_json(path: Path, content: dict | list) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")

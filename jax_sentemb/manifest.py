@@ -18,6 +18,7 @@ from typing import Any
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.model_folder import sha256
+from jax_sentemb.paths import replacing
 
 NAME = "manifest.json"
 UNFINISHED = "unfinished"  # names the step whose save has begun; removed when it has its manifest
@@ -46,18 +47,9 @@ def say(text: str) -> None:
 
 def write_durably(path: Path, text: str) -> None:
     """Replace a file: after a crash at any time it is the old or the new one."""
-    partial = path.with_name(f"{path.name}.tmp")
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fail_point("rename")
-    partial.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+        fail_point("rename")
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:

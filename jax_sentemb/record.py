@@ -1,7 +1,6 @@
 """What a run says of itself: what a checkpoint of it belongs to, what an export states, what made it."""
 
 import dataclasses
-import json
 import platform
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import jax
 
-from jax_sentemb import __version__
+from jax_sentemb import __version__, paths
 from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.distributed import first
 from jax_sentemb.material import Material
@@ -111,8 +110,7 @@ def _versions() -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Of several processes the first writes."""
-    if not first():
-        return
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    """Replace a file by `content`; of several processes the first does."""
+    if first():
+        path.parent.mkdir(exist_ok=True)
+        paths.write_json(path, content)

@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.paths import replacing
 from jax_sentemb.types import Array
 
 QUERIES, CORPUS = 512, 1 << 13  # rows of a block of scores; larger ones are slower, as memory that is asked for anew is
@@ -166,9 +167,8 @@ def build_index(vectors: Any, file: Path) -> None:
     index.hnsw.efConstruction = 200
     for start in range(0, len(vectors), CORPUS):
         index.add(np.asarray(prepare(vectors[start : start + CORPUS], True)))
-    partial = file.with_name(f"{file.name}.partial")
-    faiss.write_index(index, str(partial))
-    partial.replace(file)
+    with replacing(file) as partial:
+        faiss.write_index(index, str(partial))
 
 
 def search_index(queries: Any, file: Path, top_k: int = 10, effort: int = 128) -> Hits:

@@ -14,6 +14,7 @@ import numpy as np
 
 from jax_sentemb.config import NAMES, Config, check
 from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.paths import write_json
 
 MOST = 1000  # runs of one command
 SEED = "train.seed"  # runs that differ in it alone are one row of the table, with mean and spread
@@ -82,7 +83,7 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
             rows.append({"settings": chosen, "folder": folder.name, "error": str(error)})
             code = error.exit_code
     workdir.mkdir(parents=True, exist_ok=True)
-    (workdir / "vary.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_json(workdir / "vary.json", rows)
     text = table(rows)
     (workdir / "vary.md").write_text(text + "\n", encoding="utf-8")
     print(text)

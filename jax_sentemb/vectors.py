@@ -3,10 +3,8 @@
 vectors.json says which model and which text the rows come from, and lists the shards that are complete with their SHA-256.
 """
 
-import contextlib
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
 from jax_sentemb.model_folder import inside, sha256, shown
+from jax_sentemb.paths import replacing, write_json
 from jax_sentemb.quantize import PRECISIONS, quantize, ranges_of, restore
 from jax_sentemb.text.sources import import_arrow
 
@@ -141,7 +140,7 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
 
 
 def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
-    with _replacing(file) as partial:
+    with replacing(file) as partial:
         if file.suffix == ".parquet":
             _save_parquet(partial, rows, texts)
         else:
@@ -157,22 +156,8 @@ def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
 
 
-@contextlib.contextmanager
-def _replacing(file: Path) -> Iterator[Path]:
-    """A name to write to; it becomes `file` when the block ends well, on the disk and whole."""
-    partial = file.with_name(f"{file.name}.partial")
-    try:
-        yield partial
-        with partial.open("rb+") as opened:
-            os.fsync(opened.fileno())
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    with _replacing(directory / MANIFEST) as partial:
-        partial.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    write_json(directory / MANIFEST, manifest)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

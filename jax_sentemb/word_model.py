@@ -11,7 +11,6 @@ word, whose maximum over nothing is -inf there and 0 here.
 """
 
 import functools
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.model_folder import MANIFEST, check_hashes, inside, read_json, sha256, shown
 from jax_sentemb.models.rnn import DIRECTIONS
 from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors, vector_part
+from jax_sentemb.paths import write_json
 from jax_sentemb.text.tokenizer import check_rows
 from jax_sentemb.text.vectors import read_word_vectors
 from jax_sentemb.text.words import WordTokenizer, count_words
@@ -74,7 +74,7 @@ def export_word_model(
         difference = verify_export(stage, embed, PROBES, read_word_model)
         hashes = {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()}
         manifest = {"jax_sentemb": __version__, "verification": {"max_abs_difference": difference}, "sha256": hashes}
-        _write_json(stage / MANIFEST, manifest)
+        write_json(stage / MANIFEST, manifest)
     print(f"export {directory}: max abs difference {difference:.1e} over {len(PROBES)} sentences", flush=True)
 
 
@@ -98,7 +98,7 @@ def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tok
     for folder, tensors in files.items():
         (directory / folder).mkdir(exist_ok=True)
         (directory / folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    _write_json(directory / "model.json", facts)
+    write_json(directory / "model.json", facts)
     tokenizer.save(directory)
     if _stock(method) is not None:
         _write_modules(directory, method, facts["max_seq_length"], files)
@@ -159,7 +159,7 @@ def _write_modules(directory: Path, method: Any, max_seq_length: int, files: dic
     ]
     for name, value in content.items():
         (directory / name).parent.mkdir(exist_ok=True)
-        _write_json(directory / name, value)
+        write_json(directory / name, value)
 
 
 def part_to_torch(part: Params, name: str) -> dict[str, np.ndarray]:
@@ -328,7 +328,3 @@ def _check_parts(method: Any, words: WordsConfig, parts: Params, where: Path) ->
         for leaf in sorted({*found, *expected}):
             if found.get(leaf) != expected.get(leaf):
                 raise ModelFileError(f"{where}: {name}{leaf} has shape {found.get(leaf)}, its settings say {expected.get(leaf)}")
-
-
-def _write_json(path: Path, content: dict | list) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
