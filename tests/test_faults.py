@@ -34,7 +34,7 @@ FLAGS = (
 POINTS = ("write", "finalize", "hash", "manifest", "rename", "delete", "deleting", "done")
 
 
-def start(workdir, *more, steps=STEPS, save=SAVE, **environment):
+def start(workdir, *more, steps=STEPS, save=SAVE, stderr=subprocess.PIPE, **environment):
     command = [sys.executable, "-m", "jax_sentemb", "train", *FLAGS, f"--workdir={workdir}"]
     command += [f"--config.train.max_steps={steps}", f"--config.train.save_steps={save}", *more]
     known = {
@@ -47,7 +47,7 @@ def start(workdir, *more, steps=STEPS, save=SAVE, **environment):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **environment,
     }
-    return subprocess.Popen(command, cwd=ROOT, env=known, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, env=known, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
 
 
 def ended(process, code, timeout=600):
@@ -266,30 +266,37 @@ def test_a_long_run_keeps_its_memory_files_and_bits(tmp_path):
     """A run of half the time without disturbance, then the same one, killed or stopped every ten minutes or ten times."""
     minutes = float(os.environ.get("JAX_SENTEMB_SOAK_MINUTES", "1440")) / 2
     begin, steps = time.monotonic(), 2000
-    ended(start(tmp_path / "trial", steps=steps, save=500), 0, timeout=3600)
+    said = (tmp_path / "said").open("a")  # a pipe that no one empties would stop a run when it is full
+    assert start(tmp_path / "trial", steps=steps, save=500, stderr=said).wait(3600) == 0
     steps = int(steps * minutes * 60 / (time.monotonic() - begin))
-    process = start(tmp_path / "straight", steps=steps, save=max(steps // 100, 1))
+    process = start(tmp_path / "straight", steps=steps, save=max(steps // 100, 1), stderr=said)
     memory, opened = [], []
     while process.poll() is None:
         status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
         memory += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")]
         opened.append(len(list(Path(f"/proc/{process.pid}/fd").iterdir())))
         time.sleep(minutes * 60 / 500)
-    ended(process, 0)
+    assert process.returncode == 0
     parts = np.array_split(np.array(memory), 10)
+    print(
+        f"{steps} steps; resident MB in ten parts: {[round(float(np.median(part)) / 1000) for part in parts]}; files {opened[-1]}"
+    )
     assert np.median(parts[8]) < 1.02 * np.median(parts[3])
     assert np.median(opened[len(opened) // 2 :]) <= np.median(opened[len(opened) // 10 : len(opened) // 2])
-    draw, pause = random.Random(0), min(600.0, minutes * 6)
+    draw, pause, ends = random.Random(0), min(600.0, minutes * 6), []
     while True:
-        process = start(tmp_path / "disturbed", steps=steps, save=max(steps // 100, 1))
+        process = start(tmp_path / "disturbed", steps=steps, save=max(steps // 100, 1), stderr=said)
         try:
             process.wait(draw.uniform(0.5, 1.5) * pause)
         except subprocess.TimeoutExpired:
             process.send_signal(draw.choice([signal.SIGTERM, signal.SIGKILL]))
-        said = process.communicate()[1]
-        assert process.returncode in (0, 75, -signal.SIGKILL), said
+        process.wait()
+        assert process.returncode in (0, 75, -signal.SIGKILL)
+        ends.append(process.returncode)
         if process.returncode == 0:
             break
+    said.close()
+    print(f"ends of the disturbed run: {ends}")
     assert trained(tmp_path / "disturbed") == trained(tmp_path / "straight")
     arrays = [digest(tmp_path / name / "checkpoints" / str(steps)) for name in ("straight", "disturbed")]
     assert arrays[0] == arrays[1]
