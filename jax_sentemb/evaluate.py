@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:
     from tqdm import tqdm
 
-    from jax_sentemb.evaluation import report, suite
+    from jax_sentemb.evaluation import suite, tables
     from jax_sentemb.evaluation.scored import open_model
 
     items = loaded.items
@@ -144,11 +144,11 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         outcomes["ensemble"] = {name: outcome for name, outcome in mixed.items() if outcome}
         for outcome in outcomes["ensemble"].values():
             _write(options, "ensemble", suite.record("ensemble", {"members": names}, outcome, root))
-    tables = report.tables(outcomes, protocols, loaded.absent, failed)
+    found = tables.layout(outcomes, protocols, loaded.absent, failed)
     print()
-    print("\n\n".join(report.as_text(table) for table in tables))
+    print("\n\n".join(tables.as_text(table) for table in found))
     if options.output:
-        text = "\n".join(report.as_markdown(table) for table in tables)
+        text = "\n".join(tables.as_markdown(table) for table in found)
         options.output.mkdir(parents=True, exist_ok=True)
         (options.output / "tables.md").write_text(text + "\n", encoding="utf-8")
         print(f"\nwritten: {options.output}/tables.md and a JSON file for each model and task")

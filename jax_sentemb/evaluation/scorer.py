@@ -69,7 +69,7 @@ class FinalTasks:
 
     def score(self, name: str, encode: Callable[[Sequence[str]], np.ndarray]) -> dict[str, dict[str, Any]]:
         """Task -> {"protocol", "headline" (the numbers of a table), "scores" (all)}; prints the tables. Raises what a task does."""
-        from jax_sentemb.evaluation import report, suite
+        from jax_sentemb.evaluation import suite, tables
         from jax_sentemb.evaluation.scored import Scored
 
         model = Scored(name, lambda sentences: encode, False, (), {})
@@ -78,7 +78,7 @@ class FinalTasks:
             if isinstance(outcome, UserError):
                 raise outcome
             outcomes[item.name] = outcome
-        print("\n\n".join(report.as_text(table) for table in report.tables({name: outcomes}, self.protocols, self.absent, [])))
+        print("\n\n".join(tables.as_text(table) for table in tables.layout({name: outcomes}, self.protocols, self.absent, [])))
         return {
             task: {"protocol": outcome.protocol, "headline": outcome.headline, "scores": outcome.scores}
             for task, outcome in outcomes.items()

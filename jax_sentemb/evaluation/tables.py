@@ -38,7 +38,7 @@ class Table(NamedTuple):
     notes: list[str]
 
 
-def tables(
+def layout(
     outcomes: dict[str, dict[str, suite.Outcome]], protocols: suite.Protocols, absent: Sequence[str], failed: Sequence[str]
 ) -> list[Table]:
     """A table for each group that has a score; `outcomes` is model -> task -> outcome."""
