@@ -19,7 +19,7 @@ def get_config(size: str = "") -> Config:
         optimizer=Optimizer(
             name="sgd", learning_rate=0.1, lr_scheduler_type="exponential", lr_decay=0.99, lr_drop=0.2, max_grad_norm=5.0
         ),
-        eval=Evaluation(eval_steps=-1),
+        eval=Evaluation(eval_steps=-1, select="validation"),
         train=Train(num_train_epochs=20),
     )
     return sized(config, size)

@@ -86,7 +86,7 @@ class Evaluation:
     classifier: str = "senteval"  # protocol of those tasks
     dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
     eval_steps: int = 250  # 0: at the end only; -1: after each epoch
-    select: str = ""  # what chooses the weights: dev, validation, retrieval or last; empty: validation, dev, last: what there is
+    select: str = ""  # what chooses the weights: dev, validation, retrieval or last; empty: dev, validation, last: what there is
     patience: int = 0  # training ends after so many evaluations in a row that were not above the best; 0: never
     batch_size: int = 64
     max_seq_length: int = 128  # test sentences are cut here, not at the training length

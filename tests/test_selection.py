@@ -19,7 +19,8 @@ DEV = "eval/STSBenchmark-dev/spearman_cosine"
 @pytest.mark.parametrize(
     ("select", "held_out", "dev", "name"),
     [
-        ("", True, "STSBenchmark-dev", "validation"),
+        ("", True, "STSBenchmark-dev", DEV),
+        ("", True, "", "validation"),
         ("", False, "STSBenchmark-dev", DEV),
         ("", False, "", ""),
         ("dev", True, "STSBenchmark-dev", DEV),
@@ -28,7 +29,7 @@ DEV = "eval/STSBenchmark-dev/spearman_cosine"
         ("retrieval", True, "STSBenchmark-dev", "diagnostics/retrieval"),
     ],
 )
-def test_what_is_asked_for_comes_first_then_held_out_sentences_then_labels(select, held_out, dev, name):
+def test_what_is_asked_for_comes_first_then_labels_then_held_out_sentences(select, held_out, dev, name):
     assert selected_by(Evaluation(select=select), held_out, dev, scores_pairs=False) == name
 
 

@@ -13,7 +13,7 @@ def selected_by(options: Evaluation, held_out: bool, dev: str, scores_pairs: boo
     """
     on_dev = f"eval/{dev}/spearman_cosine" if dev else ""
     if not options.select:
-        name = "validation" if held_out else on_dev
+        name = on_dev or ("validation" if held_out else "")
     elif options.select == "dev":
         name = on_dev
         if not dev:
