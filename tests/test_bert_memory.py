@@ -1,5 +1,7 @@
 """Attention in blocks and recomputed layers: the same states, gradients and attention mutual information in less memory."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,6 +70,18 @@ def test_a_fused_kernel_is_attention_without_dropout_on_its_weights(plain):
     (states, _, valid), _ = measured(Bert(CONFIG, dropout=0.2, fused_attention="xla"))
     assert bool((valid == 1).all())
     assert not np.allclose(states[0], states[1], atol=0.05)  # hidden states keep their dropout: two views differ
+
+
+def test_on_an_nvidia_gpu_it_is_the_kernel_of_cudnn_forwards_and_backwards(monkeypatch):
+    checks = "jax._src.cudnn.fused_attention_stablehlo.check"  # of the hardware at hand: there is none, and nothing is run
+    monkeypatch.setattr(f"{checks}_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(f"{checks}_compute_capability", lambda least: True)
+    model = Bert(BertConfig(50, 128, 2, 2, 256, 600), jnp.bfloat16, fused_attention="cudnn")
+    params = jax.eval_shape(lambda: Bert(model.config).init(jax.random.key(0), ROWS))
+    loss = lambda params: model.apply(params, ROWS, SEEDS).hidden[-1].sum()  # noqa: E731
+    lowered = jax.jit(jax.grad(loss)).trace(params).lower(lowering_platforms=("cuda",)).as_text()
+    assert len(re.findall(r"custom_call @__cudnn\$fmhaSoftmax\(", lowered)) == 2  # layers
+    assert len(re.findall(r"custom_call @__cudnn\$fmhaSoftmaxBackward\(", lowered)) == 2
 
 
 @pytest.mark.parametrize(

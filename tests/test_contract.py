@@ -129,6 +129,13 @@ def test_every_parameter_moves_and_stays_finite(tiny):
     assert not still
 
 
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_the_step_is_for_gpus_and_tpus_too(tiny, platform):
+    traced = tiny.step().trace(tiny.state(), put_batch(tiny.batch(0), tiny.mesh(1)))
+    lowered = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert "custom_call" not in lowered  # nothing calls back to the host, or a library that a platform lacks
+
+
 def test_stop_restore_continue_equals_a_straight_run_bit_for_bit(tiny, tmp_path):
     straight, losses = tiny.run(tiny.state(), 0, STEPS)
     half, first = tiny.run(tiny.state(), 0, 2)

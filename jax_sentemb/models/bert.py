@@ -267,8 +267,10 @@ def attend_fused(query: Array, key: Array, value: Array, mask: Array, kernel: st
     Kernels keep the row's log-sum-exp to themselves, or stop its gradient: it is computed beside, in blocks, for those who look at
     the attention; nobody else pays for it.
     """
-    by_token = (values.swapaxes(1, 2) for values in (query, key, value))
+    # An even number of each: cuDNN has no gradient for odd ones.
+    even = (jnp.pad(values, ((0, 0), (0, 0), (0, values.shape[2] % 2), (0, 0))) for values in (query, key, value))
+    by_token = (values.swapaxes(1, 2) for values in even)
     lengths = mask.sum(-1, dtype=jnp.int32)
     context = jax.nn.dot_product_attention(*by_token, key_value_seq_lengths=lengths, implementation=kernel)  # type: ignore[arg-type]
     _, attention = attend_in_blocks(query, key, value, mask, None, 0.0, 0, NORMALIZER_BLOCK)
-    return context.swapaxes(1, 2).astype(jnp.float32), attention
+    return context[:, : query.shape[2]].swapaxes(1, 2).astype(jnp.float32), attention
