@@ -22,7 +22,8 @@ def replacing(path: Path) -> Iterator[Path]:
         yield partial
         _flush(partial, os.O_RDWR)
         partial.replace(path)
-        _flush(path.parent, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # not every file system flushes folders
+            _flush(path.parent, os.O_RDONLY)
     finally:
         partial.unlink(missing_ok=True)
 
