@@ -17,7 +17,7 @@ from jax_sentemb import session
 from jax_sentemb.checkpoint import read_params
 from jax_sentemb.command_line import PREEMPTED, program, read_config
 from jax_sentemb.config import check
-from jax_sentemb.errors import ConfigError, NotFinite
+from jax_sentemb.errors import ConfigError, NotFinite, NumericsError
 from jax_sentemb.evaluation.scorer import Scorer
 from jax_sentemb.main import main
 from jax_sentemb.manifest import newest
@@ -216,6 +216,15 @@ def test_nan_leaves_a_report_and_the_last_checkpoint(monkeypatch, tmp_path):
     assert step == 3
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(read_params(tmp_path / "checkpoints" / "3")))
     assert any("step 5" in event.get("warning", "") for event in events(tmp_path))
+
+
+def test_a_collapse_is_a_warning_and_the_end_of_a_strict_run(straight, tmp_path):
+    assert any("step 4: the embeddings collapse" in event.get("warning", "") for event in straight[3])
+    with pytest.raises(NumericsError, match="step 2: the embeddings collapse") as caught:
+        running.run(tiny(strict=True), tmp_path)
+    assert caught.value.exit_code == 5
+    assert events(tmp_path)[-1]["warning"] == str(caught.value)
+    assert not (tmp_path / "export").exists()
 
 
 @pytest.mark.parametrize(("window", "after"), [(1, [3, 5, 6]), (9, [5, 6, 7])])
