@@ -45,19 +45,14 @@ def say(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
-def write_durably(path: Path, text: str) -> None:
-    """Replace a file: after a crash at any time it is the old or the new one."""
-    with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")
-        fail_point("rename")
-
-
 def write(folder: Path, content: dict[str, Any]) -> None:
     """Hash every file of a step and make it count. `content` is told back by `verify`."""
     fail_point("hash")
     files = {name: [file.stat().st_size, sha256(file)] for name, file in _files(folder).items()}
     fail_point("manifest")
-    write_durably(folder / NAME, _text({**content, "files": files}))
+    with replacing(folder / NAME) as partial:
+        partial.write_text(_text({**content, "files": files}), encoding="utf-8")
+        fail_point("rename")
 
 
 def verify(folder: Path) -> dict[str, Any]:

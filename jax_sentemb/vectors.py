@@ -109,7 +109,7 @@ def _begin(directory: Path, facts: dict[str, Any], rows: int) -> dict[str, Any]:
                 )
         return manifest
     manifest = {**facts, "rows": rows, "width": None, "ranges": None, "truncated": 0, "complete": False, "shards": []}
-    _write_manifest(directory, manifest)
+    write_json(directory / MANIFEST, manifest)
     return manifest
 
 
@@ -136,7 +136,7 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
     manifest["width"] = found.vectors.shape[1]
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
-    _write_manifest(directory, manifest)
+    write_json(directory / MANIFEST, manifest)
 
 
 def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
@@ -154,10 +154,6 @@ def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
     flat = pyarrow.array(rows.reshape(-1))
     embedding = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
     pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
-
-
-def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    write_json(directory / MANIFEST, manifest)
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

@@ -356,7 +356,9 @@ def read_in_a_process_of_its_own(folder):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", LONG], cwd=folder, env=environment, capture_output=True, text=True, check=True)
     report, seconds, *kilobytes = json.loads(done.stdout)
-    return report, seconds, sum(kilobytes) * 1024
+    memory = sum(kilobytes) * 1024
+    print(f"{seconds:.2f} s, {memory / 1e6:.0f} MB")
+    return report, seconds, memory
 
 
 @pytest.mark.parametrize(
@@ -383,7 +385,6 @@ def test_a_line_of_a_gigabyte_costs_little(folder):
         for _ in range(1000):
             file.write(b"words " * 166_667)
     report, seconds, memory = read_in_a_process_of_its_own(folder)
-    print(f"{seconds:.1f} s, {memory / 1e6:.0f} MB")
     assert (report["usable"], report["truncated"]) == (1, 1)
     assert seconds < 100
     assert memory < 2e8

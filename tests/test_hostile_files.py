@@ -340,7 +340,6 @@ def test_a_flip_in_any_file_of_an_export_is_found_and_readme_is_its_owners(expor
     problem(read_parts, folder, names=folder / "vocab.txt")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
 @pytest.mark.parametrize("hashed", [True, False])
 def test_a_pipe_in_place_of_any_file_is_not_waited_for(exported, tmp_path, hashed):
     folder = Path(shutil.copytree(exported, tmp_path / "export"))

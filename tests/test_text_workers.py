@@ -76,8 +76,9 @@ def test_small_corpora_and_single_cores_have_no_workers_unless_asked_for(corpus,
     job = workers.Job(corpus, Tokenizer.train(LINES, 90), 8)
     monkeypatch.setattr(workers, "_in_workers", lambda job, parts, count: count)
     assert workers.blocks(job, range(400), 3) == 3
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
-    assert workers.blocks(job, range(400), -1) == 2
+    for cores in (5, 2):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process, cores=cores: range(cores), raising=False)
+        assert workers.blocks(job, range(400), -1) == cores
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
     for asked in (-1, 0):
         assert sum(len(block.lengths) for block in workers.blocks(job, range(400), asked)) == 400
