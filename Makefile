@@ -1,12 +1,15 @@
 # Each target sets up what it needs in .venv; nothing has to be installed by hand but Python >= 3.11.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+# Pinned versions; `make install CONSTRAINTS=` takes the newest of everything.
+CONSTRAINTS = constraints.txt
+PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-
-.PHONY: quickstart test test-nightly soak lint docs clean
+.PHONY: install quickstart test test-nightly soak lint docs clean
 
 quickstart: .venv/.core  ## a small encoder from scratch on generated sentences, in about two minutes
 	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
+
+install: .venv/.dev  ## the package, PyTorch and the development tools in .venv
 
 test: .venv/.dev  ## every test but the long ones
 	.venv/bin/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
