@@ -16,7 +16,7 @@ from jax_sentemb.methods.masked_lm import MaskedLM
 
 def get_config(size: str = "") -> Config:
     config = Config(
-        method=MaskedLM(probability=0.15),
+        method=MaskedLM(mlm_probability=0.15),
         data=Data(max_seq_length=128, batch_size=64),
         optimizer=Optimizer(learning_rate=1e-4, warmup_ratio=0.06, weight_decay=0.01),
         eval=Evaluation(eval_steps=1000),
