@@ -29,8 +29,8 @@ def mask_counts(width: int, probability: float) -> np.ndarray:
 def select_tokens(rows: Rows, seeds: Array, probability: float, separator: int) -> tuple[Array, Array, Array]:
     """Bool [R, T]: the selected tokens; int32 [R, M]: their places, padded; bool [R, M]: which of those places are selected ones.
 
-    A row has an exact number of them, drawn without replacement from its tokens other than [CLS] and [SEP] (BERT's code does the same
-    up to its `max_predictions_per_seq`), by its seed alone: padding changes nothing.
+    A row has an exact number of them, drawn without replacement from its tokens other than [CLS] and [SEP] (BERT's code does so up
+    to its `max_predictions_per_seq`), by its seed alone: padding changes nothing.
     """
     width = rows.tokens.shape[1]
     place = jnp.arange(width, dtype=jnp.uint32)
@@ -49,8 +49,8 @@ def select_tokens(rows: Rows, seeds: Array, probability: float, separator: int) 
 def masked_lm_loss(encoder: Any, params: Params, rows: Rows, seeds: Array, probability: float) -> tuple[Array, Array, Array]:
     """Of each row [R]: summed cross entropy of its selected tokens, their number, and how many of them are predicted right.
 
-    Of the selected tokens 80 % become [MASK], 10 % a random token, 10 % stay, as in BERT; [CLS] and [SEP] are never selected. The last
-    layer and the head compute the selected tokens only.
+    Of the selected tokens 80 % become [MASK], 10 % a random token, 10 % stay, as in BERT; [CLS] and [SEP] are never selected. The
+    last layer and the head compute the selected tokens only.
     """
     config = encoder.config
     selected, places, real = select_tokens(rows, seeds, probability, config.sep_token_id)
@@ -78,11 +78,16 @@ class MaskedLM:
     """BERT's masked-language-model loss (Devlin et al. 2019), without next-sentence prediction; masks are drawn anew each epoch.
 
     The embedding, for scores while it trains, is the pooled state; `params` are {"encoder", "token_head"}, and the export carries
-    the head. `mlm_probability`: share of a row's tokens that is predicted; 0.15 in BERT, up to 0.4 in later work (Wettig et al. 2023).
+    the head. `mlm_probability`: the share of a row's tokens that is predicted: 0.15 in BERT, 0.4 in Wettig et al. 2023.
     """
 
     mlm_probability: float = 0.15
     pooling: str = "mean"
+
+    @property
+    def reads_packed(self) -> bool:
+        """Rows may hold several sentences."""
+        return True
 
     def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""

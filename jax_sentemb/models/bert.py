@@ -129,8 +129,8 @@ class Bert(nn.Module):
         """Encode `rows`; `seeds` uint32 [R] switches dropout on, `observe` is called with the attention of `observed_layers`.
 
         `token_types` int32 [R, T] (segments) is 0 everywhere unless given. `first_token_only`: nobody reads more of the last layer,
-        whose states are then [R, 1, D]: most of a layer's work is saved. `token_places` int32 [R, M]: the same for other tokens; the
-        last states are then [R, M, D], without dropout those of these places, with it under masks of their own.
+        whose states are then [R, 1, D]: most of a layer's work is saved. `token_places` int32 [R, M]: the same for other tokens;
+        the last states are then [R, M, D], without dropout those of these places, with it under masks of their own.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
         hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, token_types, seeds, rate)]
