@@ -13,12 +13,11 @@ BLOCK = 2048  # words: a block of logits of some hundred tokens stays in a proce
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def token_loss(states: Array, words: Array, bias: Array, targets: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
-    """Of each state [N, D]: -log softmax(words state + bias) at its target, float32 [N], and whether no word scores higher, bool [N].
+    """Of each state [N, D]: -log softmax(words state + bias) at its target, float32 [N], and whether none scores higher.
 
-    words: [V, D]; bias: [V]; targets: int [N]. Products are computed in `dtype` and accumulated in float32. The loss and its gradient
-    are those of the plain form. The logits [V, N] are written once, and read twice forwards and once backwards, each block while it is
-    in the cache; words are the rows because a CPU sums rows faster than it sums within them, and because the gradient of `words` is
-    then a product without a transpose.
+    words: [V, D]; bias: [V]; targets: int [N]. Products are computed in `dtype` and accumulated in float32. Loss and gradient are
+    those of the plain form. The logits [V, N] are written once and read three times, each block while it is in the cache. Words are the
+    rows: a CPU sums over rows faster than within them, and the gradient of `words` is a product without a transpose.
     """
     return _forward(states, words, bias, targets, dtype)[0]
 
