@@ -138,7 +138,7 @@ class Scorer:
 
         facts = read_facts(self.workdir)
         params = read_checkpoint(self.workdir, str(step))[0] if step else read_parts(resolve(self.options.weights))[1]
-        row = {"step": step, "million_tokens": round(step * ROWS * self.tokens_of_a_row() / 1e6, 3), **self.losses(step)}
+        row = {"step": step, "million_tokens": round(step * ROWS * self.tokens_of_a_row() / 1e6, 3), "loss": "", "accuracy": ""}
         for pooling in POOLINGS:
             embedder = self.embedders.setdefault(pooling, run_embedder(self.workdir, facts, pooling))
             cosines = task_cosines(lambda sentences, embedder=embedder: embedder(params, sentences), self.tasks)
@@ -146,6 +146,8 @@ class Scorer:
             row |= {f"{pooling} {name}": round(score, 2) for name, score in scores.items()}
             row[f"{pooling} five sets"] = round(statistics.mean(scores.values()), 2)
         self.rows = sorted([*self.rows, row], key=lambda row: int(row["step"]))
+        for known in self.rows:  # a checkpoint may be scored before its loss is written
+            known |= self.losses(int(known["step"]))
         write_rows(self.file, self.rows)
         plot(self.rows, self.workdir / "curve.png")
         print(f"step {step}: " + ", ".join(f"{pooling} {row[f'{pooling} five sets']}" for pooling in POOLINGS), flush=True)

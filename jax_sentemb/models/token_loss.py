@@ -16,8 +16,8 @@ def token_loss(states: Array, words: Array, bias: Array, targets: Array, dtype: 
     """Of each state [N, D]: -log softmax(words state + bias) at its target, float32 [N], and whether none scores higher.
 
     words: [V, D]; bias: [V]; targets: int [N]. Products are computed in `dtype` and accumulated in float32. Loss and gradient are
-    those of the plain form. The logits [V, N] are written once and read three times, each block while it is in the cache. Words are the
-    rows: a CPU sums over rows faster than within them, and the gradient of `words` is a product without a transpose.
+    those of the plain form. The logits [V, N] are written once and read three times, each block while it is in the cache. Words
+    are the rows: a CPU sums over rows faster than within them, and the gradient of `words` is a product without a transpose.
     """
     return _forward(states, words, bias, targets, dtype)[0]
 

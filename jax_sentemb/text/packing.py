@@ -34,8 +34,8 @@ def pack(tokens: Tokens, sentences: Sentences, max_seq_length: int, cache: Path 
 
     Every sentence keeps the [SEP] that it has alone. One that does not fit goes on in the next row, so that only the last row of a
     document is shorter than others. A blank line or the end of a file ends a document, and no row goes beyond it; text without
-    blank lines is one document. (RoBERTa's FULL-SENTENCES cuts no sentence and crosses documents.) `line` is that of a row's first token.
-    Memory does not grow with the corpus. Rows that are in `cache` are not made again.
+    blank lines is one document. (RoBERTa's FULL-SENTENCES cuts no sentence and crosses documents.) `line` is that of a row's first
+    token. Memory does not grow with the corpus. Rows that are in `cache` are not made again.
     """
     fingerprint = hashlib.sha256(f"{FORMAT}|{tokens.fingerprint}|packed {max_seq_length}".encode()).hexdigest()
     folder = cached(
