@@ -62,8 +62,8 @@ def masked_lm_loss(encoder: Any, params: Params, rows: Rows, seeds: Array, proba
     states = token_states(params["token_head"], states, encoder)
     targets = jnp.take_along_axis(rows.tokens, places, axis=-1)
     words, bias = params["encoder"]["embeddings"]["word"], params["token_head"]["bias"]
-    loss, right = token_loss(states.reshape(-1, states.shape[-1]), words, bias, targets.reshape(-1), encoder.dtype)
-    loss, right = (jnp.where(real, values.reshape(real.shape), 0).sum(-1, dtype=jnp.float32) for values in (loss, right))
+    found: Any = token_loss(states.reshape(-1, states.shape[-1]), words, bias, targets.reshape(-1), encoder.dtype)
+    loss, right = (jnp.where(real, values.reshape(real.shape), 0).sum(-1, dtype=jnp.float32) for values in found)
     return loss, real.sum(-1, dtype=jnp.float32), right
 
 
