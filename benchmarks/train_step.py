@@ -1,6 +1,7 @@
 """Time of a training step against a plain PyTorch loop: same model, sentences, lengths and dropout, one run.
 
     PYTHONPATH=. python benchmarks/train_step.py [--shape small|minilm|base] [--methods simcse,is_bert] [--rounds 10]
+A packed batch of masked-LM training: --methods mlm --lengths 64-64 --mean 1000
 On a GPU: --shape base --sentences 512 --lengths 32-128 --mean 70 --batches 4 --fused
 
 Every contender lives in its own process and they take turns, so that a drift of the machine's speed meets all of them. Printed:
@@ -24,8 +25,10 @@ SHAPES = {  # layers, hidden, heads, intermediate; of a recurrent view: width of
     "base": (12, 768, 12, 3072, 300, 1024),
 }
 VOCABULARY = 30522
-METHODS = ("simcse", "simcse_ami", "micse", "is_bert", "multi_view")
-PEERS = {"simcse": "simcse", "simcse_ami": "simcse", "micse": "simcse", "is_bert": "is_bert", "multi_view": "multi_view"}
+METHODS = ("simcse", "simcse_ami", "micse", "is_bert", "multi_view", "mlm")
+PEERS = {
+    "simcse": "simcse", "simcse_ami": "simcse", "micse": "simcse", "is_bert": "is_bert", "multi_view": "multi_view", "mlm": "mlm",
+}  # fmt: skip
 SHEET = {  # dense bfloat16 (V100, T4: float16) TFLOP/s of an NVIDIA GPU, as its data sheet has it
     "H200": 989, "H100": 989, "A100": 312, "B200": 2250, "L40S": 362, "L4": 121, "A10": 125, "V100": 125, "T4": 65,
 }  # fmt: skip
@@ -53,7 +56,7 @@ def make_batches(options):
 def operations(options, method, batches):
     """Floating-point operations of a step, the mean over the batches: three forward passes of every view, real tokens only."""
     layers, hidden, _, inner, *_ = SHAPES[options.shape]
-    if method == "multi_view":
+    if method in ("multi_view", "mlm"):
         return None
     found = []
     for batch in batches:
@@ -120,6 +123,30 @@ def torch_is_bert(options, batches):
     return [model, windows], loss_of
 
 
+def torch_mlm(options, batches):
+    """BertForMaskedLM as Hugging Face's examples train it: labels of -100 where nothing is predicted, logits everywhere."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    layers, hidden, heads, inner, *_ = SHAPES[options.shape]
+    config = BertConfig(
+        vocab_size=VOCABULARY, num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
+        intermediate_size=inner, attn_implementation="sdpa",
+    )  # fmt: skip
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = BertForMaskedLM(config).to(device).train()
+    rows = [tuple(torch.tensor(side, device=device).long() for side in batch.rows) for batch in batches]
+
+    def loss_of(number, cast):
+        ids, mask = rows[number]
+        selected = (torch.rand(ids.shape, device=device) < 0.15) & (mask > 0)
+        masked = torch.where(selected & (torch.rand(ids.shape, device=device) < 0.8), 103, ids)
+        with cast():
+            return model(masked, attention_mask=mask, labels=torch.where(selected, ids, -100)).loss
+
+    return [model], loss_of
+
+
 def torch_multi_view(options, batches):
     import torch
 
@@ -160,7 +187,7 @@ def torch_stepper(options, method, precision):
     import torch
 
     torch.set_num_threads(os.cpu_count())
-    make = {"simcse": torch_simcse, "is_bert": torch_is_bert, "multi_view": torch_multi_view}[method]
+    make = {"simcse": torch_simcse, "is_bert": torch_is_bert, "multi_view": torch_multi_view, "mlm": torch_mlm}[method]
     modules, loss_of = make(options, make_batches(options))
     parameters = [parameter for module in modules for parameter in module.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=3e-5, weight_decay=0.0, fused=True)
@@ -190,6 +217,7 @@ def jax_stepper(options, name, precision):
     from jax_sentemb.config import Optimizer
     from jax_sentemb.methods.attention_mi import AttentionMI
     from jax_sentemb.methods.is_bert import ISBERT
+    from jax_sentemb.methods.masked_lm import MaskedLM
     from jax_sentemb.methods.multi_view import MultiView
     from jax_sentemb.methods.simcse import Momentum, SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
@@ -208,7 +236,8 @@ def jax_stepper(options, name, precision):
         fused = "cudnn" if options.fused and precision == "bfloat16" else ""
         encoder, loaded = Bert(config, dtype, 0.1, fused_attention=fused), {}
         ami = AttentionMI() if name in ("simcse_ami", "micse") else None
-        method = ISBERT() if name == "is_bert" else SimCSE(ami=ami, momentum=Momentum() if name == "micse" else None)
+        simcse = SimCSE(ami=ami, momentum=Momentum() if name == "micse" else None)
+        method = {"is_bert": ISBERT(), "mlm": MaskedLM()}.get(name, simcse)
     mesh = make_mesh(options.sentences, jax.devices()[:1])
     optimizer = make_optimizer(Optimizer(), 10_000)
     state = create_state(method, encoder, optimizer, loaded, 0, mesh)

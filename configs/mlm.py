@@ -5,6 +5,8 @@ python -m jax_sentemb.main --config configs/mlm.py --workdir runs/mlm --config.d
 python -m jax_sentemb.main --config configs/micse.py --workdir runs/micse --config.data.files=corpus.txt \\
     --config.encoder.weights=runs/mlm/export
 
+Rows are packed from consecutive sentences; a blank line ends a document (--config.data.pack=False: a sentence a row).
+--config.encoder.dropout=0.0 fits a small model that sees its text once, --config.method.mlm_probability=0.3 predicts more.
 The export is a Hugging Face directory with its masked-language-model head. Without encoder.weights a new BERT is made:
 --config.encoder.hidden_size=256 and the like, its vocabulary with --config.data.vocab_size=8000.
 The scores that it prints are those of the mean of the last layer, for comparison: this is no training of sentence embeddings.
@@ -16,8 +18,8 @@ from jax_sentemb.methods.masked_lm import MaskedLM
 
 def get_config(size: str = "") -> Config:
     config = Config(
-        method=MaskedLM(probability=0.15),
-        data=Data(max_seq_length=128, batch_size=64),
+        method=MaskedLM(mlm_probability=0.15),
+        data=Data(max_seq_length=128, batch_size=64, pack=True),
         optimizer=Optimizer(learning_rate=1e-4, warmup_ratio=0.06, weight_decay=0.01),
         eval=Evaluation(eval_steps=1000),
     )

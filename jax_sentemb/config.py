@@ -27,6 +27,9 @@ class Data:
     vocab_size: int = 8000  # of a new vocabulary
     max_seq_length: int = 32  # word pieces, [CLS] and [SEP] included
     batch_size: int = 64  # sentences over all devices
+    pack: bool = (
+        False  # masked-language-model training: rows of consecutive sentences up to max_seq_length, none beyond a blank line
+    )
     subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
     subset_seed: int = 0
     num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
@@ -137,7 +140,9 @@ def sized(config: Config, size: str) -> Config:
             config.before = sized(config.before, size)
         config.vary = ""
         held_out = 16 if config.data.validation else 0
-        config.data = Data(files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8, validation=held_out)
+        config.data = Data(
+            files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8, validation=held_out, pack=config.data.pack
+        )
         if isinstance(config.encoder, Words):
             config.encoder = dataclasses.replace(config.encoder, vectors="", hidden_size=12)
         else:

@@ -310,10 +310,3 @@ def class_loss(logits: Array, labels: Array) -> tuple[Array, Array]:
     """Mean cross entropy of logits [B, C] for class numbers [B], and the fraction of right answers."""
     taken = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     return (jax.nn.logsumexp(logits, axis=-1) - taken).mean(), (logits.argmax(-1) == labels).mean()
-
-
-def masked_token_loss(logits: Array, targets: Array, selected: Array) -> tuple[Array, Array]:
-    """Per row: the summed cross entropy of logits [R, M, V] for targets [R, M] where `selected` [R, M], and their number."""
-    log_probability = jax.nn.log_softmax(logits.astype(jnp.float32))
-    taken = jnp.take_along_axis(log_probability, targets[..., None], axis=-1)[..., 0]
-    return -(taken * selected).sum(-1), selected.sum(-1).astype(jnp.float32)

@@ -103,11 +103,13 @@ def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | Ba
 
 def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any]) -> Corpus:
     data = config.data
+    if data.pack and not getattr(config.method, "reads_packed", False):
+        raise ConfigError(f"data.pack=True: {type(config.method).__name__} reads single sentences; only MaskedLM reads packed rows")
     folder = workdir if first() else workdir / f"process-{jax.process_index()}"  # of files that a run generates
     folder.mkdir(parents=True, exist_ok=True)
     return Corpus(
         lambda pairs: corpus_files(data, config.eval.data, folder, pairs),
-        make_tokenizer, data.max_seq_length, data.subset, data.subset_seed, data.num_workers,
+        make_tokenizer, data.max_seq_length, data.subset, data.subset_seed, data.num_workers, data.pack,
     )  # fmt: skip
 
 

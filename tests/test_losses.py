@@ -12,7 +12,6 @@ from jax_sentemb.losses import (
     correlation,
     gaussian_mutual_information,
     info_nce,
-    masked_token_loss,
     neighbour_loss,
     nt_xent,
     symmetric_info_nce,
@@ -149,18 +148,6 @@ def test_unit_of_zero_has_no_nan():
     value, gradient = jax.value_and_grad(lambda x: unit(x).sum())(jnp.zeros(3))
     assert value == 0
     assert np.isfinite(gradient).all()
-
-
-def test_masked_token_loss_equals_numpy():
-    random = np.random.default_rng(4)
-    logits, targets = random.normal(size=(3, 5, 7)), random.integers(0, 7, (3, 5))
-    selected = random.random((3, 5)) < 0.5
-    loss, count = masked_token_loss(jnp.array(logits), jnp.array(targets), jnp.array(selected))
-    log_probability = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    for row in range(3):
-        expected = -sum(log_probability[row, t, targets[row, t]] for t in range(5) if selected[row, t])
-        assert loss[row] == pytest.approx(expected, abs=1e-5)
-        assert count[row] == selected[row].sum()
 
 
 QUEUE = jnp.array(np.random.default_rng(4).normal(size=(7, 5)), jnp.float32)

@@ -1,5 +1,6 @@
-"""Masked-language-model loss: what is selected, what becomes of it, and the cross entropy of exactly that."""
+"""Masked-language-model loss: how many tokens are selected, what becomes of them, and the cross entropy of exactly those."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.methods.masked_lm import MaskedLM, masked_lm_loss
+from jax_sentemb.methods.masked_lm import MaskedLM, masked_lm_loss, select_tokens
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.head import init_token_head, token_logits
 from jax_sentemb.types import Rows
@@ -20,14 +21,14 @@ CONFIG = BertConfig(
 
 
 class Recorder:
-    """Stands for an encoder: keeps the rows that it is given, answers with fixed states."""
+    """Stands for an encoder: keeps the rows that it is given, answers with fixed states of the places that are asked for."""
 
     config, dtype = CONFIG, jnp.float32
 
-    def apply(self, variables, rows, seeds):
+    def apply(self, variables, rows, seeds, token_places):
         self.rows = rows
-        random = np.random.default_rng(0)
-        return SimpleNamespace(hidden=[jnp.array(random.normal(size=(*rows.tokens.shape, 8)), jnp.float32)])
+        states = jnp.array(np.random.default_rng(0).normal(size=(*rows.tokens.shape, 8)), jnp.float32)
+        return SimpleNamespace(hidden=[jnp.take_along_axis(states, token_places[..., None], axis=1)])
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +56,8 @@ def test_a_share_of_the_inner_tokens_is_selected_most_are_masked_some_replaced_s
     changed = seen != given.tokens
     inner = given.mask & ~np.isin(given.tokens, (2, 3))
     assert not changed[~inner].any()  # [CLS], [SEP], [PAD]
+    np.testing.assert_array_equal(count, [max(round(0.15 * number), min(number, 1)) for number in inner.sum(1).tolist()])
     selected = float(count.sum())
-    assert selected / inner.sum() == pytest.approx(0.15, abs=0.005)
     assert (seen == 4).sum() / selected == pytest.approx(0.8, abs=0.015)
     # A random token is the token itself one time in fifty.
     assert (changed & (seen != 4)).sum() / selected == pytest.approx(0.1 * 49 / 50, abs=0.01)
@@ -66,7 +67,8 @@ def test_a_share_of_the_inner_tokens_is_selected_most_are_masked_some_replaced_s
 def test_the_loss_is_the_cross_entropy_of_the_selected_tokens(params):
     encoder, given = Recorder(), rows(6)
     loss, count, right = masked_lm_loss(encoder, params, given, jnp.arange(6, dtype=jnp.uint32), 0.999)
-    states = encoder.apply(None, given, None).hidden[-1]
+    everywhere = jnp.tile(jnp.arange(given.tokens.shape[1]), (6, 1))
+    states = encoder.apply(None, given, None, everywhere).hidden[-1]
     logits = np.asarray(token_logits(params["token_head"], params["encoder"]["embeddings"]["word"], states, encoder), np.float64)
     inner = given.mask & ~np.isin(given.tokens, (2, 3))
     log_probability = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -76,16 +78,60 @@ def test_the_loss_is_the_cross_entropy_of_the_selected_tokens(params):
     np.testing.assert_array_equal(right, ((logits.argmax(-1) == given.tokens) & inner).sum(1))
 
 
-def test_few_are_asked_for_but_none_is_lost_and_padding_changes_nothing(params):
+@pytest.mark.parametrize("probability", [0.15, 0.3])
+def test_the_selection_is_exact_even_and_spares_separators(probability):
+    given = rows(2000)
+    given.tokens[:, 7] = 3  # a separator inside a packed row
+    maskable = given.mask & ~np.isin(given.tokens, (2, 3))
+    selected, places, real = select_tokens(given, jnp.arange(2000, dtype=jnp.uint32), probability, 3)
+    expected = [max(round(probability * number), min(number, 1)) for number in maskable.sum(1).tolist()]
+    np.testing.assert_array_equal(selected.sum(1), expected)
+    np.testing.assert_array_equal(real.sum(1), expected)
+    assert places.shape[1] == round(probability * 22)  # no room that no row can need
+    assert not (np.asarray(selected) & ~maskable).any()
+    for chosen, at, some in zip(np.asarray(selected), np.asarray(places), np.asarray(real), strict=True):
+        assert sorted(at[some]) == np.flatnonzero(chosen).tolist()
+    full = maskable.sum(1) == 21
+    share = np.asarray(selected)[full].mean(0)[maskable[full].all(0)]
+    assert np.ptp(share) < 6 * (0.25 / full.sum()) ** 0.5  # every place as often as any other
+
+
+def test_padding_changes_nothing(params):
     given = rows(200)
     seeds = jnp.arange(200, dtype=jnp.uint32)
     encoder = Bert(CONFIG, jnp.float32, 0.0)
     real = {**params, "encoder": jax.jit(encoder.init)(jax.random.key(0), Rows(given.tokens[:1], given.mask[:1]))["params"]}
+    encoder = Bert(CONFIG, jnp.float32, 0.2)
     loss, count, _ = masked_lm_loss(encoder, real, given, seeds, 0.15)
     wide = Rows(*(np.pad(values, ((0, 0), (0, 16))) for values in given))
     more, same_count, _ = masked_lm_loss(encoder, real, wide, seeds, 0.15)
     np.testing.assert_array_equal(count, same_count)
     np.testing.assert_allclose(loss, more, atol=1e-4)
+
+
+def test_only_selected_tokens_of_the_last_layer_are_computed_and_dropout_is_a_setting(params):
+    """Without dropout the loss is that of all states; with it another one."""
+    given, seeds = rows(20), jnp.arange(20, dtype=jnp.uint32)
+    config = dataclasses.replace(CONFIG, num_hidden_layers=2)
+    plain, dropping = Bert(config, jnp.float32, 0.0), Bert(config, jnp.float32, 0.3)
+    real = {**params, "encoder": jax.jit(plain.init)(jax.random.key(0), Rows(given.tokens[:1], given.mask[:1]))["params"]}
+
+    class Whole:
+        """Computes every state, then takes those that are asked for."""
+
+        config, dtype = plain.config, jnp.float32
+
+        def apply(self, variables, rows, seeds, token_places):
+            states = plain.apply(variables, rows).hidden[-1]
+            return SimpleNamespace(hidden=[jnp.take_along_axis(states, token_places[..., None], axis=1)])
+
+    def loss_and_gradient(encoder):
+        return jax.value_and_grad(lambda params: masked_lm_loss(encoder, params, given, seeds, 0.3)[0].sum())(real)
+
+    few, whole, dropped = map(loss_and_gradient, (plain, Whole(), dropping))
+    for ours, expected in zip(jax.tree.leaves(few), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_allclose(ours, expected, atol=1e-4)
+    assert abs(float(dropped[0] - few[0])) > 1e-2
 
 
 def test_masks_differ_between_seeds(params):
@@ -105,7 +151,7 @@ def test_the_objective_is_a_mean_over_selected_tokens():
     assert float(metrics["accuracy"]) == pytest.approx(1 / 3)
     for probability in (0.0, 1.0):
         with pytest.raises(ConfigError, match="must be inside 0 to 1"):
-            MaskedLM(probability=probability).check(None, 8)
+            MaskedLM(mlm_probability=probability).check(None, 8)
 
 
 def test_a_head_that_the_directory_has_is_gone_on_with(params):

@@ -23,8 +23,8 @@ class Learned(NamedTuple):
 class Method(Protocol):
     """What train, evaluation and export know of a method.
 
-    Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling) and `scores_pairs` (True: `embed` takes rows of
-    joined pairs and gives their score) where a method has them.
+    Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling), `scores_pairs` (True: `embed` takes rows of
+    joined pairs and gives their score) and `reads_packed` (True: `data.pack` is allowed) where a method has them.
     """
 
     pooling: str

@@ -122,13 +122,15 @@ class Bert(nn.Module):
         token_types: Array | None = None,
         dropout_rate: float | None = None,
         first_token_only: bool = False,
+        token_places: Array | None = None,
         observe: Observe | None = None,
         observed_layers: tuple[int, ...] = (),
     ) -> BertOutput:
         """Encode `rows`; `seeds` uint32 [R] switches dropout on, `observe` is called with the attention of `observed_layers`.
 
         `token_types` int32 [R, T] (segments) is 0 everywhere unless given. `first_token_only`: nobody reads more of the last layer,
-        whose states are then [R, 1, D]: most of a layer's work is saved.
+        whose states are then [R, 1, D]: most of a layer's work is saved. `token_places` int32 [R, M]: the same for other tokens;
+        the last states are then [R, M, D], without dropout those of these places, with it under masks of their own.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
         hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, token_types, seeds, rate)]
@@ -137,8 +139,9 @@ class Bert(nn.Module):
         for number in range(1, self.config.num_hidden_layers + 1):
             layer = kind(self.config, self.dtype, number, self.attention_block, self.fused_attention, name=f"layer_{number - 1}")
             looked_at = observe is not None and number in observed_layers
-            first_only = first_token_only and number == self.config.num_hidden_layers
-            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_only, looked_at)
+            last = number == self.config.num_hidden_layers
+            places = token_places if last else None
+            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, looked_at, places)
             dropped = 0.0 if self.fused_attention else rate
             attention = attention._replace(seeds=seeds, rate=dropped, stream=STREAMS * number)
             hidden.append(states)
@@ -177,18 +180,31 @@ class Layer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, states: Array, mask: Array, seeds: Array | None, rate: float, first_only: bool = False, looked_at: bool = True
+        self,
+        states: Array,
+        mask: Array,
+        seeds: Array | None,
+        rate: float,
+        first_only: bool = False,
+        looked_at: bool = True,
+        places: Array | None = None,
     ) -> tuple[Array, Attention]:
-        """States [R, T, D], or [R, 1, D] of the first token, and the attention, of all queries if it is looked at."""
+        """States [R, T, D] and the attention. Of the first token or of `places` int32 [R, M] only: [R, 1, D] or [R, M, D].
+
+        The attention is that of all queries if it is looked at, which `places` do not allow.
+        """
         config, stream = self.config, STREAMS * self.number
+        asked = states[:, :1] if first_only else states
+        if places is not None:
+            asked = jnp.take_along_axis(states, places[..., None], axis=1)
 
         def dense(inputs: Array, name: str, features: int) -> Array:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
             return matmul(inputs, kernel, self.dtype) + bias
 
-        one_query = first_only and not looked_at
-        query, key, value = self.query_key_value(states, one_query)
-        if one_query:
+        few_queries = places is not None or (first_only and not looked_at)
+        query, key, value = self.query_key_value(states, asked if few_queries else states)
+        if few_queries:
             context, attention = attend(query, key, value, mask, seeds, 0.0 if self.fused_attention else rate, stream)
         elif self.fused_attention:
             context, attention = attend_fused(query, key, value, mask, self.fused_attention)
@@ -196,8 +212,7 @@ class Layer(nn.Module):
             context, attention = attend_in_blocks(query, key, value, mask, seeds, rate, stream, self.attention_block)
         else:
             context, attention = attend(query, key, value, mask, seeds, rate, stream)
-        if first_only:
-            states, context = states[:, :1], context[:, :, :1]
+        states, context = asked, context[:, :, : asked.shape[1]]
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)
@@ -205,8 +220,8 @@ class Layer(nn.Module):
         outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)
         return LayerNorm(config.layer_norm_eps, name="output_norm")(states + outer), attention
 
-    def query_key_value(self, states: Array, one_query: bool) -> list[Array]:
-        """Three arrays [R, H, T, D / H], the query of the first token only if `one_query`."""
+    def query_key_value(self, states: Array, asked: Array) -> list[Array]:
+        """Three arrays [R, H, T, D / H]; queries [R, H, M, D / H] of the states `asked` [R, M, D], which may be all."""
         size = self.config.hidden_size
         projections = [DenseParameters(size, size, self.config.initializer_range, name=name)() for name in ATTENTION_INPUTS]
 
@@ -217,8 +232,8 @@ class Layer(nn.Module):
             heads = flat.astype(self.dtype).reshape(*flat.shape[:2], len(some), self.config.num_attention_heads, -1)
             return list(heads.transpose(2, 0, 3, 1, 4))
 
-        if one_query:
-            return project(states[:, :1], projections[0]) + project(states, *projections[1:])
+        if asked is not states:
+            return project(asked, projections[0]) + project(states, *projections[1:])
         return project(states, *projections)
 
 

@@ -55,12 +55,16 @@ def init_token_head(key: Array, width: int, vocab_size: int) -> Params:
     }
 
 
-def token_logits(params: Params, word_embedding: Array, states: Array, encoder: Any) -> Array:
-    """Float32 logits [R, T, V] for token states [R, T, D]."""
+def token_states(params: Params, states: Array, encoder: Any) -> Array:
+    """Float32 [..., D]: the head's dense layer and norm, before the vocabulary."""
     inner = matmul(states, params["transform"]["kernel"], encoder.dtype) + params["transform"]["bias"]
     inner = ACTIVATIONS[encoder.config.hidden_act](inner)
-    inner = layer_norm(inner, params["norm"]["scale"], params["norm"]["bias"], encoder.config.layer_norm_eps)
-    return matmul(inner, word_embedding.T, encoder.dtype) + params["bias"]
+    return layer_norm(inner, params["norm"]["scale"], params["norm"]["bias"], encoder.config.layer_norm_eps)
+
+
+def token_logits(params: Params, word_embedding: Array, states: Array, encoder: Any) -> Array:
+    """Float32 logits [R, T, V] for token states [R, T, D]."""
+    return matmul(token_states(params, states, encoder), word_embedding.T, encoder.dtype) + params["bias"]
 
 
 def pair_score(encoder: Any, params: Params, rows: Rows, seeds: Array | None = None) -> Array:

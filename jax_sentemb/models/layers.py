@@ -73,25 +73,25 @@ def dropout(values: Array, rate: float, seeds: Array | None, stream: int) -> Arr
     return jnp.where(kept, values / (1.0 - rate), 0).astype(values.dtype)
 
 
-def _product(left: Array, right: Array, dimensions: tuple[tuple[int, ...], tuple[int, ...]]) -> Array:
+def product(left: Array, right: Array, dimensions: tuple[tuple[int, ...], tuple[int, ...]]) -> Array:
     """Float32 result of a product of two matrices in their own (equal) precision, accumulated in float32."""
     precision = lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
     return lax.dot_general(left, right, (dimensions, ((), ())), precision=precision, preferred_element_type=jnp.float32)
 
 
-def _kernel_gradient(rows: Array, gradient: Array) -> Array:
+def transposed_product(rows: Array, gradient: Array) -> Array:
     """rows^T gradient: float32 [I, O] from [N, I] and [N, O].
 
     XLA's CPU compiler folds a bare transpose into the product that uses it and then takes a slow path (3 times slower in
     bfloat16), so there the narrower factor is transposed into an array of its own: a padding row keeps the two apart.
     """
     if jax.default_backend() != "cpu":
-        return _product(rows, gradient, ((0,), (0,)))
+        return product(rows, gradient, ((0,), (0,)))
     if rows.shape[1] <= gradient.shape[1]:
         # Cut off the padding after the product: before it, JAX 0.11 folds pad, cut and transpose away again, and fails.
-        return _product(jnp.pad(rows.T, ((0, 1), (0, 0))), gradient, ((1,), (0,)))[:-1]
-    product = _product(jnp.pad(gradient.T, ((0, 1), (0, 0))), rows, ((1,), (0,)))
-    return jnp.pad(product, ((0, 1), (0, 0))).T[:, :-2]
+        return product(jnp.pad(rows.T, ((0, 1), (0, 0))), gradient, ((1,), (0,)))[:-1]
+    turned = product(jnp.pad(gradient.T, ((0, 1), (0, 0))), rows, ((1,), (0,)))
+    return jnp.pad(turned, ((0, 1), (0, 0))).T[:, :-2]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -102,16 +102,16 @@ def matmul(inputs: Array, kernel: Array, dtype: jnp.dtype) -> Array:
 
 def _matmul_forward(inputs: Array, kernel: Array, dtype: jnp.dtype) -> tuple[Array, tuple]:
     rows = inputs.astype(dtype).reshape(-1, inputs.shape[-1])
-    product = _product(rows, kernel.astype(dtype), ((1,), (0,)))
+    outputs = product(rows, kernel.astype(dtype), ((1,), (0,)))
     # An empty array carries the input's precision to the backward pass.
-    return product.reshape(*inputs.shape[:-1], -1), (rows, kernel, jnp.zeros((0,), inputs.dtype))
+    return outputs.reshape(*inputs.shape[:-1], -1), (rows, kernel, jnp.zeros((0,), inputs.dtype))
 
 
 def _matmul_backward(dtype: jnp.dtype, saved: tuple, gradient: Array) -> tuple[Array, Array]:
     rows, kernel, like = saved
     flat = gradient.astype(dtype).reshape(-1, gradient.shape[-1])
-    to_inputs = _product(flat, kernel.astype(dtype), ((1,), (1,)))
-    to_kernel = _kernel_gradient(rows, flat)
+    to_inputs = product(flat, kernel.astype(dtype), ((1,), (1,)))
+    to_kernel = transposed_product(rows, flat)
     return to_inputs.reshape(*gradient.shape[:-1], -1).astype(like.dtype), to_kernel.astype(kernel.dtype)
 
 

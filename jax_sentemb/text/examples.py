@@ -9,6 +9,7 @@ import numpy as np
 
 from jax_sentemb.errors import DataError
 from jax_sentemb.text.files import Sentences, open_corpus
+from jax_sentemb.text.packing import LONGEST, pack
 from jax_sentemb.text.pairs import Pairs, PairTokens, read_pairs
 from jax_sentemb.text.perturb import RANKED, Draws, delete, insert, permute, replace, split_at, split_randomly
 from jax_sentemb.text.tokenizer import Lines, Tokenizer
@@ -74,11 +75,16 @@ class Corpus:
         subset: float = 0.0,
         subset_seed: int = 0,
         workers: int = 0,
+        pack: bool = False,
     ) -> None:
-        """`files` gives names and column(s): of sentences for False, of labelled pairs for True. `workers` tokenise."""
+        """`files` gives names and column(s): of sentences for False, of labelled pairs for True. `workers` tokenise.
+
+        `pack`: the run asks for `packed` rows; methods that read them look here.
+        """
         self._files, self._max_seq_length = files, max_seq_length
         self._make_tokenizer, self._subset, self._subset_seed = make_tokenizer, subset, subset_seed
         self._workers = workers
+        self.pack = pack
 
     def plain(self) -> Tokens:
         """Distinct sentences, one text a row."""
@@ -95,6 +101,14 @@ class Corpus:
         check_order(sentences, self._files(False)[0])
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
         return self._tokens(sentences, ordered=True)
+
+    def packed(self) -> Tokens:
+        """Rows of up to max_seq_length tokens, packed from the sentences in their order, duplicates included."""
+        sentences = open_corpus(*self._files(False))
+        self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
+        longest = max(LONGEST, self._max_seq_length)
+        tokens = tokenize(sentences, self.tokenizer, longest, None, self._subset, self._subset_seed, True, self._workers)
+        return pack(tokens, sentences, self._max_seq_length)
 
     def _tokens(self, sentences: Sentences, subset: float = 0.0, seed: int = 0, ordered: bool = False) -> Tokens:
         return tokenize(sentences, self.tokenizer, self._max_seq_length, None, subset, seed, ordered, self._workers)
@@ -284,17 +298,17 @@ def hold_out(examples: Examples, count: int, seed: int) -> tuple[Examples, Examp
         rows = np.arange(len(examples) - count, len(examples))
     else:
         rows = np.random.Generator(np.random.Philox(seed)).choice(len(examples), count, replace=False)
-    lines = np.sort(examples.line[rows])
-
-    def divide(part: Examples) -> tuple[Examples, Examples]:
-        held = _rows_of_lines(part, lines)
-        which = f"{count} held out {zlib.crc32(held.tobytes())}"
-        return Some(part, all_but(held, len(part)), f"without {which}"), Some(part, held, which)
-
     if isinstance(examples, InTurn):
-        rest, held = zip(*map(divide, examples.parts), strict=True)
+        lines = np.sort(examples.line[rows])
+        rest, held = zip(*(_divide(part, _rows_of_lines(part, lines), count) for part in examples.parts), strict=True)
         return InTurn(rest), InTurn(held)
-    return divide(examples)
+    return _divide(examples, np.sort(rows), count)
+
+
+def _divide(examples: Examples, held: np.ndarray, count: int) -> tuple[Examples, Examples]:
+    """The examples without the sorted rows `held`, and those."""
+    which = f"{count} held out {zlib.crc32(held.tobytes())}"
+    return Some(examples, all_but(held, len(examples)), f"without {which}"), Some(examples, held, which)
 
 
 def _rows_of_lines(examples: Examples, lines: np.ndarray) -> np.ndarray:

@@ -115,6 +115,17 @@ class Sentences:
     def __iter__(self) -> Iterator[str]:
         return (self[number] for number in range(len(self)))
 
+    def begin_document(self, first: int, last: int) -> np.ndarray:
+        """Bool [last - first]: whether a sentence is the first of a file, or stands behind a blank line."""
+        found = np.zeros(last - first, bool)
+        for text, *ends in zip(self._texts, self._first[:-1], self._first[1:], strict=True):
+            start, end = (min(max(number, first), last) for number in ends)
+            if start < end:
+                found[start - first : end - first] = _behind_blank(np.frombuffer(text, np.uint8), self._starts[start:end])
+                if start == ends[0]:
+                    found[start - first] = True
+        return found
+
     def place(self, number: int) -> tuple[int, int]:
         """Where sentence `number` is: which of the files, from 0, and which line of it, from 1."""
         file = bisect.bisect_right(self._first, number) - 1
@@ -387,6 +398,15 @@ def _scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
             sentences += 1
             keep(np.array([open_start]).tobytes())
     return lines, sentences, digest.hexdigest()
+
+
+def _behind_blank(content: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Bool: whether the line before each of these starts is blank; of the first line of a file it says nothing."""
+    at = np.maximum(starts - 2, 0)  # the last byte before the line feed: back over what cannot be seen, to a letter or a line feed
+    hidden = np.arange(len(at))
+    while len(hidden := hidden[(content[at[hidden]] <= SPACE) & (content[at[hidden]] != LINE_FEED) & (at[hidden] > 0)]):
+        at[hidden] -= 1
+    return content[at] == LINE_FEED
 
 
 def _check_utf8(block: bytes, decoder: codecs.IncrementalDecoder, path: Path, lines_before: int, at: int) -> None:

@@ -50,6 +50,11 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.line)
 
+    @property
+    def id_type(self) -> np.dtype:
+        """What ids are stored as."""
+        return self._ids.dtype
+
     def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
         """The ids of the rows: one text each, the same in every epoch."""
         return [[self.ids(row) for row in rows.tolist()]]
@@ -156,7 +161,7 @@ def _write(folder: Path, job: Job, lines: Sequence[int] | np.ndarray, ordered: b
         "usable": usable,
         "duplicates": sentences - usable,
         "truncated": truncated,
-        **_length_report(histogram),
+        **length_report(histogram),
         "unknown_token_rate": round(unknown / max(pieces, 1), 5),
         "max_seq_length": job.max_seq_length,
     }
@@ -204,7 +209,7 @@ def _write_columns(
     return histogram, sentences
 
 
-def _length_report(histogram: np.ndarray) -> dict[str, float | int]:
+def length_report(histogram: np.ndarray) -> dict[str, float | int]:
     """Mean, median and 95th percentile, the last two interpolated as NumPy's and rounded down."""
     count, below = int(histogram.sum()), np.cumsum(histogram)
     if not count:
