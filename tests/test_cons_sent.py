@@ -60,6 +60,38 @@ def test_permuted_sentences_move_k_tokens_and_never_none():
     assert {2, 3} <= set(counts)
 
 
+def test_a_permuted_sentence_is_another_one_unless_it_is_one_word():
+    tokens = np.where(REAL, RANDOM.integers(2, 4, REAL.shape), 0)  # two words: most places and many permutations change nothing
+    for k in (2, 3, 6):
+        for whole, changed in zip(rows((tokens, LENGTHS)), rows(permute(tokens, LENGTHS, k, draws())), strict=True):
+            assert sorted(changed) == sorted(whole)
+            assert (changed == whole) == (len(whole) <= k or len(set(whole)) == 1)
+            assert sum(one != other for one, other in zip(whole, changed, strict=True)) <= k
+
+
+def test_every_permutation_but_the_identity_is_as_frequent():
+    count, words = 30_000, np.array([2, 3, 4, 5])
+    changed, _ = permute(np.tile(words, (count, 1)), np.full(count, 4), 3, Draws(0, 0, np.arange(count)))
+    kinds, counts = np.unique(changed, axis=0, return_counts=True)
+    # Of 4 sets of 3 places, each has 5 permutations. 6 swaps of two places are in two sets each, 8 turns of three in one.
+    assert len(kinds) == 14
+    moved = (kinds != words).sum(axis=1)
+    np.testing.assert_allclose(counts[moved == 2] / count, 1 / 10, atol=0.01)
+    np.testing.assert_allclose(counts[moved == 3] / count, 1 / 20, atol=0.01)
+
+
+@pytest.mark.parametrize("change", [insert, replace])
+def test_new_words_are_not_in_the_sentence_even_if_nearly_all_words_are(change):
+    counts = np.r_[0, 0, np.ones(8) * 1000, 3, 1, 0]
+    whole, many = np.arange(2, 10), 4000  # the sentence has all but the words 10 and 11
+    drawn = np.tile(whole, (many, 1)), np.full(many, 8), 2, Draws(1, 0, np.arange(many)), counts.cumsum() / counts.sum()
+    changed, lengths = change(*drawn)
+    new = [[word for word in row[:length].tolist() if word >= 10] for row, length in zip(changed, lengths, strict=True)]
+    assert {len(row) for row in new} == {2}
+    assert {word for row in new for word in row} == {10, 11}
+    assert np.mean([word == 10 for row in new for word in row]) == pytest.approx(0.75, abs=0.02)
+
+
 def test_inserted_words_are_new_and_the_rest_stays_in_order():
     for whole, changed in zip(WHOLE, rows(insert(TOKENS, LENGTHS, K, draws(), SHARE)), strict=True):
         if len(whole) <= K:
@@ -165,6 +197,39 @@ def test_half_of_the_sentences_are_whole_and_labels_say_which(tokens):
     assert (examples.labels(numbers, 1) != labels).any()
     assert examples.report["too short for the task"] == short.sum()
     assert Batches(Perturbed(*tokens, "I", K, seed=3), 8, 0).at(0).label.shape == (8,)
+
+
+@pytest.mark.parametrize(("task", "fixed"), [("P", {"no no no no no"}), ("R", {"a b c no yes", "yes no c b a a"}), ("D", set())])
+def test_sentences_that_no_change_alters_are_consistent_and_counted(task, fixed, tmp_path):
+    lines = ["no no no no no", "no no", "a b c no yes", "yes no c b a a", "a b c a b", "c c c c b", "yes a", "a a no c c"]
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
+    tokenizer = WordTokenizer.of(["no", "yes", "a", "b", "c"], True)
+    found = tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 8, tmp_path / "cache")
+    examples, rows_of = Perturbed(found, tokenizer.vocab_size, task, 2, seed=0), np.arange(len(lines))
+    assert examples.report["not changed by the task"] == len(fixed)
+    inconsistent = set()
+    for epoch in range(40):
+        (texts,), labels = examples.texts(rows_of, epoch), examples.labels(rows_of, epoch)
+        for row, text, label in zip(rows_of, texts, labels, strict=True):
+            assert (text.tolist() == found.ids(row).tolist()) == (label == 1)
+        inconsistent |= {lines[found.line[row]] for row in rows_of[labels == 0]}
+    assert inconsistent == set(lines) - fixed - {"no no", "yes a"}
+
+
+def test_rows_of_one_word_are_found_across_chunks(tokens, monkeypatch):
+    expected = [row for row in range(len(tokens[0])) if len(set(tokens[0].ids(row).tolist())) == 1]
+    assert expected
+    for chunk in (1, 7, 1 << 18):
+        monkeypatch.setattr("jax_sentemb.text.tokens.CHUNK", chunk)
+        assert tokens[0].rows_of_one_word().tolist() == expected
+
+
+def test_a_corpus_that_a_task_cannot_change_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("no no no\nyes yes yes yes\nno yes\n")
+    tokenizer = WordTokenizer.of(["no", "yes"], True)
+    found = tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 8, tmp_path / "cache")
+    with pytest.raises(DataError, match=r"task P\(2\) needs sentences of 3 words or more, of different words"):
+        Perturbed(found, tokenizer.vocab_size, "P", 2, seed=0)
 
 
 def test_sentences_that_cannot_be_cut_are_left_out(tokens):
