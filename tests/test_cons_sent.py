@@ -1,5 +1,6 @@
 """Perturbed and parted sentences: what each task promises, for every row; pure in seed, epoch and row. The losses against loops."""
 
+from fractions import Fraction
 from types import SimpleNamespace
 
 import jax
@@ -7,17 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_sentemb import config as settings
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.losses import ranking_loss
 from jax_sentemb.methods.cons_sent import IN_TURN, ConsSent, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import WordsConfig, WordVectors
+from jax_sentemb.sharding import make_mesh, put_batch
 from jax_sentemb.text.batches import Batches, make_batches
 from jax_sentemb.text.examples import Corpus, Perturbed, hold_out
 from jax_sentemb.text.files import open_corpus
 from jax_sentemb.text.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
 from jax_sentemb.text.tokens import tokenize
 from jax_sentemb.text.words import WordTokenizer
+from jax_sentemb.train import create_state, make_optimizer, make_step
 from jax_sentemb.types import Rows
 
 RANDOM = np.random.default_rng(0)
@@ -254,19 +258,77 @@ def test_tasks_come_in_turn_and_each_has_its_classifier(tokens):
     kinds = [(batch.tokens.ndim, None if batch.label is None else {int(label) // 2 for label in batch.label}) for batch in
              (batches.at(step) for step in range(12))]  # fmt: skip
     assert kinds == [(2, {0}), (3, None), (2, {1}), (3, None), (2, {2}), (2, {3})] * 2  # D N P C I R
-    assert batches.steps_per_epoch == sum(len(part) // 8 for part in examples.parts)
+    each = [len(part) for part in examples.parts]
+    assert min(each) < max(each)  # some sentences cannot be cut
+    assert make_batches(examples, 1, 0).steps_per_epoch == 6 * min(each)
+    for step in (0, 6, 13, 6 * max(each) // 8 + 2):  # the number of a batch counts those of its own kind
+        alone = Batches(examples.parts[step % 6], 8, step % 6)
+        np.testing.assert_array_equal(batches.at(step).tokens, alone.at(step // 6).tokens)
+        np.testing.assert_array_equal(batches.lines(step), alone.lines(step // 6))
     method = ConsSent(task="MT", k=K, hidden=3, classifier_width=4)
     params = jax.device_get(method.init(ENCODER, LOADED, jax.random.key(0)).params)
     sentences = jnp.array(RANDOM.normal(size=(5, 6)), jnp.float32)
     whole = np.array([1, 0, 0, 1, 1], np.float32)
     for place, task in enumerate("DPIR"):
         alone = ConsSent(task=task, k=K, hidden=3, classifier_width=4)
-        own = {**params, "classifier": jax.tree.map(lambda leaf, place=place: leaf[place], params["classifier"])}
+        own = {**params, "classifier": params[f"classifier_{task}"]}
         expected, _ = alone.objective(own, None, Encoded(sentences, whole))
         found, _ = method.objective(params, None, Encoded(sentences, whole + 2 * place))
         assert float(found) == pytest.approx(float(expected))
     halves = [alone.embed(ENCODER, {**params, "lstm": params[name]}, ROWS) for name in ("lstm", "lstm_of_parts")]
     np.testing.assert_allclose(method.embed(ENCODER, params, ROWS), np.concatenate(halves, axis=1), atol=1e-6)
+
+
+class Adam:
+    """Adam with a linear schedule, in NumPy: `count` its own steps, `every` how many steps of the run each of them stands for."""
+
+    def __init__(self, every, steps):
+        self.count, self.mean, self.square, self.every, self.steps = 0, 0.0, 0.0, every, steps
+
+    def __call__(self, value, gradient):
+        rate = 0.05 * (1 - int(self.count * self.every) / self.steps)
+        self.count += 1
+        self.mean, self.square = 0.9 * self.mean + 0.1 * gradient, 0.99 * self.square + 0.01 * gradient**2
+        moments = self.mean / (1 - 0.9**self.count), self.square / (1 - 0.99**self.count)
+        decay = 0.1 * value * (value.ndim > 1)
+        return value - rate * (moments[0] / (moments[1] ** 0.5 + 1e-8) + decay)
+
+
+def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(tokens):
+    steps, every = 12, {"lstm": Fraction(6, 4), "lstm_of_parts": 3, **{f"classifier_{task}": 6 for task in "DPIR"}}
+    corpus = SimpleNamespace(plain=lambda: tokens[0], tokenizer=SimpleNamespace(vocab_size=tokens[1]))
+    batches = make_batches(Corpus.perturbed_in_turn(corpus, IN_TURN, K, seed=3), 8, 0)
+    encoder = WordVectors(WordsConfig(tokens[1], 4))
+    frozen = {"frozen": {"vectors": RANDOM.normal(size=(tokens[1], 4)).astype(np.float32)}}
+    sizes = {"k": K, "hidden": 3, "classifier_width": 4}
+    method, mesh = ConsSent(task="MT", **sizes), make_mesh(8, jax.devices()[:1])
+    options = settings.Optimizer(learning_rate=0.05, adam_beta2=0.99, max_grad_norm=0.02, weight_decay=0.1)
+    optimizer = make_optimizer(options, steps, 1, method.shares)
+    state = create_state(method, encoder, optimizer, frozen, 0, mesh)
+    expected = {part: jax.tree.map(np.array, leaves) for part, leaves in state.params.items()}
+    parts = {part: jax.tree.map(lambda _, part=part: Adam(every[part], steps), expected[part]) for part in every}
+    step = make_step(method, encoder, optimizer, mesh)
+    for number in range(steps):
+        batch, task = batches.at(number), IN_TURN[number % 6]
+        alone, names = ConsSent(task=task, **sizes), ["lstm_of_parts" if task in "NC" else "lstm"]
+        names += [] if task in "NC" else [f"classifier_{task}"]
+        given = batch if batch.label is None else batch._replace(label=batch.label % 2)
+
+        def loss_of(trained, alone=alone, given=given, names=names):
+            params = {**frozen, **dict(zip(("lstm", "classifier"), (trained[name] for name in names), strict=False))}
+            return alone.objective(params, None, alone.encode(encoder, params, None, given, None))[0]
+
+        loss, gradients = jax.value_and_grad(loss_of)({name: expected[name] for name in names})
+        norm = np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(gradients)))
+        assert norm > 0.02  # clipped
+        for name in names:
+            gradient = jax.tree.map(lambda leaf, norm=norm: np.asarray(leaf) * 0.02 / norm, gradients[name])
+            expected[name] = jax.tree.map(lambda adam, *values: adam(*values), parts[name], expected[name], gradient)
+        state, metrics = step(state, put_batch(batch, mesh))
+        assert float(metrics["loss"]) == pytest.approx(float(loss), rel=1e-4)
+    for name, part in expected.items():
+        for ours, theirs in zip(jax.tree.leaves(state.params[name]), jax.tree.leaves(part), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=2e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("count", [8, 30])

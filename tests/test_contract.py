@@ -52,7 +52,9 @@ class Tiny:
         self.material = prepare(self.config, folder)
         self.encoder = make_encoder(self.material.encoder_config, jnp.float32, getattr(self.config.encoder, "dropout", 0.0))
         keep = optax.trace(0.0)  # passes gradients on, and keeps them where a test can look at them
-        self.optimizer = optax.chain(keep, train.make_optimizer(self.config.optimizer, STEPS))
+        self.optimizer = optax.chain(
+            keep, train.make_optimizer(self.config.optimizer, STEPS, 1, getattr(self.config.method, "shares", None))
+        )
         self.states, self.steps = {}, {}
 
     def state(self, devices=1):

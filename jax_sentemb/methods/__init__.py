@@ -23,8 +23,9 @@ class Learned(NamedTuple):
 class Method(Protocol):
     """What train, evaluation and export know of a method.
 
-    Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling) and `scores_pairs` (True: `embed` takes rows of
-    joined pairs and gives their score) where a method has them.
+    Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling), `scores_pairs` (True: `embed` takes rows of
+    joined pairs and gives their score) and `shares` (parts of the parameters with an optimiser of their own, and in which share of
+    the steps each of them is trained) where a method has them.
     """
 
     pooling: str
