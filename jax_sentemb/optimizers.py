@@ -1,6 +1,6 @@
 """What optax lacks: BERT's Adam, and an optimiser for each part of the parameters that some steps do not train."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +24,9 @@ def optimizer_by_part(
     def label(params: Params) -> dict[str, str]:
         return {part: part if part in shares else REST for part in params}
 
-    transforms = {part: while_trained(make(share)) for part, share in {**shares, REST: Fraction(1)}.items()}
+    transforms: dict[Hashable, optax.GradientTransformation] = {
+        part: while_trained(make(share)) for part, share in {**shares, REST: Fraction(1)}.items()
+    }
     return optax.partition(transforms, label)
 
 

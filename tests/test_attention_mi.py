@@ -155,6 +155,7 @@ def test_default_layers_are_those_of_the_published_code():
     assert AttentionMI().chosen_layers(4) == (1, 2, 3, 4)
     assert AttentionMI().chosen_layers(6) == (2, 3, 4, 5)
     assert AttentionMI().chosen_layers(2) == (1, 2)
+    assert AttentionMI().slices((8, 9, 10, 11), 12) == 24
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,6 @@ def test_depth_names_the_layers_of_the_paper_and_the_upper_half(depth, pairing, 
     assert [ami.chosen_layers(layers) for layers in (12, 6, 4, 2)] == expected
     for layers in (12, 6, 4, 2):
         ami.check(layers, 2)
-    assert AttentionMI().slices((8, 9, 10, 11), 12) == 24
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Perturbed and parted sentences: what each task promises, for every row; pure in seed, epoch and row. The losses against loops."""
 
+import runpy
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -14,6 +16,7 @@ from jax_sentemb.losses import ranking_loss
 from jax_sentemb.methods.cons_sent import IN_TURN, ConsSent, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import WordsConfig, WordVectors
+from jax_sentemb.session import Session
 from jax_sentemb.sharding import make_mesh, put_batch
 from jax_sentemb.text.batches import Batches, make_batches
 from jax_sentemb.text.examples import Corpus, Perturbed, hold_out
@@ -329,6 +332,15 @@ def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(token
     for name, part in expected.items():
         for ours, theirs in zip(jax.tree.leaves(state.params[name]), jax.tree.leaves(part), strict=True):
             np.testing.assert_allclose(ours, theirs, atol=2e-4, err_msg=name)
+
+
+def test_a_run_of_several_tasks_has_an_optimiser_for_each_part(tmp_path):
+    path = Path(__file__).parents[1] / "configs" / "cons_sent_multitask.py"
+    config = runpy.run_path(str(path))["get_config"]("tiny")
+    with Session(config, tmp_path) as session:
+        states = jax.tree.leaves(session.state.opt_state, is_leaf=lambda state: hasattr(state, "inner_states"))
+    parts = [set(state.inner_states) for state in states if hasattr(state, "inner_states")]
+    assert parts == [{"", "lstm", "lstm_of_parts", *(f"classifier_{task}" for task in "DPIR")}]
 
 
 @pytest.mark.parametrize("count", [8, 30])
