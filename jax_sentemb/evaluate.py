@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
         _check_plots(options)
     chosen = suite.select(options.tasks) if options.data else []
     extra = [suite.load_arguments(path) for path in options.arguments]
-    loaded = suite.load_all(chosen, root, extra)
+    loaded = suite.load_all(chosen, root, extra, protocols.sts.smt)
     use_compilation_cache()
     return _score(options, loaded, root, protocols)
 

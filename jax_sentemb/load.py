@@ -26,7 +26,7 @@ from jax_sentemb.types import Params
 from jax_sentemb.weights import max_positions, resolve
 from jax_sentemb.word_model import embedder_of, is_word_model, read_files, views_of, with_readout, with_words
 
-READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2")  # of multi-view models
+READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2", "h")  # of multi-view models
 
 
 class Loaded(NamedTuple):

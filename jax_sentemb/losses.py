@@ -306,6 +306,11 @@ def towards_orthonormal_rows(matrix: Array, beta: float) -> Array:
     return (1.0 + beta) * matrix - beta * product
 
 
+def rows_from_orthonormal(matrix: Array) -> Array:
+    """The Frobenius norm of U U^T - I for `matrix` U [E, D]: how far its rows are from orthonormal (Tang and de Sa 2019, 3.1)."""
+    return jnp.linalg.norm(jnp.matmul(matrix, matrix.T, precision="highest") - jnp.eye(len(matrix)))
+
+
 def class_loss(logits: Array, labels: Array) -> tuple[Array, Array]:
     """Mean cross entropy of logits [B, C] for class numbers [B], and the fraction of right answers."""
     taken = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]

@@ -87,7 +87,7 @@ class Session:
         dtype = jnp.dtype(config.train.precision)
         memory = {name: getattr(config.train, name) for name in ("attention_block", "remat", "fused_attention")}
         self.encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
-        self.optimizer = make_optimizer(config.optimizer, self.steps, an_epoch)
+        self.optimizer = make_optimizer(config.optimizer, self.steps, an_epoch, getattr(config.method, "shares", None))
         self.state = self._untrained()
         self.stop = StopSignal()
         embedder = Embedder(

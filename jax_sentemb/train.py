@@ -4,8 +4,9 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from jax_sentemb.log import Log
 from jax_sentemb.losses import in_parts, merged
 from jax_sentemb.methods import Method
 from jax_sentemb.models.words import FROZEN
+from jax_sentemb.optimizers import adam_without_bias_correction, optimizer_by_part, own_schedule
 from jax_sentemb.sharding import over_batch, over_parameters, put_batch, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -40,8 +42,13 @@ def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch
     return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
 
 
-def make_optimizer(options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1) -> optax.GradientTransformation:
-    """Clipping by global norm, then AdamW, RMSprop (TensorFlow's: epsilon outside the root) or SGD; decay spares vectors."""
+def make_optimizer(
+    options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1, shares: Mapping[str, Fraction] | None = None
+) -> optax.GradientTransformation:
+    """Clipping by global norm, then AdamW, RMSprop (TensorFlow's: epsilon outside the root) or SGD; decay spares vectors.
+
+    `shares`: parts of the parameters with an optimiser of their own, whose schedule counts their own steps (`optimizer_by_part`).
+    """
     b1, b2, epsilon = options.adam_beta1, options.adam_beta2, options.adam_epsilon
     if options.name == "rmsprop":
         scaled = optax.scale_by_rms(options.rmsprop_decay, epsilon, eps_in_sqrt=False)
@@ -50,12 +57,17 @@ def make_optimizer(options: settings.Optimizer, total_steps: int, steps_per_epoc
     elif options.adam_bias_correction:
         scaled = optax.scale_by_adam(b1, b2, epsilon)
     else:
-        scaled = _adam_without_bias_correction(b1, b2, epsilon)
+        scaled = adam_without_bias_correction(b1, b2, epsilon)
     parts = [optax.clip_by_global_norm(options.max_grad_norm)] if options.max_grad_norm else []
     decay = optax.add_decayed_weights(options.weight_decay, lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params))
-    rate = optax.scale_by_learning_rate(make_schedule(options, total_steps, steps_per_epoch))
+    schedule = make_schedule(options, total_steps, steps_per_epoch)
+
+    def stages(share: Fraction) -> tuple[optax.GradientTransformation, ...]:
+        return scaled, decay, optax.scale_by_learning_rate(own_schedule(schedule, share))
+
     drops = [optax.inject_hyperparams(optax.scale)(step_size=1.0)] if options.lr_drop < 1 else []
-    return optax.chain(*parts, scaled, decay, rate, *drops)
+    updates = [optimizer_by_part(lambda share: optax.chain(*stages(share)), shares)] if shares else stages(Fraction(1))
+    return optax.chain(*parts, *updates, *drops)
 
 
 def drop_rate(state: TrainState, factor: float) -> tuple[TrainState, float]:
@@ -68,22 +80,6 @@ def _rate_by_step(rate: float, steps: dict[int, float]) -> optax.Schedule:
     """`rate`, and from each of `steps` on its own."""
     schedules = [optax.constant_schedule(value) for value in (rate, *steps.values())]
     return optax.join_schedules(schedules, list(steps)) if steps else schedules[0]
-
-
-def _adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
-    """m / (sqrt(v) + epsilon) of the plain moving averages: larger first steps than Adam's (BERT's own optimiser)."""
-
-    def init(params: Params) -> optax.ScaleByAdamState:
-        zeros = optax.tree.zeros_like(params)
-        return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
-
-    def update(updates: Params, state: Any, params: Any = None) -> tuple[Params, optax.ScaleByAdamState]:
-        mean = optax.tree.update_moment(updates, state.mu, b1, 1)
-        square = optax.tree.update_moment(updates, state.nu, b2, 2)
-        scaled = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mean, square)
-        return scaled, optax.ScaleByAdamState(state.count + 1, mean, square)
-
-    return optax.GradientTransformation(init, update)
 
 
 def create_state(

@@ -105,8 +105,8 @@ def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tok
 
 
 def _with_linear_view(params: Params) -> Params:
-    """The generative linear view is the transpose of what predicts words."""
-    return {**params, "g": {"kernel": params["U"]}} if "U" in params and "g" not in params else params
+    """The generative linear view, "g" or beside another one "h", is the transpose of what predicts words."""
+    return {**params, "h" if "g" in params else "g": {"kernel": params["U"]}} if "U" in params else params
 
 
 def _stock(method: Any) -> tuple[str, ...] | None:
@@ -228,7 +228,7 @@ def views_of(facts: dict[str, Any]) -> Views:
     if not isinstance(method, MultiView):
         return NO_VIEWS
     poolings = method.pooling.split("+")
-    counts = [len(poolings) - (name[0] == "g" and "last" in poolings) for name in method.embeds_by]
+    counts = [len(poolings) - (name[0] != "f" and "last" in poolings) for name in method.embeds_by]
     return Views(tuple(2 * method.hidden * count for count in counts), average=method.ensemble == "average")
 
 

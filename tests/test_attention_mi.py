@@ -159,8 +159,24 @@ def test_default_layers_are_those_of_the_published_code():
 
 
 @pytest.mark.parametrize(
+    ("depth", "pairing", "expected"),  # of encoders of 12, 6, 4 and 2 layers
+    [
+        ("paper", "layers", [(9, 10, 11, 12), (3, 4, 5, 6), (1, 2, 3, 4), (1, 2)]),
+        ("upper", "layers", [(7, 8, 9, 10, 11, 12), (3, 4, 5, 6), (3, 4), (1, 2)]),
+        ("upper", "heads", [(7, 8, 9, 10, 11, 12), (4, 5, 6), (3, 4), (2,)]),
+    ],
+)
+def test_depth_names_the_layers_of_the_paper_and_the_upper_half(depth, pairing, expected):
+    ami = AttentionMI(depth=depth, pairing=pairing)
+    assert [ami.chosen_layers(layers) for layers in (12, 6, 4, 2)] == expected
+    for layers in (12, 6, 4, 2):
+        ami.check(layers, 2)
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
+        {"depth": "lower"}, {"depth": "upper", "layers": (3, 4)},
         {"layers": (0, 1)}, {"layers": (1, 5)}, {"layers": (1, 2, 3)}, {"layers": (2, 2)}, {"pairing": "rows"},
         {"sampling": "all"}, {"samples": 1}, {"weight": -1.0},
     ],

@@ -1,5 +1,8 @@
 """Perturbed and parted sentences: what each task promises, for every row; pure in seed, epoch and row. The losses against loops."""
 
+import runpy
+from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -7,17 +10,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_sentemb import config as settings
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.losses import ranking_loss
 from jax_sentemb.methods.cons_sent import IN_TURN, ConsSent, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import WordsConfig, WordVectors
+from jax_sentemb.session import Session
+from jax_sentemb.sharding import make_mesh, put_batch
 from jax_sentemb.text.batches import Batches, make_batches
 from jax_sentemb.text.examples import Corpus, Perturbed, hold_out
 from jax_sentemb.text.files import open_corpus
 from jax_sentemb.text.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
 from jax_sentemb.text.tokens import tokenize
 from jax_sentemb.text.words import WordTokenizer
+from jax_sentemb.train import create_state, make_optimizer, make_step
 from jax_sentemb.types import Rows
 
 RANDOM = np.random.default_rng(0)
@@ -58,6 +65,38 @@ def test_permuted_sentences_move_k_tokens_and_never_none():
         assert moved == 0 if len(whole) <= K else 2 <= moved <= K
         counts.append(moved)
     assert {2, 3} <= set(counts)
+
+
+def test_a_permuted_sentence_is_another_one_unless_it_is_one_word():
+    tokens = np.where(REAL, RANDOM.integers(2, 4, REAL.shape), 0)  # two words: most places and many permutations change nothing
+    for k in (2, 3, 6):
+        for whole, changed in zip(rows((tokens, LENGTHS)), rows(permute(tokens, LENGTHS, k, draws())), strict=True):
+            assert sorted(changed) == sorted(whole)
+            assert (changed == whole) == (len(whole) <= k or len(set(whole)) == 1)
+            assert sum(one != other for one, other in zip(whole, changed, strict=True)) <= k
+
+
+def test_every_permutation_but_the_identity_is_as_frequent():
+    count, words = 30_000, np.array([2, 3, 4, 5])
+    changed, _ = permute(np.tile(words, (count, 1)), np.full(count, 4), 3, Draws(0, 0, np.arange(count)))
+    kinds, counts = np.unique(changed, axis=0, return_counts=True)
+    # Of 4 sets of 3 places, each has 5 permutations. 6 swaps of two places are in two sets each, 8 turns of three in one.
+    assert len(kinds) == 14
+    moved = (kinds != words).sum(axis=1)
+    np.testing.assert_allclose(counts[moved == 2] / count, 1 / 10, atol=0.01)
+    np.testing.assert_allclose(counts[moved == 3] / count, 1 / 20, atol=0.01)
+
+
+@pytest.mark.parametrize("change", [insert, replace])
+def test_new_words_are_not_in_the_sentence_even_if_nearly_all_words_are(change):
+    counts = np.r_[0, 0, np.ones(8) * 1000, 3, 1, 0]
+    whole, many = np.arange(2, 10), 4000  # the sentence has all but the words 10 and 11
+    drawn = np.tile(whole, (many, 1)), np.full(many, 8), 2, Draws(1, 0, np.arange(many)), counts.cumsum() / counts.sum()
+    changed, lengths = change(*drawn)
+    new = [[word for word in row[:length].tolist() if word >= 10] for row, length in zip(changed, lengths, strict=True)]
+    assert {len(row) for row in new} == {2}
+    assert {word for row in new for word in row} == {10, 11}
+    assert np.mean([word == 10 for row in new for word in row]) == pytest.approx(0.75, abs=0.02)
 
 
 def test_inserted_words_are_new_and_the_rest_stays_in_order():
@@ -167,6 +206,39 @@ def test_half_of_the_sentences_are_whole_and_labels_say_which(tokens):
     assert Batches(Perturbed(*tokens, "I", K, seed=3), 8, 0).at(0).label.shape == (8,)
 
 
+@pytest.mark.parametrize(("task", "fixed"), [("P", {"no no no no no"}), ("R", {"a b c no yes", "yes no c b a a"}), ("D", set())])
+def test_sentences_that_no_change_alters_are_consistent_and_counted(task, fixed, tmp_path):
+    lines = ["no no no no no", "no no", "a b c no yes", "yes no c b a a", "a b c a b", "c c c c b", "yes a", "a a no c c"]
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in lines))
+    tokenizer = WordTokenizer.of(["no", "yes", "a", "b", "c"], True)
+    found = tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 8, tmp_path / "cache")
+    examples, rows_of = Perturbed(found, tokenizer.vocab_size, task, 2, seed=0), np.arange(len(lines))
+    assert examples.report["not changed by the task"] == len(fixed)
+    inconsistent = set()
+    for epoch in range(40):
+        (texts,), labels = examples.texts(rows_of, epoch), examples.labels(rows_of, epoch)
+        for row, text, label in zip(rows_of, texts, labels, strict=True):
+            assert (text.tolist() == found.ids(row).tolist()) == (label == 1)
+        inconsistent |= {lines[found.line[row]] for row in rows_of[labels == 0]}
+    assert inconsistent == set(lines) - fixed - {"no no", "yes a"}
+
+
+def test_rows_of_one_word_are_found_across_chunks(tokens, monkeypatch):
+    expected = [row for row in range(len(tokens[0])) if len(set(tokens[0].ids(row).tolist())) == 1]
+    assert expected
+    for chunk in (1, 7, 1 << 18):
+        monkeypatch.setattr("jax_sentemb.text.tokens.CHUNK", chunk)
+        assert tokens[0].rows_of_one_word().tolist() == expected
+
+
+def test_a_corpus_that_a_task_cannot_change_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("no no no\nyes yes yes yes\nno yes\n")
+    tokenizer = WordTokenizer.of(["no", "yes"], True)
+    found = tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 8, tmp_path / "cache")
+    with pytest.raises(DataError, match=r"task P\(2\) needs sentences of 3 words or more, of different words"):
+        Perturbed(found, tokenizer.vocab_size, "P", 2, seed=0)
+
+
 def test_sentences_that_cannot_be_cut_are_left_out(tokens):
     examples = Perturbed(*tokens, "C", 2, seed=3)
     assert len(examples) == (tokens[0].lengths >= 3).sum() == len(tokens[0]) - examples.report["too short for the task"]
@@ -189,19 +261,86 @@ def test_tasks_come_in_turn_and_each_has_its_classifier(tokens):
     kinds = [(batch.tokens.ndim, None if batch.label is None else {int(label) // 2 for label in batch.label}) for batch in
              (batches.at(step) for step in range(12))]  # fmt: skip
     assert kinds == [(2, {0}), (3, None), (2, {1}), (3, None), (2, {2}), (2, {3})] * 2  # D N P C I R
-    assert batches.steps_per_epoch == sum(len(part) // 8 for part in examples.parts)
+    each = [len(part) for part in examples.parts]
+    assert min(each) < max(each)  # some sentences cannot be cut
+    assert make_batches(examples, 1, 0).steps_per_epoch == 6 * min(each)
+    for step in (0, 6, 13, 6 * max(each) // 8 + 2):  # the number of a batch counts those of its own kind
+        alone = Batches(examples.parts[step % 6], 8, step % 6)
+        np.testing.assert_array_equal(batches.at(step).tokens, alone.at(step // 6).tokens)
+        np.testing.assert_array_equal(batches.lines(step), alone.lines(step // 6))
     method = ConsSent(task="MT", k=K, hidden=3, classifier_width=4)
     params = jax.device_get(method.init(ENCODER, LOADED, jax.random.key(0)).params)
     sentences = jnp.array(RANDOM.normal(size=(5, 6)), jnp.float32)
     whole = np.array([1, 0, 0, 1, 1], np.float32)
     for place, task in enumerate("DPIR"):
         alone = ConsSent(task=task, k=K, hidden=3, classifier_width=4)
-        own = {**params, "classifier": jax.tree.map(lambda leaf, place=place: leaf[place], params["classifier"])}
+        own = {**params, "classifier": params[f"classifier_{task}"]}
         expected, _ = alone.objective(own, None, Encoded(sentences, whole))
         found, _ = method.objective(params, None, Encoded(sentences, whole + 2 * place))
         assert float(found) == pytest.approx(float(expected))
     halves = [alone.embed(ENCODER, {**params, "lstm": params[name]}, ROWS) for name in ("lstm", "lstm_of_parts")]
     np.testing.assert_allclose(method.embed(ENCODER, params, ROWS), np.concatenate(halves, axis=1), atol=1e-6)
+
+
+class Adam:
+    """Adam with a linear schedule, in NumPy: `count` its own steps, `every` how many steps of the run each of them stands for."""
+
+    def __init__(self, every, steps):
+        self.count, self.mean, self.square, self.every, self.steps = 0, 0.0, 0.0, every, steps
+
+    def __call__(self, value, gradient):
+        rate = 0.05 * (1 - int(self.count * self.every) / self.steps)
+        self.count += 1
+        self.mean, self.square = 0.9 * self.mean + 0.1 * gradient, 0.99 * self.square + 0.01 * gradient**2
+        moments = self.mean / (1 - 0.9**self.count), self.square / (1 - 0.99**self.count)
+        decay = 0.1 * value * (value.ndim > 1)
+        return value - rate * (moments[0] / (moments[1] ** 0.5 + 1e-8) + decay)
+
+
+def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(tokens):
+    steps, every = 12, {"lstm": Fraction(6, 4), "lstm_of_parts": 3, **{f"classifier_{task}": 6 for task in "DPIR"}}
+    corpus = SimpleNamespace(plain=lambda: tokens[0], tokenizer=SimpleNamespace(vocab_size=tokens[1]))
+    batches = make_batches(Corpus.perturbed_in_turn(corpus, IN_TURN, K, seed=3), 8, 0)
+    encoder = WordVectors(WordsConfig(tokens[1], 4))
+    frozen = {"frozen": {"vectors": RANDOM.normal(size=(tokens[1], 4)).astype(np.float32)}}
+    sizes = {"k": K, "hidden": 3, "classifier_width": 4}
+    method, mesh = ConsSent(task="MT", **sizes), make_mesh(8, jax.devices()[:1])
+    options = settings.Optimizer(learning_rate=0.05, adam_beta2=0.99, max_grad_norm=0.02, weight_decay=0.1)
+    optimizer = make_optimizer(options, steps, 1, method.shares)
+    state = create_state(method, encoder, optimizer, frozen, 0, mesh)
+    expected = {part: jax.tree.map(np.array, leaves) for part, leaves in state.params.items()}
+    parts = {part: jax.tree.map(lambda _, part=part: Adam(every[part], steps), expected[part]) for part in every}
+    step = make_step(method, encoder, optimizer, mesh)
+    for number in range(steps):
+        batch, task = batches.at(number), IN_TURN[number % 6]
+        alone, names = ConsSent(task=task, **sizes), ["lstm_of_parts" if task in "NC" else "lstm"]
+        names += [] if task in "NC" else [f"classifier_{task}"]
+        given = batch if batch.label is None else batch._replace(label=batch.label % 2)
+
+        def loss_of(trained, alone=alone, given=given, names=names):
+            params = {**frozen, **dict(zip(("lstm", "classifier"), (trained[name] for name in names), strict=False))}
+            return alone.objective(params, None, alone.encode(encoder, params, None, given, None))[0]
+
+        loss, gradients = jax.value_and_grad(loss_of)({name: expected[name] for name in names})
+        norm = np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(gradients)))
+        assert norm > 0.02  # clipped
+        for name in names:
+            gradient = jax.tree.map(lambda leaf, norm=norm: np.asarray(leaf) * 0.02 / norm, gradients[name])
+            expected[name] = jax.tree.map(lambda adam, *values: adam(*values), parts[name], expected[name], gradient)
+        state, metrics = step(state, put_batch(batch, mesh))
+        assert float(metrics["loss"]) == pytest.approx(float(loss), rel=1e-4)
+    for name, part in expected.items():
+        for ours, theirs in zip(jax.tree.leaves(state.params[name]), jax.tree.leaves(part), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=2e-4, err_msg=name)
+
+
+def test_a_run_of_several_tasks_has_an_optimiser_for_each_part(tmp_path):
+    path = Path(__file__).parents[1] / "configs" / "cons_sent_multitask.py"
+    config = runpy.run_path(str(path))["get_config"]("tiny")
+    with Session(config, tmp_path) as session:
+        states = jax.tree.leaves(session.state.opt_state, is_leaf=lambda state: hasattr(state, "inner_states"))
+    parts = [set(state.inner_states) for state in states if hasattr(state, "inner_states")]
+    assert parts == [{"", "lstm", "lstm_of_parts", *(f"classifier_{task}" for task in "DPIR")}]
 
 
 @pytest.mark.parametrize("count", [8, 30])

@@ -185,6 +185,28 @@ def test_a_damaged_task_of_a_group_does_not_keep_the_others_from_being_scored(fo
     assert "STS13" in shown.out
 
 
+def test_a_mean_over_subsets_says_which_of_sts13(folder, capsys):
+    year, names = folder / "data/downstream/STS/STS13-en-test", "FNWN, headlines, OnWN"
+    arguments = ("--model", folder / "small.txt", "--tasks", "STS13", "--data", folder / "data", *QUICK, "--output", folder / "out")
+    assert run(*arguments, "--sts-protocol", "multiview") == 0
+    shown = capsys.readouterr()
+    assert f"STS13: its subset SMT is absent (SentEval leaves it out), the score is over {names} only" in shown.err + shown.out
+    assert f"STS13: mean over {names}\n" in shown.out
+    for kind in ("input", "gs"):
+        (year / f"STS.{kind}.SMT.txt").write_bytes((year / f"STS.{kind}.FNWN.txt").read_bytes())
+    for protocol, noted in (("multiview", f"STS13: mean over {names}, SMT\n"), ("senteval", f"STS13: mean over {names}\n")):
+        assert run(*arguments, "--sts-protocol", protocol) == 0
+        shown = capsys.readouterr()
+        assert noted in shown.out
+        assert "SMT is absent" not in shown.err + shown.out
+        scores = json.loads((folder / "out" / "small.txt" / "STS13.json").read_text(encoding="utf-8"))["scores"]
+        subsets = list(scores["cosine"]["pearson"]["subsets"].values())
+        assert len(subsets) == (4 if protocol == "multiview" else 3)
+        assert scores["score"] == pytest.approx(np.mean(subsets))
+    assert run(*arguments, "--sts-protocol", "simcse") == 0
+    assert "mean over FNWN" not in capsys.readouterr().out
+
+
 def test_each_distinct_sentence_is_encoded_once_and_forgotten_after_its_last_task(folder):
     items = [suite.load(name, folder / "data") for name in ("STS13", "SICKRelatedness-test", "SICKRelatedness", "CR")]
     calls = []

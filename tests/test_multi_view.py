@@ -88,6 +88,40 @@ def test_the_published_shape_has_the_published_number_of_parameters():
     assert sum(leaf.size for leaf in jax.tree.leaves(trained)) == 8_761_344
 
 
+def test_linear_maps_start_as_he_has_it():
+    encoder, loaded = WordVectors(WordsConfig(10, 60)), {"frozen": {"vectors": np.zeros((10, 60), np.float32)}}
+    params = MultiView(form="both", hidden=40).init(encoder, loaded, jax.random.key(0)).params
+    assert params["U"].shape == params["g"]["kernel"].shape == (60, 80)
+    assert float(params["U"].std()) == pytest.approx((2 / 80) ** 0.5, rel=0.03)  # U maps views of 80 to words of 60
+    assert float(params["g"]["kernel"].std()) == pytest.approx((2 / 60) ** 0.5, rel=0.03)
+    assert (params["U"] != params["g"]["kernel"] * (60 / 80) ** 0.5).all()
+
+
+def test_both_objectives_are_added_and_three_views_embed():
+    method = MultiView(form="both", hidden=3, context=2, invertible=False)
+    method.check(ENCODER, 6)
+    params, given = method.init(ENCODER, LOADED, jax.random.key(1)).params, batch()
+    state = TrainState(params, None, None, None, jax.random.key_data(jax.random.key(3)), jnp.int32(5))
+    encoded = method.encode(ENCODER, params, state, given, None)
+    loss, (metrics, _) = method.objective(params, state, encoded)
+    parts = []
+    for form in ("discriminative", "generative"):
+        alone = MultiView(form=form, hidden=3, context=2)
+        parts.append(float(alone.objective(params, state, alone.encode(ENCODER, params, state, given, None))[0]))
+    assert float(loss) == pytest.approx(sum(parts), rel=1e-5)
+    u = np.array(params["U"], np.float64)
+    assert float(metrics["orthonormality"]) == pytest.approx(np.sqrt(((u @ u.T - np.eye(4)) ** 2).sum()), rel=1e-5)
+    words = LOADED["frozen"]["vectors"][given.tokens] * given.mask[..., None]
+    h = words.sum(1) / given.mask.sum(1, keepdims=True) @ u
+    h = h / np.linalg.norm(h, axis=1, keepdims=True)
+    view = {name: MultiView(form="both", hidden=3, ensemble=name).embed(ENCODER, params, given.rows) for name in "fgh"}
+    np.testing.assert_allclose(view["h"], h, atol=1e-5)
+    np.testing.assert_allclose(method.embed(ENCODER, params, given.rows), (view["f"] + view["g"] + view["h"]) / 3, atol=1e-6)
+    wide = MultiView(form="both", hidden=3, ensemble="concatenation").embed(ENCODER, params, given.rows)
+    np.testing.assert_allclose(wide, np.concatenate([view["f"], view["g"], view["h"]], axis=1), atol=1e-6)
+    assert wide.shape == (6, 3 * 6)
+
+
 def batch():
     tokens = RANDOM.integers(2, 30, (6, 5)).astype(np.int32)
     mask = np.arange(5) < np.array([[5], [1], [3], [4], [2], [5]])
@@ -113,7 +147,8 @@ def test_the_discriminative_objective_is_that_of_its_views(views):
         view = view - np.outer(view @ top, top)
         made.append(view / np.linalg.norm(view, axis=1, keepdims=True))
     cosines = made[0] @ made[-1].T
-    expected, _ = context_loss(jnp.array((cosines + cosines.T) / 0.7, jnp.float32), jnp.eye(len(cosines)), 2, views == "fg")
+    agreement = cosines if len(made) == 1 else cosines + cosines.T
+    expected, _ = context_loss(jnp.array(agreement / 0.7, jnp.float32), jnp.eye(len(cosines)), 2, views == "fg")
     assert float(loss) == pytest.approx(float(expected), rel=1e-3)
     assert float(metrics["temperature"]) == pytest.approx(0.7)
 
@@ -165,6 +200,9 @@ def test_the_embedding_is_of_unit_views_and_knows_no_padding():
         ({"views": "h"}, "give fg or"),
         ({"views": "ff", "form": "generative"}, "give fg or"),
         ({"ensemble": "g", "views": "f"}, "is not average, concatenation or f"),
+        ({"ensemble": "h"}, "is not average, concatenation or f or g"),
+        ({"ensemble": "h", "pooling": "last", "form": "both"}, "a linear view has no last state"),
+        ({"pooling": "mean+last", "form": "both"}, "f is wider than g"),
         ({"hidden": 0}, "at least 1"),
         ({"context": 8}, "below data.batch_size=8"),
     ],

@@ -6,6 +6,7 @@ from scipy.spatial.distance import cdist
 from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
+from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
     SUBSETS,
@@ -14,6 +15,7 @@ from jax_sentemb.evaluation.sts import (
     StsTask,
     load_pairs,
     load_sts,
+    load_sts_task,
     pair_similarities,
     score_protocol,
     score_sts,
@@ -56,6 +58,23 @@ def test_sets_are_read_absent_ones_named_and_blank_scores_dropped(folder):
     assert benchmark.gold.tolist() == [5, 0]
     assert tasks["SICKRelatedness-test"].subsets["test"].second == ["B", "D"]
     assert load_sts(folder / "downstream")[1] == absent
+
+
+def test_smt_of_sts13_is_read_where_the_protocol_counts_it(folder):
+    year = folder / "downstream" / "STS" / "STS13-en-test"
+    assert [name for name, protocol in PROTOCOLS.items() if protocol.smt] == ["multiview"]
+    plain, counted = (suite.load("STS13", folder, smt) for smt in (False, True))
+    assert list(plain.data.subsets) == ["FNWN", "headlines", "OnWN"]
+    assert list(counted.data.subsets) == ["FNWN", "headlines", "OnWN", "SMT"]
+    assert year / "STS.gs.SMT.txt" in counted.files
+    assert not set(counted.files) - set(plain.files) - {year / f"STS.{kind}.SMT.txt" for kind in ("input", "gs")}
+    assert plain.warnings == counted.warnings  # that the pairs are not 1,500: SMT has nothing to do with it
+    assert list(load_sts_task("STS16", folder, True).subsets) == list(SUBSETS["STS16"])
+    (year / "STS.input.SMT.txt").unlink()
+    without = suite.load("STS13", folder, True)
+    assert list(without.data.subsets) == ["FNWN", "headlines", "OnWN"]
+    said = set(without.warnings) - set(plain.warnings)
+    assert said == {"STS13: its subset SMT is absent (SentEval leaves it out), the score is over FNWN, headlines, OnWN only"}
 
 
 def test_a_folder_without_any_set_is_an_error(tmp_path):

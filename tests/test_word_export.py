@@ -40,6 +40,8 @@ MODELS = {
     "WordAverage": WordAverage(),
     "MultiView": MultiView(hidden=3),
     "MultiView g": MultiView(hidden=3, ensemble="g"),
+    "MultiView both": MultiView(form="both", hidden=3),
+    "MultiView both h": MultiView(form="both", hidden=3, ensemble="h"),
     "MultiView generative": MultiView(form="generative", hidden=3),
     "MultiView generative g": MultiView(form="generative", hidden=3, ensemble="g"),
 }
@@ -85,7 +87,7 @@ def test_the_torch_class_of_the_documentation_gives_the_same_vectors(tmp_path):
     code = next(block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "class MultiView" in block)
     names = {}
     exec(compile(code, "docs/word_models.md", "exec"), names)
-    for name in ("MultiView", "MultiView generative"):
+    for name in ("MultiView", "MultiView generative", "MultiView both"):
         folder, embed = made(MODELS[name], tmp_path / name)
         model = names["MultiView"](folder)
         np.testing.assert_allclose([model.encode(text).numpy() for text in PROBES], embed(PROBES), atol=1e-6)
@@ -109,6 +111,15 @@ def test_options_choose_views_and_poolings(multi_view):
     assert vectors(f"{multi_view}@max+mean+min+last+concatenation").shape == (3, (4 + 3) * 6)
     largest, smallest = (vectors(f"{multi_view}@{pooling}+f") for pooling in ("max", "min"))
     assert (largest * np.linalg.norm(f) >= smallest * np.linalg.norm(f) - 1e-6).all()
+
+
+def test_a_model_of_both_objectives_has_three_views(tmp_path):
+    folder = made(MODELS["MultiView both"], tmp_path)[0]
+    f, g, h = (vectors(f"{folder}@{view}") for view in "fgh")
+    assert np.abs(g - h).max() > 0.1
+    np.testing.assert_allclose(vectors(str(folder)), (f + g + h) / 3, atol=1e-6)
+    np.testing.assert_allclose(vectors(f"{folder}@concatenation"), np.concatenate([f, g, h], axis=1), atol=1e-6)
+    assert vectors(f"{folder}@max+mean+min+last+concatenation").shape == (3, (4 + 3 + 3) * 6)
 
 
 def test_the_first_component_of_each_view_is_removed_before_they_are_joined(multi_view):

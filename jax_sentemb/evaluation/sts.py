@@ -16,7 +16,9 @@ from jax_sentemb.errors import DataError, NumericsError
 from jax_sentemb.evaluation.words import NO_VIEWS, Views, remove_first_component
 from jax_sentemb.paths import user_path
 
-# The subsets of each year as SentEval names its files. STS13 has no SMT: its licence does not let SentEval pass it on.
+# The subsets of each year as SentEval names its files. Its STS13 lacks SMT, whose licence does not let SentEval pass it on: papers
+# that score SentEval's files leave it out, older ones (SIF, Tang and de Sa) count it. See Protocol.smt.
+SMT = "SMT"
 SUBSETS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
     "STS13": ("FNWN", "headlines", "OnWN"),
@@ -30,7 +32,7 @@ SICK = {"SICKRelatedness-trial": "SICK_trial.txt", "SICKRelatedness-test": "SICK
 # Published numbers of pairs with a gold score.
 COUNTS = {
     "STS12": 3108,
-    "STS13": 1500,
+    "STS13": 1500,  # and 750 of SMT
     "STS14": 3750,
     "STS15": 3000,
     "STS16": 1186,
@@ -67,6 +69,7 @@ class Protocol(NamedTuple):
     correlation: str  # "spearman" or "pearson"
     aggregate: str  # "all", "mean" or "wmean"
     remove_first_component: bool = False  # of each side of the pairs of a subset, then unit length
+    smt: bool = False  # STS13 counts its subset SMT, where the files are there
 
 
 PROTOCOLS = {
@@ -75,24 +78,26 @@ PROTOCOLS = {
     # Conneau and Kiela 2018.
     "senteval": Protocol("senteval", "pearson", "mean"),
     # Tang and de Sa 2019.
-    "multiview": Protocol("multiview", "pearson", "mean", remove_first_component=True),
+    "multiview": Protocol("multiview", "pearson", "mean", remove_first_component=True, smt=True),
 }
 
 
-def sts_files(name: str, folder: Path) -> list[Path]:
-    """The files of the set `name` below a SentEval folder, there or not."""
+def sts_files(name: str, folder: Path, smt: bool = False) -> list[Path]:
+    """The files of the set `name` below a SentEval folder, there or not; `smt`: SMT of STS13 too, where it is there."""
     if name in SUBSETS:
         directory = folder / "downstream" / "STS" / f"{name}-en-test"
-        return [directory / f"STS.{kind}.{subset}.txt" for subset in subsets_of(name, folder) for kind in ("input", "gs")]
+        return [directory / f"STS.{kind}.{subset}.txt" for subset in subsets_of(name, folder, smt) for kind in ("input", "gs")]
     if name in BENCHMARK:
         return [folder / "downstream" / "STS" / "STSBenchmark" / BENCHMARK[name]]
     return [folder / "downstream" / "SICK" / SICK[name]]
 
 
-def subsets_of(name: str, folder: Path) -> tuple[str, ...]:
-    """The subsets of a year, or "all" where the year lies there in one piece, as from the hub."""
-    whole = folder / "downstream" / "STS" / f"{name}-en-test" / "STS.input.all.txt"
-    return ("all",) if whole.is_file() else SUBSETS[name]
+def subsets_of(name: str, folder: Path, smt: bool = False) -> tuple[str, ...]:
+    """The subsets of a year, or "all" where the year lies there in one piece, as from the hub; `smt` as for `sts_files`."""
+    year = folder / "downstream" / "STS" / f"{name}-en-test"
+    if (year / "STS.input.all.txt").is_file():
+        return ("all",)
+    return (*SUBSETS[name], SMT) if smt and name == "STS13" and (year / f"STS.input.{SMT}.txt").is_file() else SUBSETS[name]
 
 
 def load_sts(folder: str | Path, required: bool = True) -> tuple[dict[str, StsTask], list[str]]:
@@ -123,12 +128,12 @@ def senteval_root(folder: str | Path, setting: str = "--data ") -> Path:
     raise DataError(f"{setting}{str(folder)!r} is not a SentEval directory: give the folder that holds downstream/STS")
 
 
-def load_sts_task(name: str, root: Path) -> StsTask:
-    """The set `name` below the SentEval folder `root`; DataError where a file is missing or malformed."""
+def load_sts_task(name: str, root: Path, smt: bool = False) -> StsTask:
+    """The set `name` below the SentEval folder `root`, `smt` as for `sts_files`; DataError where a file is missing or malformed."""
     files = sts_files(name, root)
     split = name.partition("-")[2]
     if name in SUBSETS:
-        subsets = {subset: _load_subset(files[0].parent, subset) for subset in subsets_of(name, root)}
+        subsets = {subset: _load_subset(files[0].parent, subset) for subset in subsets_of(name, root, smt)}
     elif name in BENCHMARK:
         subsets = {split: _load_benchmark(files[0])}
     else:

@@ -68,6 +68,9 @@ def layout(
         given = {outcome.item.name for row in scored.values() for outcome in row}
         missing = [name for name in absent if name in names and name not in given]
         notes = [f"absent, not scored: {', '.join(missing)}"] * bool(missing)
+        years = {name: one.item.sizes for row in scored.values() for one in row for name in [one.item.name] if name == "STS13"}
+        if protocols.sts.aggregate != "all":  # papers count SMT or not
+            notes += [f"{name}: mean over {', '.join(sizes)}" for name, sizes in years.items()]
         notes += [f"failed: {line}" for line in failed if line.split(": ")[1] in names]
         found.append(Table(_title(group, protocols), head, rows, notes))
     return found

@@ -24,7 +24,8 @@ class Method(Protocol):
     """What train, evaluation and export know of a method.
 
     Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling), `scores_pairs` (True: `embed` takes rows of
-    joined pairs and gives their score) and `reads_packed` (True: `data.pack` is allowed) where a method has them.
+    joined pairs and gives their score), `reads_packed` (True: `data.pack` is allowed) and `shares` (parts of the parameters with an
+    optimiser of their own, and in which share of the steps each of them is trained) where a method has them.
     """
 
     pooling: str

@@ -31,8 +31,9 @@ class AttentionMI:
 
     * weight: the paper's for all of Wikipedia; the code's for 10 %, 1 %, 0.1 % and 0.01 % of it: 5e-4, 1e-4, 1e-3, 1e-3.
     * pairing: "layers" pools layers l and l + n/2 of the same head (code), "heads" heads 2h and 2h + 1 of a layer (paper).
-    * layers: 1-based; () takes four: those before the last (code: 8 to 11 of 12), or the last ones if there are only four.
-      Paper: 9, 10, 11, 12.
+    * layers: 1-based; () takes those of `depth`: "code" four, those before the last (8 to 11 of 12; the last ones if there are only
+      four), "paper" the last four (9 to 12), "upper" the upper half (7 to 12 of 12, 3 and 4 of 4; an odd half takes one more where
+      layers are paired): the paper restricts AMI to the upper part of the stack, which four of four layers are not.
     * post_dropout: entries that attention dropout removed in either view do not count (code); False uses all entries.
     * density: weight times (valid entries / entries of the padded map)^2, without gradient (code). The paper has no such factor;
       the code's weights are tuned with it. Estimated here from the sampled positions; "padded" is the longest sentence.
@@ -45,6 +46,7 @@ class AttentionMI:
     weight: float = 2.5e-3
     samples: int = 150
     layers: tuple[int, ...] = ()
+    depth: str = "code"
     pairing: str = "layers"
     post_dropout: bool = True
     density: bool = True
@@ -55,6 +57,10 @@ class AttentionMI:
     def check(self, num_layers: int, num_heads: int) -> None:
         """Raise ConfigError if the slices do not fit an encoder of this depth and number of heads."""
         layers = self.chosen_layers(num_layers)
+        if self.depth not in ("code", "paper", "upper"):
+            raise ConfigError(f"method.ami.depth={self.depth!r} is not 'code', 'paper' or 'upper'")
+        if self.layers and self.depth != "code":
+            raise ConfigError(f"method.ami.layers={layers} and method.ami.depth={self.depth} both choose layers: give one of them")
         if self.weight < 0 or self.samples < 2:
             raise ConfigError(f"method.ami: weight={self.weight} must be >= 0 and samples={self.samples} at least 2")
         if self.pairing not in ("layers", "heads"):
@@ -72,8 +78,12 @@ class AttentionMI:
         """The 1-based layers whose attention is compared."""
         if self.layers:
             return tuple(self.layers)
-        last = num_layers - 1 if num_layers > 4 else num_layers
-        count = min(4, num_layers - num_layers % 2 if self.pairing == "layers" else num_layers)
+        paired = self.pairing == "layers"
+        last = num_layers - 1 if num_layers > 4 and self.depth == "code" else num_layers
+        count = min(4, num_layers - num_layers % 2 if paired else num_layers)
+        if self.depth == "upper":
+            half = max(num_layers // 2, 1)
+            count = half + half % 2 if paired else half
         return tuple(range(last - count + 1, last + 1))
 
     def slices(self, layers: tuple[int, ...], heads: int) -> int:

@@ -1,6 +1,7 @@
 """ConsSent: an encoder learns to tell whole sentences from perturbed ones, or which parts belong together (Brahma 2018)."""
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -32,9 +33,11 @@ class ConsSent:
     task: "D" deletes `k` random tokens of half of the sentences, "P" permutes k, "I" inserts k, "R" replaces k, and two linear
     layers and a third tell which sentences are whole; "N" and "C" part a sentence, at random or by a cut, and rank its second part
     among `k` by dot product. "MT" takes a batch of each of the six in turn: one encoder learns D, P, I, R with a classifier each,
-    another one N and C, and the embedding is both side by side [4 hidden]; `k` is that of all tasks (the paper does not say).
+    another one N and C, and the embedding is both side by side [4 hidden]; `k` is that of all tasks (the paper does not say). Each
+    encoder and each classifier has an optimiser of its own: what a step does not train keeps its values, moments and schedule. All
+    tasks have as many batches, so the first encoder is trained in four steps of six (the paper names neither).
     The maximum is over real tokens (InferSent, whose encoder this is, let padding win; the paper does not say).
-    `params`: "lstm", "classifier" (D, P, I, R), "lstm_of_parts" (MT), and the word vectors.
+    `params`: "lstm", "classifier" (D, P, I, R), "lstm_of_parts" and "classifier_D"... (MT), and the word vectors.
     """
 
     task: str = "R"
@@ -47,6 +50,14 @@ class ConsSent:
     def embeds_by(self) -> tuple[str, ...]:
         """The parts of the parameters that an embedding depends on, beside word vectors."""
         return ("lstm", "lstm_of_parts") if self.task == MULTITASK else ("lstm",)
+
+    @property
+    def shares(self) -> dict[str, Fraction]:
+        """In which share of the steps each encoder and classifier is trained, where that is not all of them."""
+        if self.task != MULTITASK:
+            return {}
+        tasks = {"lstm": len(CLASSIFIED), "lstm_of_parts": len(RANKED)} | {f"classifier_{task}": 1 for task in CLASSIFIED}
+        return {part: Fraction(count, len(IN_TURN)) for part, count in tasks.items()}
 
     def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
@@ -78,7 +89,7 @@ class ConsSent:
             params["classifier"] = init_classifier(class_key, *sizes)
         elif self.task == MULTITASK:
             keys = jax.random.split(class_key, len(CLASSIFIED))
-            params["classifier"] = jax.vmap(lambda one: init_classifier(one, *sizes))(keys)
+            params |= {f"classifier_{task}": init_classifier(one, *sizes) for task, one in zip(CLASSIFIED, keys, strict=True)}
             params["lstm_of_parts"] = init_rnn(parts_key, "lstm", inputs, self.hidden)
         return Learned(params)
 
@@ -93,9 +104,12 @@ class ConsSent:
         if encoded.sentences.ndim == 3:
             loss, accuracy = ranking_loss(encoded.sentences[:, 0], encoded.sentences[:, 1], self.k)
             return loss, ({"accuracy": accuracy}, None)
-        label, classifier = encoded.label.astype(jnp.int32), params["classifier"]
+        label = encoded.label.astype(jnp.int32)
         if self.task == MULTITASK:  # all labels of a batch are of one task: 2 * its place, and 1 for whole sentences
-            classifier = jax.tree.map(lambda leaf: leaf[label[0] // 2], classifier)
+            classifiers = [params[f"classifier_{task}"] for task in CLASSIFIED]
+            classifier = jax.tree.map(lambda *leaves: jnp.stack(leaves)[label[0] // 2], *classifiers)
+        else:
+            classifier = params["classifier"]
         loss, accuracy = class_loss(class_logits(classifier, encoded.sentences), label % 2)
         return loss, ({"accuracy": accuracy}, None)
 

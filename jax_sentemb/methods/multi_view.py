@@ -7,7 +7,14 @@ import jax
 import jax.numpy as jnp
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import context_loss, negative_sampling, remove_top_direction, towards_orthonormal_rows, unit
+from jax_sentemb.losses import (
+    context_loss,
+    negative_sampling,
+    remove_top_direction,
+    rows_from_orthonormal,
+    towards_orthonormal_rows,
+    unit,
+)
 from jax_sentemb.methods import Learned
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.words import FROZEN, check_words, pooled_states, vector_part, word_states
@@ -32,9 +39,11 @@ class MultiView:
     form "discriminative": sentences at most `context` apart in the corpus have agreeing views, cos(f_i, g_j) + cos(g_i, f_j) over
     a trained temperature, against the rest of the batch; the top direction of each view is taken out before (`remove_component`).
     "generative": f of a sentence, mapped by U, predicts the words of the next one by negative sampling; after each step U is
-    brought towards orthonormal rows (`invertible`), and g is U^T. "both": f, g and U with both losses.
-    views: "fg"; or an ablation of Table 6, discriminative only: one view alone ("f", "g") or two of a kind ("ff", "gg"). There a
-    sentence is no neighbour of itself (the paper does not say; with f and g it is one).
+    brought towards orthonormal rows (`invertible`; metric "orthonormality": |U U^T - I|, Frobenius), and g is U^T. "both": f, g and
+    U with both losses, and three views: f, g, and h, which is U^T (the paper's third encoder).
+    views: "fg"; or an ablation of Table 6, discriminative only: one view alone ("f", "g"), whose agreement is one cosine over the
+    temperature (of two views: the sum of two), or two of a kind ("ff", "gg"). There a sentence is no neighbour of itself (the paper
+    does not say; with f and g it is one).
     The embedding takes f's mean over time, not its last states, and averages the views at unit length: the paper's choice without
     labels. `pooling` "max+mean+min+last" (g has no last) with `ensemble` "concatenation" is its choice for classifiers; `ensemble`
     can be one view, too. jax_sentemb.evaluate takes both as options (runs/mv@f, runs/mv@max+mean+min+last+concatenation), and
@@ -57,7 +66,7 @@ class MultiView:
     @property
     def embeds_by(self) -> tuple[str, ...]:
         """The views that an embedding joins."""
-        return VIEWS[self.views] if self.ensemble in ("average", "concatenation") else (self.ensemble,)
+        return self._all_views() if self.ensemble in ("average", "concatenation") else (self.ensemble,)
 
     def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
@@ -66,18 +75,18 @@ class MultiView:
             raise ConfigError(f"method.form={self.form!r} is not discriminative, generative or both")
         if self.views not in VIEWS or (self.views != "fg" and self.form != "discriminative"):
             raise ConfigError(f"method.views={self.views!r}: give fg or, with the discriminative objective, {', '.join(VIEWS)}")
-        if self.ensemble not in ("average", "concatenation", *VIEWS[self.views]):
+        if self.ensemble not in ("average", "concatenation", *self._all_views()):
             raise ConfigError(
-                f"method.ensemble={self.ensemble!r} is not average, concatenation or {' or '.join(VIEWS[self.views])}"
+                f"method.ensemble={self.ensemble!r} is not average, concatenation or {' or '.join(self._all_views())}"
             )
         if min(self.hidden, self.negatives, self.iterations) < 1 or not 0 <= self.beta < 1:
             raise ConfigError("method: hidden, negatives and iterations must be at least 1, beta from 0 to below 1")
         poolings = self.pooling.split("+")
         if not set(poolings) <= set(POOLINGS) or len(set(poolings)) < len(poolings):
             raise ConfigError(f"method.pooling={self.pooling!r}: give one or more of {', '.join(POOLINGS)}, joined by +")
-        if self.pooling == "last" and any(name[0] == "g" for name in self.embeds_by):
+        if self.pooling == "last" and any(name[0] != "f" for name in self.embeds_by):
             raise ConfigError("method.pooling=last: a linear view has no last state; add mean, max or min")
-        if self.ensemble == "average" and "last" in poolings and {name[0] for name in self.embeds_by} == {"f", "g"}:
+        if self.ensemble == "average" and "last" in poolings and len({name[0] == "f" for name in self.embeds_by}) == 2:
             raise ConfigError(f"method.pooling={self.pooling} with ensemble=average: f is wider than g, take concatenation")
         if not 1 <= self.context < batch_size:
             raise ConfigError(f"method.context={self.context} must be at least 1 and below data.batch_size={batch_size}")
@@ -87,10 +96,11 @@ class MultiView:
         return corpus.ordered()
 
     def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
-        """Fresh views around the word vectors: GRU gates open by 1, linear maps from N(0, 2 / inputs) (He)."""
+        """Fresh views around the word vectors: GRU gates open by 1, linear maps and U from N(0, 2 / inputs) (He)."""
         inputs, width = encoder.config.hidden_size, 2 * self.hidden
         params: Params = dict(loaded)
-        for name, view_key in zip(self._learned_views(), jax.random.split(key, 2), strict=False):
+        *view_keys, decoder_key = jax.random.split(key, 3)
+        for name, view_key in zip(self._learned_views(), view_keys, strict=False):
             if name[0] == "f":
                 params[name] = init_rnn(view_key, "gru", inputs, self.hidden, gate_bias=1.0)
             else:
@@ -98,7 +108,7 @@ class MultiView:
         if self.form != "generative":
             params["log_temperature"] = jnp.zeros(())
         if self.form != "discriminative":
-            params["U"] = jax.random.normal(jax.random.fold_in(key, 1), (inputs, width)) * (1.0 / width) ** 0.5
+            params["U"] = jax.random.normal(decoder_key, (inputs, width)) * (2.0 / width) ** 0.5
         return Learned(params)
 
     def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
@@ -121,14 +131,16 @@ class MultiView:
             if self.remove_component:
                 views = [remove_top_direction(view, self.iterations) for view in views]
             first, second = unit(views[0]), unit(views[-1])
-            # cos(first_i, second_j) + cos(second_i, first_j), as one product
-            anchors = jnp.concatenate([first, second], axis=1) * jnp.exp(-params["log_temperature"])
-            others = jnp.concatenate([second, first], axis=1)
+            anchors, others = first, second  # cos(first_i, first_j) of one view alone
+            if len(views) > 1:  # cos(first_i, second_j) + cos(second_i, first_j), as one product
+                anchors, others = jnp.concatenate([first, second], axis=1), jnp.concatenate([second, first], axis=1)
+            anchors = anchors * jnp.exp(-params["log_temperature"])
             metrics["discriminative"], metrics["accuracy"] = context_loss(anchors, others, self.context, itself=self.views == "fg")
             metrics["temperature"] = jnp.exp(params["log_temperature"])
             loss = loss + metrics["discriminative"]
         if self.form != "discriminative":
             metrics["generative"] = self._generative(params, state, encoded)
+            metrics["orthonormality"] = rows_from_orthonormal(params["U"])
             loss = loss + metrics["generative"]
         return loss, (metrics, None)
 
@@ -159,8 +171,12 @@ class MultiView:
             found.append(jnp.concatenate(parts, axis=-1))
         return found
 
+    def _all_views(self) -> tuple[str, ...]:
+        """The views of a trained model."""
+        return (*VIEWS[self.views], "h") if self.form == "both" else VIEWS[self.views]
+
     def _learned_views(self) -> tuple[str, ...]:
-        """The views with parameters of their own: the generative g is U^T."""
+        """The views with parameters of their own: the generative g, and h, are U^T."""
         return ("f",) if self.form == "generative" else VIEWS[self.views]
 
     def _linear_view(self, name: str, params: Params, words: Array, mask: Array) -> Array:

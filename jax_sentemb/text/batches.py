@@ -98,11 +98,11 @@ class Batches:
 
 
 class BatchesInTurn:
-    """Batches of several kinds of examples, one of each in turn; an epoch has as many as all of them together."""
+    """Batches of several kinds of examples, one of each in turn; an epoch has as many of each as the smallest kind."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
         self._parts = parts
-        self.steps_per_epoch = sum(part.steps_per_epoch for part in parts)
+        self.steps_per_epoch = len(parts) * min(part.steps_per_epoch for part in parts)
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
         """As that of `Batches`."""

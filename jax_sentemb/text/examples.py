@@ -11,7 +11,7 @@ from jax_sentemb.errors import DataError
 from jax_sentemb.text.files import Sentences, open_corpus
 from jax_sentemb.text.packing import LONGEST, pack
 from jax_sentemb.text.pairs import Pairs, PairTokens, read_pairs
-from jax_sentemb.text.perturb import RANKED, Draws, delete, insert, permute, replace, split_at, split_randomly
+from jax_sentemb.text.perturb import RANKED, Draws, delete, insert, permute, replace, split_at, split_randomly, unchangeable
 from jax_sentemb.text.tokenizer import Lines, Tokenizer
 from jax_sentemb.text.tokens import Tokens, draw, pad, tokenize
 
@@ -197,8 +197,8 @@ class Perturbed:
     """Sentences for a task of ConsSent: one text that is made inconsistent half of the time, or the two parts of a cut sentence.
 
     Labels of the first kind: 1 consistent, 0 not, and 2 * `place` more where the task is one of several. Sentences that are too
-    short for the change stay consistent (the paper does not say); those that cannot be cut, of fewer than 3 words, are left out.
-    `report` counts both.
+    short for the change, or that no change makes another sentence, stay consistent (the paper does not say);
+    those that cannot be cut, of fewer than 3 words, are left out. `report` counts all of them.
     """
 
     def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int, place: int = 0) -> None:
@@ -211,13 +211,17 @@ class Perturbed:
         self.line = Computed(len(kept), lambda rows: tokens.line[kept[rows]])
         self.lengths = Computed(len(kept), lambda rows: tokens.lengths[kept[rows]] + longer)
         self.pad_id, self.max_seq_length = tokens.pad_id, tokens.max_seq_length + longer
-        self.fingerprint = f"{tokens.fingerprint}|{task}({k})"
-        self.report = {**tokens.report, "too short for the task": short}
-        if short == len(tokens):
-            need = 3 if self._ranked else k + 1
-            raise DataError(f"task {task}({k}) needs sentences of {need} words or more, and the corpus has none: lower method.k")
+        self.fingerprint = f"{tokens.fingerprint}|{task}({k})|2"
         share = np.cumsum(tokens.word_counts(vocab_size), dtype=np.float64)
         self._share = share / share[-1]
+        self._fixed = unchangeable(tokens, task, k, self._share)
+        self.report = {**tokens.report, "too short for the task": short, "not changed by the task": len(self._fixed)}
+        if short + len(self._fixed) == len(tokens):
+            need = 3 if self._ranked else k + 1
+            kind = ", of different words but not all of the corpus" if len(self._fixed) else ""
+            raise DataError(
+                f"task {task}({k}) needs sentences of {need} words or more{kind}, and the corpus has none: lower method.k"
+            )
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -240,9 +244,9 @@ class Perturbed:
         return None if self._ranked else self._consistent(rows, epoch).astype(np.float32) + 2 * self._place
 
     def _consistent(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """Bool [B]: half of the sentences, and those that are too short to change."""
-        kept = Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5
-        return kept | (self._tokens.lengths[self._kept[rows]] <= self._k)
+        """Bool [B]: half of the sentences, and those that are too short to change or cannot be changed."""
+        kept, sentences = Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5, self._kept[rows]
+        return kept | (self._tokens.lengths[sentences] <= self._k) | np.isin(sentences, self._fixed)
 
 
 class InTurn:

@@ -1,7 +1,8 @@
 """Sentences made inconsistent, and sentences cut in two (ConsSent, Brahma 2018, section 3): pure functions, whole batches at once.
 
 Rows are padded arrays [B, T] with lengths [B]; what is random comes from a table of uniform numbers for each row, so a row gets the
-same change in any batch. A sentence that is too short for a change stays as it is.
+same change in any batch. A sentence that is too short for a change stays as it is; any other one really changes, unless no change
+exists: P of one repeated word, I and R of a sentence that has every word of the corpus (`Perturbed` counts those).
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jax_sentemb.text.shuffle import mix
+from jax_sentemb.text.tokens import Tokens
 
 Change = Callable[[np.ndarray, np.ndarray, "Draws"], tuple[np.ndarray, np.ndarray]]
 CLASSIFIED, RANKED = ("D", "P", "I", "R"), ("N", "C")
@@ -50,17 +52,32 @@ def delete(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws) -> tup
 
 
 def permute(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """P(k): the tokens of k random places change places, never all back to where they were."""
+    """P(k): the words of k random places change places, so that the sentence is another one.
+
+    A permutation that changes nothing (the identity, or one that swaps equal words) is drawn again.
+    """
     chosen = _chosen(lengths, tokens.shape[1], k, draws)
-    changed = tokens.copy()
-    rows = chosen.any(axis=1)
-    places = np.nonzero(chosen[rows])[1].reshape(-1, k)
-    order = draws.uniform(2, k)[rows].argsort(axis=1)
-    identity = (order == np.arange(k)).all(axis=1)
-    order[identity] = np.roll(np.arange(k), 1)
-    row = np.flatnonzero(rows)[:, None]
-    changed[row, places] = tokens[row, np.take_along_axis(places, order, axis=1)]
+    rows, changed = np.flatnonzero(chosen.any(axis=1)), tokens.copy()
+    places = _places_of_two_words(tokens, lengths, rows, np.nonzero(chosen[rows])[1].reshape(-1, k), draws)
+    words = np.take_along_axis(tokens[rows], places, axis=1)
+    orders = draws.uniform(2, k * CANDIDATES)[rows].reshape(-1, CANDIDATES, k).argsort(axis=2)
+    tried = words[np.arange(len(rows))[:, None, None], orders]
+    changes = (tried != words[:, None]).any(axis=2)
+    first = tried[np.arange(len(rows)), changes.argmax(axis=1)]
+    turned = np.roll(words, 1, axis=1)  # differs wherever two of the words do
+    changed[rows[:, None], places] = np.where(changes.any(axis=1)[:, None], first, turned)
     return changed, lengths
+
+
+def _places_of_two_words(tokens: np.ndarray, lengths: np.ndarray, rows: np.ndarray, places: np.ndarray, draws: Draws) -> np.ndarray:
+    """The places [R, k]; where they all hold one word, the last moves to a random place of another word, if there is one."""
+    words = np.take_along_axis(tokens[rows], places, axis=1)
+    real = np.arange(tokens.shape[1]) < lengths[rows][:, None]
+    others = real & (tokens[rows] != words[:, :1])
+    which = (draws.uniform(4, 1)[rows, 0] * others.sum(axis=1)).astype(int)
+    other = (others.cumsum(axis=1) > which[:, None]).argmax(axis=1)
+    moves = (words == words[:, :1]).all(axis=1) & others.any(axis=1)
+    return np.concatenate([places[:, :-1], np.where(moves, other, places[:, -1])[:, None]], axis=1)
 
 
 def insert(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -102,10 +119,30 @@ def split_at(tokens: np.ndarray, lengths: np.ndarray, draws: Draws) -> list[tupl
     return [_compress(tokens, real & (place < cut[:, None])), _compress(tokens, real & (place >= cut[:, None]))]
 
 
+def unchangeable(tokens: Tokens, task: str, k: int, share: np.ndarray) -> np.ndarray:
+    """int64, sorted: the rows of more than k words that P(k), I(k) or R(k) cannot make another sentence."""
+    if task == "P":
+        rows = tokens.rows_of_one_word()
+        return rows[tokens.lengths[rows] > k]
+    if task not in ("I", "R"):
+        return np.zeros(0, np.int64)
+    words = np.flatnonzero(np.diff(share, prepend=0.0))
+    rows = np.flatnonzero((tokens.lengths > k) & (tokens.lengths >= len(words)))  # few, but in toy corpora
+    return np.array([row for row in rows.tolist() if np.isin(words, tokens.ids(row)).all()], np.int64)
+
+
 def _other_words(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws, share: np.ndarray) -> np.ndarray:
-    """int [B, k]: words drawn by `share` (cumulative, [V], ending at 1) that are not in their sentence."""
+    """int [B, k]: words drawn by `share` (cumulative, [V], ending at 1) that are not in their sentence, if there are any."""
     place = draws.uniform(3, k * CANDIDATES)
     drawn = np.minimum(np.searchsorted(share, place, side="right"), len(share) - 1).reshape(len(tokens), k, CANDIDATES)
     real = np.arange(tokens.shape[1]) < lengths[:, None]
     there = ((drawn[..., None] == tokens[:, None, None, :]) & real[:, None, None, :]).any(axis=-1)
-    return np.take_along_axis(drawn, there.argmin(axis=-1)[..., None], axis=-1)[..., 0]
+    words = np.take_along_axis(drawn, there.argmin(axis=-1)[..., None], axis=-1)[..., 0]
+    for row in np.flatnonzero(there.all(axis=-1).any(axis=-1)):  # rare: every candidate was in the sentence
+        rest = np.diff(share, prepend=0.0)
+        rest[tokens[row, : lengths[row]]] = 0.0
+        if rest.any():
+            total = rest.cumsum()
+            exact = np.searchsorted(total, draws.uniform(5, k)[row] * total[-1], side="right")
+            words[row] = np.where(there[row].all(axis=-1), np.minimum(exact, np.flatnonzero(rest)[-1]), words[row])
+    return words

@@ -71,6 +71,17 @@ class Tokens:
             counts += np.bincount(ids[np.cumsum(change[:-1], dtype=np.int8) > 0], minlength=vocab_size)
         return counts
 
+    def rows_of_one_word(self) -> np.ndarray:
+        """int64: the rows whose tokens are all the same."""
+        found = [np.zeros(0, np.int64)]
+        for first in range(0, len(self), CHUNK):
+            starts, lengths = self._starts[first : first + CHUNK], self.lengths[first : first + CHUNK]
+            ids = self._ids[starts[0] : starts[-1] + lengths[-1]]
+            changes = np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])])  # between neighbours, up to each token
+            begin = starts - starts[0]
+            found.append(first + np.flatnonzero(changes[begin + lengths - 1] == changes[begin]))
+        return np.concatenate(found)
+
     def labels(self, rows: np.ndarray, epoch: int) -> None:
         """There are none."""
         return None
