@@ -43,7 +43,7 @@ def stepper(options, name):
     from jax_sentemb.train import create_state, make_optimizer, make_step
 
     layers, hidden, heads, inner, *_ = SHAPES[options.shape]
-    encoder, method = Bert(BertConfig(VOCABULARY, hidden, layers, heads, inner), dropout_rate=0.1), SimCSE()
+    encoder, method = Bert(BertConfig(VOCABULARY, hidden, layers, heads, inner), dropout=0.1), SimCSE()
     mesh, optimizer = make_mesh(options.sentences, jax.devices()[:1]), make_optimizer(Optimizer(), 10_000)
     state = create_state(method, encoder, optimizer, {}, 0, mesh)
     compiled = make_step(method, encoder, optimizer, mesh)

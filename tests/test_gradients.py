@@ -21,8 +21,9 @@ from jax_sentemb.sharding import make_mesh, over_parameters, put_batch
 from jax_sentemb.types import Batch
 
 BATCH, SHORT, WIDTH = 16, 6, 12
-BERT = Bert(BertConfig(40, 16, 2, 2, 32, max_position_embeddings=12, initializer_range=0.3), jnp.float32, 0.1)
-MICSE = SimCSE(temperature=1.0, ami=AttentionMI(weight=1.0, samples=20), momentum=Momentum(queue_size=24))
+BERT = Bert(BertConfig(40, 16, 1, 2, 32, max_position_embeddings=12, initializer_range=0.3), jnp.float32, 0.1)
+AMI = AttentionMI(weight=1.0, samples=20, layers=(1,), pairing="heads")
+MICSE = SimCSE(temperature=1.0, ami=AMI, momentum=Momentum(queue_size=24))
 METHODS = {
     "miCSE": MICSE,
     "IS-BERT": ISBERT(Convolution(filters=8)),  # token axes come out of `encode`
