@@ -142,7 +142,7 @@ class SimCSE:
 
     def after(self, state: TrainState, carry: Any) -> TrainState:
         """Momentum encoder moved towards the new weights, this step's momentum embeddings at the head of the queue."""
-        if self.momentum is None or state.queue is None:
+        if self.momentum is None or state.queue is None or state.queue_rows is None:
             return state
         average = optax.incremental_update(state.params["encoder"], state.ema_params, 1.0 - self.momentum.decay)
         vectors, row = carry
