@@ -15,7 +15,7 @@ def get_config(size: str = "") -> Config:
     width = 8 if size == "tiny" else 512
     config = Config(
         method=ConsSent(task="N", k=3, hidden=4 * width, classifier_width=width),
-        data=Data(max_seq_length=64, batch_size=64, validation=50_000),
+        data=Data(max_seq_length=64, batch_size=64, validation=50_000, length_grouping=1),
         encoder=Words(),
         optimizer=Optimizer(
             name="sgd", learning_rate=0.1, lr_scheduler_type="exponential", lr_decay=0.99, lr_drop=0.2, max_grad_norm=5.0

@@ -24,6 +24,7 @@ from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.types import Params, TrainState
 
 PATTERN = "*?[\\"  # in a path, Orbax takes it for a pattern: it saves there, and then finds nothing, or another folder
+ADDED = {"data.length_grouping": 32}  # settings that checkpoints of earlier versions do not name, and what those did
 SHOWN = 10  # arrays that do not fit, named in a message
 Warn = Callable[[int, str], None]  # step, what is wrong
 
@@ -57,10 +58,10 @@ class Checkpoints:
         where = self._latest.folder / str(found)
         saved = self._latest.facts(found)
         for name, value in json.loads(json.dumps(facts)).items():
-            if saved.get(name) != value:
+            there = saved.get(name, ADDED.get(name.removeprefix("before.")))
+            if there != value:
                 raise ModelFileError(
-                    f"{where} was written with {name}={saved.get(name)!r}, this run has {value!r}: "
-                    "give the old value, or another --workdir"
+                    f"{where} was written with {name}={there!r}, this run has {value!r}: give the old value, or another --workdir"
                 )
         return state._replace(**self._latest.read(found, _leaves(state))), saved
 

@@ -33,6 +33,7 @@ class Data:
     subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
     subset_seed: int = 0
     num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
+    length_grouping: int = 32  # batches whose sentences are sorted by length together; 1: random batches, as the papers have
     validation: int = 0  # sentences held out of training: loss and accuracy of the method's own task are measured on them
 
 
@@ -141,8 +142,9 @@ def sized(config: Config, size: str) -> Config:
         config.vary = ""
         held_out = 16 if config.data.validation else 0
         config.data = Data(
-            files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8, validation=held_out, pack=config.data.pack
-        )
+            files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8, validation=held_out, pack=config.data.pack,
+            length_grouping=config.data.length_grouping,
+        )  # fmt: skip
         if isinstance(config.encoder, Words):
             config.encoder = dataclasses.replace(config.encoder, vectors="", hidden_size=12)
         else:
@@ -169,7 +171,7 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name}={value} must be below {LARGEST}")
     least = {
         "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
-        "data.subset_seed": 0, "data.num_workers": -1,
+        "data.subset_seed": 0, "data.num_workers": -1, "data.length_grouping": 1,
         "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
         "encoder.intermediate_size": 1, "encoder.dropout": 0,
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,

@@ -56,10 +56,12 @@ def info_nce(
     queue: Array | None = None,
     queue_valid: Array | None = None,
     negatives: bool = True,
+    sentences: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array]:
     """InfoNCE: mean over i of -log softmax_i([cos(first_i, second_j) / t for all j, cos(first_i, queue_k) / t for valid k]).
 
-    first, second: the two views [B, E]. queue: negatives [K, E] that receive no gradient, queue_valid: bool [K].
+    first, second: the two views [B, E]. queue: negatives [K, E] that receive no gradient, queue_valid: bool [K]. sentences: numbers
+    of the sentences of the batch [B] and of the queue [K]; an anchor's own sentence is no negative of it.
     Returns the loss and the fraction of rows whose positive has the highest similarity.
     Source: miCSE Eq. 2 in the form of the published code of SimCSE and ESimCSE: the positive is in the denominator, the in-batch
     term compares the two views, the queue adds negatives only (methods differ from the printed equation, which is unbounded).
@@ -71,20 +73,24 @@ def info_nce(
         return jax.nn.softplus(rest - positive).mean(), (positive > 0).mean()
     against = unit(second)
     queued = None if queue is None else unit(lax.stop_gradient(queue))
+    own, in_queue = sentences or (jnp.arange(len(first)), None)
 
-    def rank(rows: tuple[Array, Array]) -> tuple[Array, Array]:
-        anchors, place = rows
+    def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        anchors, place, sentence = rows
         logits = jnp.matmul(anchors, against.T, precision=lax.Precision.HIGHEST) / temperature
         positive = jnp.take_along_axis(logits, place[:, None], axis=1)
         if queued is not None:
             to_queue = jnp.matmul(anchors, queued.T, precision=lax.Precision.HIGHEST) / temperature
             if queue_valid is not None:
                 to_queue = jnp.where(queue_valid, to_queue, -jnp.inf)
+            if in_queue is not None:
+                to_queue = jnp.where(sentence[:, None] == in_queue, -jnp.inf, to_queue)
             logits = jnp.concatenate([logits, to_queue], axis=1)
         loss = jax.nn.logsumexp(logits - positive, axis=1)  # small losses stay exact
         return loss, positive[:, 0] >= logits.max(axis=1)
 
-    loss, right = by_rows(rank, (unit(first), jnp.arange(len(first))), len(second) + (0 if queue is None else len(queue)))
+    rows = unit(first), jnp.arange(len(first)), own
+    loss, right = by_rows(rank, rows, len(second) + (0 if queue is None else len(queue)))
     return loss.mean(), right.mean()
 
 

@@ -94,11 +94,11 @@ def _given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
 
 def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | BatchesInTurn, Batches | BatchesInTurn | None]:
     """What is trained on, its batches, and those of what is held out."""
-    held_out, size, seed = None, config.data.batch_size, config.train.seed
+    held_out, size, seed, grouping = None, config.data.batch_size, config.train.seed, config.data.length_grouping
     if config.data.validation:
         examples, held = hold_out(examples, config.data.validation, seed)
-        held_out = make_batches(held, size, seed)
-    return examples, make_batches(examples, size, seed), held_out
+        held_out = make_batches(held, size, seed, grouping)
+    return examples, make_batches(examples, size, seed, grouping), held_out
 
 
 def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any]) -> Corpus:

@@ -114,10 +114,11 @@ class Session:
     def train(self) -> None:
         """To the last step, or until evaluations are not better any more. Stopped if a signal came; what is done is saved then."""
         material, mesh, config = self.material, self.mesh, self.config
-        process = jax.process_index(), jax.process_count()
+        # Parts of a batch are split over the devices, and into chunks.
+        how = jax.process_index(), jax.process_count(), math.lcm(mesh.size, config.train.grad_cache_chunk or 1)
 
-        def batch(step: int) -> Batch:
-            return material.batches.at(self._batch_of(step), *process)
+        def batch(step: int) -> tuple[Batch, ...]:
+            return material.batches.parts(self._batch_of(step), *how)
 
         left_out = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
         if self.step == 0 or (left_out and self.progress.evaluated < self.step):  # a signal had ended it

@@ -51,8 +51,8 @@ def over_parameters(mesh: Mesh, shapes: Any) -> Any:
     return jax.tree.map(sharding, shapes)
 
 
-def put_batch(batch: Batch, mesh: Mesh) -> Batch:
-    """The global batch from the sentences of this process."""
+def put_batch(batch: Batch | tuple[Batch, ...], mesh: Mesh) -> Any:
+    """The global batch, or its parts, from the sentences of this process."""
     sharding = over_batch(mesh)
     return jax.tree.map(lambda values: jax.make_array_from_process_local_data(sharding, np.asarray(values)), batch)
 

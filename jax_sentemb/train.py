@@ -16,15 +16,16 @@ from jax.sharding import Mesh
 
 from jax_sentemb import config as settings
 from jax_sentemb.errors import NotFinite
+from jax_sentemb.gradients import encode_parts, loss_and_gradients, split_frozen
 from jax_sentemb.log import Log
-from jax_sentemb.losses import in_parts, merged
 from jax_sentemb.methods import Method
 from jax_sentemb.models.words import FROZEN
 from jax_sentemb.optimizers import adam_without_bias_correction, optimizer_by_part, own_schedule
 from jax_sentemb.sharding import over_batch, over_parameters, put_batch, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
-Step = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Array]]]
+Parts = Batch | tuple[Batch, ...]  # a batch, or the parts that it is split into (Batches.parts)
+Step = Callable[[TrainState, Parts], tuple[TrainState, dict[str, Array]]]
 PREFETCH = 2  # batches made and sent to the device ahead of the step
 
 
@@ -105,20 +106,14 @@ def create_state(
             learned.params,
             learned.ema_params,
             learned.queue,
-            optimizer.init(_trained(learned.params)[0]),
+            optimizer.init(split_frozen(learned.params)[0]),
             jax.random.key_data(run_key),
             jnp.zeros((), jnp.int32),
+            learned.queue_rows,
         )
 
     shardings = over_parameters(mesh, jax.eval_shape(create, loaded))
     return jax.jit(create, out_shardings=shardings)(loaded)
-
-
-def _trained(params: Params) -> tuple[Params, Params]:
-    """What the optimiser works on, and the rest: word vectors that stay as they are."""
-    return {name: part for name, part in params.items() if name != FROZEN}, {
-        name: part for name, part in params.items() if name == FROZEN
-    }
 
 
 def make_step(
@@ -128,26 +123,14 @@ def make_step(
 
     chunk > 0 caches gradients: sentences are encoded `chunk` at a time without keeping activations, the objective is
     differentiated with respect to what was encoded, and a second pass carries that into the parameters (Gao et al. 2021). Dropout
-    belongs to the sentence, so loss and gradients are those of the whole batch.
+    belongs to the sentence, so loss and gradients are those of the whole batch. The same holds for a batch that comes in parts of
+    different widths; `chunk` divides the size of each.
     """
 
-    def step(state: TrainState, batch: Batch) -> tuple[TrainState, dict[str, Array]]:
+    def step(state: TrainState, batch: Parts) -> tuple[TrainState, dict[str, Array]]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-        seeds = jax.random.bits(key, (len(batch.tokens),), jnp.uint32)
-
-        def encode(params: Params, part: Batch, part_seeds: Array) -> Any:
-            return method.encode(encoder, params, state, part, part_seeds)
-
-        trained, frozen = _trained(state.params)
-        if chunk and chunk < len(batch.tokens):
-            loss, metrics, carry, gradients = _cached_gradients(method, encode, state, batch, seeds, chunk)
-        else:
-
-            def loss_of(trained: Params) -> tuple[Array, tuple[dict[str, Array], Any]]:
-                params = {**trained, **frozen}
-                return method.objective(params, state, encode(params, batch, seeds))
-
-            (loss, (metrics, carry)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
+        loss, metrics, carry, gradients = loss_and_gradients(method, encoder, state, parts_of(batch), key, chunk)
+        trained, frozen = split_frozen(state.params)
         updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
         params: Params = optax.apply_updates(trained, updates)
         params = {**params, **frozen}
@@ -160,42 +143,24 @@ def make_step(
     return jax.jit(step, donate_argnums=0, in_shardings=(shardings, over_batch(mesh)), out_shardings=(shardings, whole))
 
 
-def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainState, Batch], dict[str, Array]]:
+def parts_of(batch: Parts) -> tuple[Batch, ...]:
+    """The parts of a batch, one if it is whole."""
+    return (batch,) if isinstance(batch, Batch) else batch
+
+
+def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainState, Parts], dict[str, Array]]:
     """The jitted (state, batch) -> loss and metrics of a batch that is not trained on; what is random in it is always the same."""
 
-    def measure(state: TrainState, batch: Batch) -> dict[str, Array]:
+    def measure(state: TrainState, batch: Parts) -> dict[str, Array]:
         state = state._replace(step=jnp.zeros_like(state.step))
-        seeds = jax.random.bits(jax.random.wrap_key_data(state.rng), (len(batch.tokens),), jnp.uint32)
-        encoded = method.encode(encoder, state.params, state, batch, seeds)
+        encoded = encode_parts(method, encoder, state.params, state, parts_of(batch), jax.random.wrap_key_data(state.rng))
         loss, (metrics, _) = method.objective(state.params, state, encoded)
         return {"loss": loss, **metrics}
 
     return jax.jit(measure, in_shardings=(None, over_batch(mesh)), out_shardings=replicated(mesh))
 
 
-def _cached_gradients(
-    method: Method, encode: Callable, state: TrainState, batch: Batch, seeds: Array, chunk: int
-) -> tuple[Array, dict[str, Array], Any, Params]:
-    parts = in_parts((batch, seeds), chunk)
-    encoded = merged(jax.lax.map(lambda part: encode(state.params, *part), parts))
-
-    trained, frozen = _trained(state.params)
-
-    def loss_of(trained: Params, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        return method.objective({**trained, **frozen}, state, encoded)
-
-    (loss, (metrics, carry)), (direct, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(trained, encoded)
-
-    def add(total: Params, part: Any) -> tuple[Params, None]:
-        (part_batch, part_seeds), cotangent = part
-        _, pull_back = jax.vjp(lambda trained: encode({**trained, **frozen}, part_batch, part_seeds), trained)
-        return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
-
-    gradients, _ = jax.lax.scan(add, direct, (parts, in_parts(to_encoded, chunk)))
-    return loss, metrics, carry, gradients
-
-
-def batches_on_device(at: Callable[[int], Batch], start: int, end: int, mesh: Mesh) -> Generator[Batch]:
+def batches_on_device(at: Callable[[int], Parts], start: int, end: int, mesh: Mesh) -> Generator[Parts]:
     """Batches start..end-1 on the devices, made in a thread ahead of use."""
     with ThreadPoolExecutor(1) as thread:
         waiting = [thread.submit(lambda step=step: put_batch(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))]
@@ -279,7 +244,7 @@ def check_finite(step: int, tree: Any) -> None:
 def fit(
     state: TrainState,
     step: Step,
-    batches: Iterator[Batch],
+    batches: Iterator[Parts],
     total_steps: int,
     options: settings.Train,
     log: Log,

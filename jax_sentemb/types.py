@@ -10,6 +10,12 @@ Array = Any  # jax.Array on the device, np.ndarray on the host: every function t
 Params = Any  # a nested dict of arrays
 
 
+# Row numbers are kept modulo this: such numbers are exact in float32 (what a method encodes is differentiated, so it is float), and
+# a corpus may have more than 2^31 rows. Of a larger corpus two rows that are a multiple apart count as one sentence, so a sentence
+# loses one negative in 16.7 million; the same sentence is never taken for two.
+ROW_NUMBERS = 1 << 24
+
+
 class Rows(NamedTuple):
     """Token rows as an encoder takes them: right-padded, `mask` is True on real tokens (specials included)."""
 
@@ -23,6 +29,8 @@ class Batch(NamedTuple):
     tokens: Any  # int32 [B, T] or [B, V, T]
     mask: Any  # bool, the same shape
     label: Any = None  # float32 [B]: a class number or a gold score; None without labels
+    row: Any = None  # int32 [B]: which sentence of the corpus this is, modulo ROW_NUMBERS; None where it is not known
+    place: Any = None  # int32 [B]: of a part of a batch, the places of its sentences in the batch; None for a whole batch
 
     @property
     def rows(self) -> Rows:
@@ -39,3 +47,4 @@ class TrainState(NamedTuple):
     opt_state: Any
     rng: Array  # the key of the whole run, never advanced: a step folds its number in
     step: Array  # int32 [], the only clock
+    queue_rows: Array | None = None  # int32 [K]: Batch.row of the sentences in the queue; written by method.after only

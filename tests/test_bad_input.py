@@ -122,6 +122,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.data.batch_size=", "--config.data.batch_size="),
         ("TINY --config.data.batch_size=0", "data.batch_size=0 must be at least 2"),
         ("TINY --config.data.batch_size=-8", "data.batch_size=-8 must be at least 2"),
+        ("TINY --config.data.length_grouping=0", "data.length_grouping=0 must be at least 1"),
         ("TINY --config.data.batch_size=12", "data.batch_size=12 is not a multiple of the 8 devices"),
         ("TINY --config.data.subset_seed=-1", "data.subset_seed=-1 must be at least 0"),
         ("TINY --config.train.seed=99999999999999999999", "train.seed=99999999999999999999 must be below 2147483648"),

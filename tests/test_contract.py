@@ -21,7 +21,7 @@ from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.words import FROZEN, WordsConfig, make_encoder
 from jax_sentemb.run import run
 from jax_sentemb.sharding import make_mesh, over_parameters, put_batch
-from jax_sentemb.types import Batch, Rows
+from jax_sentemb.types import Rows
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 STEPS = 6
@@ -79,7 +79,7 @@ class Tiny:
         batch = self.material.batches.at(number)
         missing = self.config.data.max_seq_length - batch.tokens.shape[-1]
         pads = [(0, 0)] * (batch.tokens.ndim - 1) + [(0, missing)]
-        return Batch(np.pad(batch.tokens, pads), np.pad(batch.mask, pads), batch.label)
+        return batch._replace(tokens=np.pad(batch.tokens, pads), mask=np.pad(batch.mask, pads))
 
     def run(self, state, first, last, devices=1, chunk=0):
         losses = []

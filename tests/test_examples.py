@@ -120,7 +120,7 @@ def test_a_copy_is_no_longer_than_its_row_says_and_ends_with_sep(examples):
 
 def test_batches_hold_both_texts_of_their_rows_and_epoch(examples):
     made = examples()
-    batches = Batches(made, 3, 0, (4, 8, 16))
+    batches = Batches(made, 3, 0, buckets=(4, 8, 16))
     for step in range(4):  # two epochs
         batch, rows = batches.at(step), batches.rows(step)
         assert batch.tokens.shape == batch.mask.shape == (3, 2, batch.tokens.shape[-1])

@@ -1,16 +1,23 @@
 """Batches: a function of the step, every sentence once an epoch, little padding, the same batch however many processes share it."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jax_sentemb.command_line import read_config
+from jax_sentemb.config import sized
 from jax_sentemb.errors import DataError
+from jax_sentemb.material import prepare
+from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.text import batches as module
 from jax_sentemb.text import shuffle
 from jax_sentemb.text.batches import BUCKETS, GROUP, Batches, bucket
 from jax_sentemb.text.tokens import Tokens, pad
+from jax_sentemb.types import ROW_NUMBERS
 
 ORDER = [[909, 414, 1383, 1206], [1230, 234, 828, 513], [516, 1443, 1026, 357]]  # lines of steps 0, 1 and 200
 
@@ -200,3 +207,141 @@ def test_pad_and_bucket():
     assert [bucket(length, BUCKETS) for length in (1, 16, 17, 24, 25, 512)] == [16, 16, 24, 24, 32, 512]
     with pytest.raises(ValueError):
         bucket(513, BUCKETS)
+
+
+def random_batches(count=300, batch_size=15, grouping=1, **options):
+    return Batches(tokens_of(drawn_lengths(count)), batch_size, 5, grouping, **options)
+
+
+@pytest.mark.parametrize("path", ["whole", "group by group"])
+def test_random_batches_are_the_random_order_of_the_epoch_as_it_is(path, request):
+    if path != "whole":
+        request.getfixturevalue("large")
+    batches = random_batches(310)
+    for epoch in (0, 3):
+        drawn = np.random.Generator(np.random.Philox(key=[5, epoch])).permutation(310)
+        order = drawn if path == "whole" else shuffle.permuted(np.arange(310), 310, (5, epoch))
+        rows = [batches.rows(epoch * 20 + place) for place in range(20)]
+        np.testing.assert_array_equal(rows, order[:300].reshape(20, 15))
+
+
+@pytest.mark.parametrize("path", ["whole", "group by group"])
+def test_in_random_batches_lengths_differ_as_in_the_corpus_and_all_meet(path, request):
+    """Partners: with p = 14 / 299 a sentence has met 299 (1 - (1 - p)^60) = 282 others after 60 epochs."""
+    if path != "whole":
+        request.getfixturevalue("large")
+    found = {grouping: seen(random_batches(grouping=grouping)) for grouping in (1, GROUP)}
+    lengths = drawn_lengths(300)
+    spread, partners = found[1]
+    assert spread == pytest.approx(np.sqrt(14 / 15) * lengths.std(), rel=0.02)  # of samples of 15
+    assert partners == pytest.approx(282, rel=0.01)
+    spread, partners = found[GROUP]
+    assert spread < 0.2 * lengths.std()
+    assert partners < 100
+
+
+def seen(batches):
+    """Mean standard deviation of the lengths in a batch, mean number of others that a sentence met in 60 epochs."""
+    met, spreads = np.zeros((300, 300), bool), []
+    for epoch in range(60):
+        rows = np.array([batches.rows(epoch * 20 + place) for place in range(20)])
+        assert sorted(rows.ravel().tolist()) == list(range(300))
+        met[rows[:, :, None], rows[:, None, :]] = True
+        spreads.append(batches.tokens.lengths[rows].std(axis=1).mean())
+    return np.mean(spreads), met.sum(axis=1).mean() - 1
+
+
+CUTS = [(16, 1, (4, 8, 12)), (16, 8, (8,)), (12, 4, (4, 8)), (15, 1, (3, 7, 11)), (24, 3, (6, 12, 18))]
+
+
+@pytest.mark.parametrize(("batch_size", "unit", "cuts"), CUTS)
+def test_the_parts_of_a_random_batch_are_its_sentences_with_less_padding(batch_size, unit, cuts):
+    batches = random_batches(batch_size=batch_size)
+    batches.tokens.labels = lambda rows, epoch: rows.astype(np.float32)
+    split = 0
+    for step in range(20):
+        whole, parts = batches.at(step), batches.parts(step, unit=unit)
+        lengths, width = np.sort(whole.mask.sum(1)), whole.tokens.shape[1]
+        room = [cut * bucket(int(lengths[cut - 1]), batches.buckets) + (batch_size - cut) * width for cut in cuts]
+        assert sum(part.tokens.size for part in parts) == min(room)
+        if len(parts) == 1:
+            assert_same(parts[0], whole)
+            continue
+        split += 1
+        assert len(parts[0].tokens) in cuts
+        assert len(parts[1].tokens) == batch_size - len(parts[0].tokens)
+        assert sorted(np.concatenate([part.place for part in parts]).tolist()) == list(range(batch_size))
+        for part in parts:
+            width = part.tokens.shape[1]
+            assert width == bucket(int(part.mask.sum(1).max()), batches.buckets)
+            np.testing.assert_array_equal(part.tokens, whole.tokens[part.place, :width])
+            np.testing.assert_array_equal(part.mask, whole.mask[part.place, :width])
+            np.testing.assert_array_equal(part.label, whole.label[part.place])
+            np.testing.assert_array_equal(part.row, whole.row[part.place])
+            assert not whole.mask[part.place, width:].any()
+        assert parts[0].tokens.shape[1] < parts[1].tokens.shape[1] == whole.tokens.shape[1]
+        assert parts[0].mask.sum(1).max() <= parts[1].mask.sum(1).min()
+    assert split > 10
+
+
+def test_the_shares_of_all_processes_are_the_parts():
+    batches = random_batches(batch_size=16)
+    for step in range(10):
+        shares = [batches.parts(step, index, 4, unit=8) for index in range(4)]
+        together = jax.tree.map(lambda *sides: np.concatenate(sides), *shares)
+        for one, other in zip(jax.tree.leaves(together), jax.tree.leaves(batches.parts(step, unit=8)), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_parts_have_few_shapes_and_need_much_less_room():
+    batches = Batches(tokens_of(drawn_lengths(20_000, 64), 64), 32, 0, 1)
+    parts = [batches.parts(step) for step in range(batches.steps_per_epoch)]
+    room = sum(part.tokens.size for of_batch in parts for part in of_batch)
+    assert room < 0.7 * sum(batches.at(step).tokens.size for step in range(batches.steps_per_epoch))
+    shapes = {tuple(part.tokens.shape for part in of_batch) for of_batch in parts}
+    assert len(shapes) <= 12  # each is a compilation
+
+
+def test_sorted_and_ordered_batches_and_those_that_cannot_be_divided_come_whole():
+    assert all(len(random_batches(grouping=grouping).parts(step)) == 1 for grouping in (2, GROUP) for step in range(20))
+    batches = random_batches(batch_size=16)
+    assert all(len(batches.parts(step, unit=16)) == 1 for step in range(10))
+    tokens = tokens_of(drawn_lengths(300))
+    tokens.ordered = True
+    ordered, sorted_too = (Batches(tokens, 15, 5, grouping) for grouping in (1, GROUP))
+    for step in range(20):
+        assert (np.diff(ordered.rows(step)) == 1).all()
+        assert ordered.rows(step).tolist() == sorted_too.rows(step).tolist()
+        assert len(ordered.parts(step)) == 1
+
+
+def test_a_batch_says_which_rows_it_has_in_numbers_that_stay_small(monkeypatch):
+    batches = random_batches()
+    assert batches.at(3).row.dtype == np.int32
+    assert batches.at(3).row.tolist() == batches.rows(3).tolist()
+    monkeypatch.setattr(module, "ROW_NUMBERS", 7)
+    assert batches.at(3).row.tolist() == (batches.rows(3) % 7).tolist()
+    assert np.arange(ROW_NUMBERS - 9, ROW_NUMBERS).astype(np.float32).astype(int)[-1] == ROW_NUMBERS - 1  # exact in float32
+
+
+def test_the_recipes_of_conssent_have_random_batches_the_others_sorted_ones():
+    for path in sorted((Path(__file__).parents[1] / "configs").glob("*.py")):
+        for size in ("", ":tiny"):
+            config = read_config(f"{path}{size}")
+            assert config.data.length_grouping == (1 if isinstance(config.method, ConsSent) else GROUP)
+        if isinstance(config.method, ConsSent):
+            config.data.length_grouping = 2
+            assert sized(config, "tiny").data.length_grouping == 2
+
+
+def test_all_batches_of_a_run_are_grouped_as_it_says(tmp_path):
+    config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'cons_sent_multitask.py'}:tiny")
+    spread = {}
+    for config.data.length_grouping in (1, 4):
+        material = prepare(config, tmp_path)
+        for name, batches in (("trained", material.batches), ("held out", material.held_out)):
+            lengths = [batches.at(step).mask.any(1).sum(-1) if batches.at(step).mask.ndim == 3 else batches.at(step).mask.sum(-1)
+                       for step in range(min(batches.steps_per_epoch, 24))]  # fmt: skip
+            spread[name, config.data.length_grouping] = np.mean([some.std() for some in lengths])
+    assert spread["trained", 4] < 0.8 * spread["trained", 1]
+    assert spread["held out", 4] != spread["held out", 1]

@@ -34,7 +34,7 @@ def runs(options):
     """Name -> flags."""
     shuffled, ordered = f"--config.data.files={options.corpus}", f"--config.data.files={options.ordered}"
     subset = "--config.data.subset=150000"
-    common = (f"--config.encoder.vectors={options.vectors}", *LENGTH)
+    common = (f"--config.encoder.vectors={options.vectors}", *LENGTH, "--config.data.length_grouping=32")
     config = "--config=configs/cons_sent.py"
     found = {
         name: (config, shuffled, subset, f"--config.method.task={task}", f"--config.method.k={k}", *SIZE, *RATE, *HELD_OUT, *common)

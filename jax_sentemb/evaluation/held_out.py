@@ -22,9 +22,9 @@ class HeldOut:
 
     def __call__(self, state: TrainState) -> dict[str, float]:
         """Means over the batches of "loss" and every metric of the method."""
-        process = jax.process_index(), jax.process_count()
+        how = jax.process_index(), jax.process_count(), self._mesh.size
         found = defaultdict(list)
-        for batch in batches_on_device(lambda step: self._batches.at(step, *process), 0, self._batches.steps_per_epoch, self._mesh):
+        for batch in batches_on_device(lambda step: self._batches.parts(step, *how), 0, self._batches.steps_per_epoch, self._mesh):
             for name, value in self._measure(state, batch).items():
                 found[name].append(value)
         return {name: float(np.mean(jax.device_get(values))) for name, values in found.items()}

@@ -17,6 +17,7 @@ class Learned(NamedTuple):
     params: Params
     ema_params: Params | None = None
     queue: Array | None = None
+    queue_rows: Array | None = None
 
 
 @runtime_checkable
@@ -45,7 +46,11 @@ class Method(Protocol):
         ...
 
     def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Any:
-        """A NamedTuple of float arrays whose leading axis is the sentence; `seeds` uint32 [B]."""
+        """A NamedTuple of float arrays whose leading axis is the sentence; `seeds` uint32 [B].
+
+        `batch` may be a part of the batch, narrower than the others: an array with an axis of tokens must be one in which zeros
+        behind the last token are padding.
+        """
 
     def objective(self, params: Params, state: TrainState, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
         """Scalar loss over the global batch, (metrics, carry for `after`)."""

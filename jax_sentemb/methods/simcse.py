@@ -31,6 +31,7 @@ class Momentum:
 
     Its weights are the moving average `decay * own + (1 - decay) * online` of the encoder; the MLP head is the online one. It reads
     the first view's tokens with its own dropout, without gradient, and its embeddings enter the queue after the step's loss.
+    From the second epoch on the queue can hold a sentence of the batch: it is no negative of itself (the papers do not say).
     """
 
     queue_size: int = 384
@@ -47,6 +48,7 @@ class Encoded(NamedTuple):
     lengths: Array  # float32 [B] tokens
     masked_loss: Array | None  # [B] summed over masked tokens
     masked_count: Array | None  # [B]
+    row: Array | None  # float32 [B] numbers of the sentences, where there is a queue
 
 
 @dataclass
@@ -102,43 +104,52 @@ class SimCSE:
         if self.momentum is None:
             return Learned(params)
         copy = jax.tree.map(jnp.copy, loaded["encoder"])  # a copy: the step donates its state, leaf by leaf
-        return Learned(params, copy, jnp.zeros((self.momentum.queue_size, width)))
+        size = self.momentum.queue_size
+        return Learned(params, copy, jnp.zeros((size, width)), jnp.full(size, -1, jnp.int32))
 
     def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
         """Both views in one pass over 2B rows; then the momentum view and the masked sentences if they are wanted."""
         rows = batch.rows
-        momentum = masked_loss = masked_count = None
+        momentum = masked_loss = masked_count = row = None
         views = two_dropout_views(encoder, params["encoder"], rows, seeds, self.ami, self.pooling)
         if self.momentum is not None:
             momentum = self._momentum_view(encoder, params, state, rows, seeds)
+            row = None if batch.row is None else batch.row.astype(jnp.float32)
         if self.mlm_weight:
             masked_loss, masked_count, _ = masked_lm_loss(
                 encoder, params, rows, view_seed(seeds, MASKED_VIEW), self.mlm_probability
             )
         return Encoded(
             self._project(params, views.first), self._project(params, views.second), momentum, views.information, views.valid,
-            rows.mask.sum(-1, dtype=jnp.float32), masked_loss, masked_count,
+            rows.mask.sum(-1, dtype=jnp.float32), masked_loss, masked_count, row,
         )  # fmt: skip
 
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        """InfoNCE - AMI + MLM; metrics; the momentum embeddings for the queue."""
+        """InfoNCE - AMI + MLM; metrics; the momentum embeddings and their sentences for the queue."""
         first, second = encoded.first, encoded.second
-        queue_valid = None if state.queue is None else jnp.arange(len(state.queue)) < state.step * len(first)
-        loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives)
+        queue_valid = sentences = None
+        if state.queue is not None:
+            # Entry number k came k // B steps ago. The product of step and batch would leave int32.
+            queue_valid = jnp.arange(len(state.queue)) // len(first) < state.step
+            sentences = None if encoded.row is None else (encoded.row, state.queue_rows)
+        loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives, sentences)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
         loss = minus_information(self.ami, loss, metrics, encoded)
         if encoded.masked_loss is not None:
             metrics["mlm"] = encoded.masked_loss.sum() / jnp.maximum(encoded.masked_count.sum(), 1.0)
             loss = loss + self.mlm_weight * metrics["mlm"]
-        return loss, (metrics, encoded.momentum)
+        return loss, (metrics, (encoded.momentum, encoded.row))
 
     def after(self, state: TrainState, carry: Any) -> TrainState:
         """Momentum encoder moved towards the new weights, this step's momentum embeddings at the head of the queue."""
-        if self.momentum is None or state.queue is None:
+        if self.momentum is None or state.queue is None or state.queue_rows is None:
             return state
         average = optax.incremental_update(state.params["encoder"], state.ema_params, 1.0 - self.momentum.decay)
-        queue = jnp.concatenate([carry, state.queue])[: self.momentum.queue_size]
-        return state._replace(ema_params=average, queue=queue)
+        vectors, row = carry
+        rows = jnp.full(len(vectors), -1, jnp.int32) if row is None else row.astype(jnp.int32)
+        size = self.momentum.queue_size
+        queue, queue_rows = jnp.concatenate([vectors, state.queue])[:size], jnp.concatenate([rows, state.queue_rows])[:size]
+        return state._replace(ema_params=average, queue=queue, queue_rows=queue_rows)
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """Pooled state of the encoder without dropout, before the head."""
