@@ -259,17 +259,32 @@ def low_shot_curves(
         raise DataError(f"{path}: numbers of sentences and standard deviations cannot be negative")
     figure = _figure(6.8, 4.4)
     axes = _axes(figure)
+    errors_over_sizes(axes, curves)
+    axes.set_ylabel(score)
+    _legend(figure, axes)
+    heading = "mean and standard deviation over seeds"
+    return _save(figure, path, title, heading, {"method": [row[0] for row in flat], **numbers})
+
+
+def errors_over_sizes(
+    axes: Any, curves: Mapping[str, Sequence[tuple[int, float, float]]], order: Sequence[str] | None = None
+) -> None:
+    """The curves of `low_shot_curves` in one panel; its vertical axis has no name yet.
+
+    A method has the colour and the marker of its place in `order`, by default that of `curves`: several panels agree.
+    """
+    order = list(curves) if order is None else order
     trained = {method: [point for point in sorted(points) if point[0] > 0] for method, points in curves.items()}
     trained = {method: points for method, points in trained.items() if points}
     sizes = sorted({point[0] for points in trained.values() for point in points})
     closest = min((math.log(b / a) for a, b in itertools.pairwise(sizes)), default=1.0)
     step = min(0.05, closest / (2 * len(trained) + 1))
-    for number, (method, points) in enumerate(trained.items()):
+    for place, (method, points) in enumerate(trained.items()):
         x, y, error = zip(*points, strict=True)
-        aside = math.exp((number - (len(trained) - 1) / 2) * step)
+        aside, number = math.exp((place - (len(trained) - 1) / 2) * step), order.index(method)
         axes.errorbar(
-            [aside * place for place in x], y, yerr=error, label=method, color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)], markersize=5.5, capsize=3, lw=1.4, elinewidth=1.1,
+            [aside * size for size in x], y, yerr=error, label=method, color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[(number + number // len(COLOURS)) % len(MARKERS)], markersize=5.5, capsize=3, lw=1.4, elinewidth=1.1,
         )  # fmt: skip
     for method, points in curves.items():
         for mean in (point[1] for point in points if point[0] == 0):
@@ -282,10 +297,6 @@ def low_shot_curves(
     else:
         axes.set_xticks([])
     axes.set_xlabel("training sentences (logarithmic)")
-    axes.set_ylabel(score)
-    _legend(figure, axes)
-    heading = "mean and standard deviation over seeds"
-    return _save(figure, path, title, heading, {"method": [row[0] for row in flat], **numbers})
 
 
 def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[tuple[int, float, float]]]:
