@@ -95,9 +95,9 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
     before = _done_before(workdir)
     baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
     rows = {
-        folder: row
+        folder: before[folder]
         for _, one, _, folder in expanded
-        if (row := before.get(folder)) and row["settings_sha256"] == _digest(one) and (workdir / folder / "scores.json").is_file()
+        if folder in before and before[folder]["settings_sha256"] == _digest(one) and (workdir / folder / "scores.json").is_file()
     }
     code = 0
     for chosen, one, label, folder in expanded:
