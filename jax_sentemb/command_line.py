@@ -133,8 +133,12 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
         from jax_sentemb.config import flatten
 
         print(usage + f"\nSettings of {config_path}:")
-        for name, value in flatten(config).items():
+        settings = flatten(config)
+        names = settings.pop("variants")
+        for name, value in settings.items():
             print(f"  --config.{name}={value!r}")
+        if names:
+            print(f'Variants, all of them run; some: --config.vary="variant=A,B ...": {", ".join(names)}')
         raise SystemExit(0)
     how = {
         "automatic": values.distributed,

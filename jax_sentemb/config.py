@@ -6,6 +6,7 @@ for instance --config.optimizer.learning_rate=1e-5.
 
 import dataclasses
 import math
+import re
 import typing
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,6 +122,16 @@ class Train:
 
 
 @dataclass
+class Variant:
+    """One method of a study: what its runs have in place of the study's own settings. What `vary` names comes before both."""
+
+    method: Method
+    settings: dict[str, Any] = field(default_factory=dict)  # {"optimizer.learning_rate": 1e-5}
+    by_subset: dict[float, dict[str, Any]] = field(default_factory=dict)  # {0.1: {...}}: settings where data.subset is that
+    baseline: str = ""  # the variant without what this one adds: paired differences to it are tabulated and drawn
+
+
+@dataclass
 class Config:
     """One run."""
 
@@ -131,7 +142,8 @@ class Config:
     eval: Evaluation = field(default_factory=Evaluation)
     train: Train = field(default_factory=Train)
     before: "Config | None" = None  # a run done first, with this run's weights and seed; this one goes on from it
-    vary: str = ""  # the run is done for each value: "train.seed=1..10", "data.files=a.txt|b.txt train.seed=1,2"
+    vary: str = ""  # the run is done for each value: "train.seed=1..10", "data.files=a.txt|b.txt data.subset_seed,train.seed=1,2"
+    variants: dict[str, Variant] = field(default_factory=dict)  # methods of a study, all of them run; vary="variant=A,B": these
 
 
 def sized(config: Config, size: str) -> Config:
@@ -205,6 +217,7 @@ def check(config: Config) -> None:
             "it is read in batches"
         )
     _check_selection(config)
+    _check_variants(config)
     choices = {
         "eval.select": ("", "dev", "validation", "retrieval", "last"),
         "train.precision": ("float32", "bfloat16"),
@@ -223,9 +236,23 @@ def check(config: Config) -> None:
     if not config.data.files and "data.files=" not in config.vary:
         raise ConfigError("data.files is empty: name a text file, --config.data.files=corpus.txt")
     if config.before is not None:
-        if config.before.before is not None or config.before.vary:
+        if config.before.before is not None or config.before.vary or config.before.variants:
             raise ConfigError("before: the run that is done first has no run before it and varies nothing: put that into this run")
         check(config.before)
+
+
+def _check_variants(config: Config) -> None:
+    for name, variant in config.variants.items():
+        if not re.fullmatch(r"[^\s,|=]+", name):
+            raise ConfigError(f"variants: the name {name!r} has a space or one of , | =")
+        if variant.baseline and variant.baseline not in config.variants:
+            raise ConfigError(f"variants: {name} has the baseline {variant.baseline}, which is no variant")
+        _check_types(variant, f"variants.{name}.")
+    if config.variants and all(config.method != variant.method for variant in config.variants.values()):
+        raise ConfigError(
+            "method settings of a study belong to its variants: change the file, or one variant by "
+            '--config.vary="variant=NAME method.SETTING=VALUE"'
+        )
 
 
 def _check_selection(config: Config) -> None:
@@ -249,6 +276,11 @@ def _check_types(settings: Any, prefix: str = "") -> None:
 def _is_a(value: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(_is_a(item, typing.get_args(kind)[0]) for item in value)
+    if typing.get_origin(kind) is dict:
+        key_kind, value_kind = typing.get_args(kind)
+        return isinstance(value, dict) and all(_is_a(key, key_kind) and _is_a(item, value_kind) for key, item in value.items())
+    if kind is Any:
+        return True
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, int | float if kind is float else kind)

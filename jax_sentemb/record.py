@@ -30,6 +30,7 @@ FREE = (
     "train.remat",
     "data.files",
     "data.num_workers",
+    "variants",  # of a study: a run has the method of one
 )
 
 

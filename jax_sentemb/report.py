@@ -23,7 +23,7 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.evaluation.plots import read_metrics
 from jax_sentemb.paths import user_path
 from jax_sentemb.svg import Markup, element, histogram, line_chart, scatter, together
-from jax_sentemb.vary import summary
+from jax_sentemb.vary_tables import summary
 
 STYLE = """
 :root{color-scheme:light dark;--back:#fff;--card:#f5f6f8;--text:#1b1f24;--soft:#59626d;--line:#d9dde2;--a:#0072b2;--b:#d55e00;

@@ -25,7 +25,7 @@ from jax_sentemb.vary import run_all
 
 def run(config: Config, workdir: Path) -> int:
     """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
-    if config.vary:
+    if config.vary or config.variants:
         code = run_all(config, workdir, run)
         if code != PREEMPTED:
             _report(workdir)

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import functools
 import json
+import shutil
 import subprocess
 import sys
 
@@ -300,6 +301,7 @@ def test_the_low_shot_command_does_not_overwrite_its_input(tmp_path, capsys):
         (["low-shot", "--results", "nowhere.csv", "--output", "x"], 3, "nowhere.csv: No such file"),
         (["attention", "--model", "nowhere", "--data", "d", "--output", "o"], 4, "nowhere"),
         (["attention", "--model", "m", "--data", "d", "--output", "o", "--dropout", "1"], 2, "--dropout 1.0"),
+        (["attention", "--model", "a", "b", "c", "--data", "d", "--output", "o"], 2, "3 models"),
         (["pie"], 2, "invalid choice: 'pie'"),
         ([], 2, "KIND"),
     ],
@@ -341,6 +343,41 @@ def test_the_attention_command_on_a_tiny_encoder(views, tmp_path, monkeypatch, c
     attention = column(output / "semantic_against_attention.png", "attention")
     if views == "dropout":  # one sentence is more like itself than like another, whatever is dropped
         assert attention[:count].mean() > attention[count:].mean()
+    two_models_by_syntax(tmp_path, sentences, [*options[2:], "--views", views])
+
+
+def two_models_by_syntax(tmp_path, sentences, options):
+    """Figures 5 and 6 of two models whose weights are the same: equal panels, each with the pairs of the parses."""
+    shutil.copytree(tmp_path / "model", tmp_path / "other")
+    parses = []
+    for number, text in enumerate(sentences[:6]):
+        words = text.split()
+        relations = ["nsubj", "root", "det", "obj" if number % 2 else "obl"]
+        heads = [2, 0, 4, 2]
+        lines = [f"{n}\t{w}" + "\t_" * 4 + f"\t{h}\t{r}\t_\t_" for n, w, h, r in zip("1234", words, heads, relations, strict=True)]
+        parses.append("\n".join(lines) + "\n")
+    (tmp_path / "parses.conllu").write_text("\n".join(parses))
+    output = tmp_path / "two"
+    models = ["--model", str(tmp_path / "model"), str(tmp_path / "other"), "--parses", str(tmp_path / "parses.conllu")]
+    assert program(plots.main, ["plots", "attention", *models, *options[:2], "--output", str(output), *options[4:]]) == 0
+    for name, kinds in (
+        ("semantic_against_attention", {"positive", "negative"}),
+        ("same_and_different_trees", {"same tree", "different trees"}),
+    ):
+        rows = table(output / f"{name}.png")
+        one, other = ([{**row, "model": ""} for row in rows if row["model"] == model] for model in ("model", "other"))
+        assert one == other
+        assert {row["pair"] for row in one} == kinds
+        difference = [
+            np.mean([float(row["attention"]) for row in one if row["pair"] == kind])
+            for kind in dict.fromkeys(row["pair"] for row in one)
+        ]
+        assert f"model: {' minus '.join(dict.fromkeys(row['pair'] for row in one))} mean: cosine" in heading(output / f"{name}.png")
+        assert f"attention {difference[0] - difference[1]:+.3f}" in heading(output / f"{name}.png")
+    assert {path.name for path in output.glob("attention_histograms*.png")} == {
+        "attention_histograms_1.png",
+        "attention_histograms_2.png",
+    }
 
 
 # Attention of pairs

@@ -9,7 +9,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.selection import enough, score, selected_by
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.run import run
-from jax_sentemb.vary import headline
+from jax_sentemb.vary_tables import headline
 
 pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 

@@ -2,6 +2,8 @@
 
     python -m jax_sentemb.evaluation.plots run --workdir runs/micse
     python -m jax_sentemb.evaluation.plots attention --model runs/micse/export --data SentEval/data --output plots
+    python -m jax_sentemb.evaluation.plots attention --model runs/simcse runs/micse --data corpus.txt --parses parses.conllu \\
+        --output plots
     python -m jax_sentemb.evaluation.plots low-shot --results results.csv --output low_shot.png
 
 No display is needed and no global state of matplotlib is touched. Functions return the path of the PNG, whose text chunk
@@ -142,29 +144,9 @@ def semantic_against_attention(
     Large marks are the means of the groups, the line their distance. `quantity` is written at the vertical axis.
     DataError where a group is empty, NumericsError for NaN or Inf. Source: miCSE Figs. 5 and 6.
     """
-    groups = {
-        name: _numbers(path, {"semantic": pairs[0], "attention": pairs[1]}, f"{name} pairs: ")
-        for name, pairs in (("positive", positive), ("negative", negative))
-    }
-    figure = _figure(6.4, 4.8)
-    axes = _axes(figure)
-    means = []
-    for (name, values), colour, marker in zip(groups.items(), COLOURS, MARKERS, strict=False):
-        x, y = values["semantic"], values["attention"]
-        shown = {"s": float(np.clip(8e3 / len(x), 6, 22)), "alpha": float(np.clip(150 / len(x), 0.3, 0.8)), "linewidths": 0}
-        axes.scatter(x, y, color=colour, marker=marker, label=f"{name} ({len(x):,} pairs)", **shown)
-        means.append((x.mean(), y.mean()))
-    axes.plot(*zip(*means, strict=True), color="black", lw=1.2, zorder=3)
-    for mean, colour, marker, name in zip(means, COLOURS, MARKERS, groups, strict=False):
-        axes.scatter(*mean, color=colour, marker=marker, s=130, edgecolors="black", linewidths=1.4, zorder=4, label=f"mean, {name}")
-    axes.set_xlabel("semantic similarity (cosine of the embeddings)")
-    axes.set_ylabel(quantity)
-    _legend(figure, axes)
-    apart = [positive_mean - negative_mean for positive_mean, negative_mean in zip(*means, strict=True)]
-    heading = f"positive minus negative mean: cosine {apart[0]:+.3f}, attention {apart[1]:+.3f}"
-    table = {"pair": np.repeat(np.array(list(groups), object), [len(values["semantic"]) for values in groups.values()])}
-    table |= {column: np.concatenate([values[column] for values in groups.values()]) for column in ("semantic", "attention")}
-    return _save(figure, path, title, heading, table)
+    from jax_sentemb.evaluation.pair_plots import pair_panels
+
+    return pair_panels(path, {"": {"positive": positive, "negative": negative}}, title, quantity)
 
 
 # Column of the CSV file -> its name in metrics.jsonl, and what is written at its axis.
@@ -259,17 +241,32 @@ def low_shot_curves(
         raise DataError(f"{path}: numbers of sentences and standard deviations cannot be negative")
     figure = _figure(6.8, 4.4)
     axes = _axes(figure)
+    errors_over_sizes(axes, curves)
+    axes.set_ylabel(score)
+    _legend(figure, axes)
+    heading = "mean and standard deviation over seeds"
+    return _save(figure, path, title, heading, {"method": [row[0] for row in flat], **numbers})
+
+
+def errors_over_sizes(
+    axes: Any, curves: Mapping[str, Sequence[tuple[int, float, float]]], order: Sequence[str] | None = None
+) -> None:
+    """The curves of `low_shot_curves` in one panel; its vertical axis has no name yet.
+
+    A method has the colour and the marker of its place in `order`, by default that of `curves`: several panels agree.
+    """
+    order = list(curves) if order is None else order
     trained = {method: [point for point in sorted(points) if point[0] > 0] for method, points in curves.items()}
     trained = {method: points for method, points in trained.items() if points}
     sizes = sorted({point[0] for points in trained.values() for point in points})
     closest = min((math.log(b / a) for a, b in itertools.pairwise(sizes)), default=1.0)
     step = min(0.05, closest / (2 * len(trained) + 1))
-    for number, (method, points) in enumerate(trained.items()):
+    for place, (method, points) in enumerate(trained.items()):
         x, y, error = zip(*points, strict=True)
-        aside = math.exp((number - (len(trained) - 1) / 2) * step)
+        aside, number = math.exp((place - (len(trained) - 1) / 2) * step), order.index(method)
         axes.errorbar(
-            [aside * place for place in x], y, yerr=error, label=method, color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)], markersize=5.5, capsize=3, lw=1.4, elinewidth=1.1,
+            [aside * size for size in x], y, yerr=error, label=method, color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[(number + number // len(COLOURS)) % len(MARKERS)], markersize=5.5, capsize=3, lw=1.4, elinewidth=1.1,
         )  # fmt: skip
     for method, points in curves.items():
         for mean in (point[1] for point in points if point[0] == 0):
@@ -282,10 +279,6 @@ def low_shot_curves(
     else:
         axes.set_xticks([])
     axes.set_xlabel("training sentences (logarithmic)")
-    axes.set_ylabel(score)
-    _legend(figure, axes)
-    heading = "mean and standard deviation over seeds"
-    return _save(figure, path, title, heading, {"method": [row[0] for row in flat], **numbers})
 
 
 def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[tuple[int, float, float]]]:
@@ -326,50 +319,68 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
 
 
 def plot_attention(options: argparse.Namespace) -> list[Path]:
-    """The pictures of `attention` on the command line: Figs. 5 and 8 of miCSE for any encoder directory."""
-    from jax_sentemb.evaluation.attention import attention_values, compare_attention, slice_names, view_seeds
-    from jax_sentemb.model_folder import read_readout
-    from jax_sentemb.weights import read_encoder, read_max_seq_length, read_tokenizer
+    """The pictures of `attention` on the command line: Figs. 5, 6 and 8 of miCSE for one encoder directory, or for two."""
+    from jax_sentemb.evaluation.attention import attention_values, slice_names, view_seeds
+    from jax_sentemb.evaluation.pair_plots import PairModel, model_names, pair_panels
 
     if not 0 < options.dropout < 1:
         raise ConfigError(f"--dropout {options.dropout}: must lie between 0 and 1")
     if options.pairs < 2:
         raise ConfigError(f"--pairs {options.pairs}: at least 2 are needed")
-    model = options.model
-    if (model / "model.json").is_file():  # a work directory
-        model = model / "export"
-    config, params = read_encoder(model)
-    tokenizer = read_tokenizer(model, config)
-    length, pooling = read_max_seq_length(model), read_readout(model).pooling or "mean"
-
-    def encode(sentences: Sequence[str]) -> list[np.ndarray]:
-        rows, cut = tokenizer.encode(sentences, length)
-        if cut:
-            print(f"{cut} of {len(sentences)} sentences were cut at {length} tokens", file=sys.stderr)
-        return rows
-
-    def compare(first: Sequence[np.ndarray], second: Sequence[np.ndarray], seeds: np.ndarray | None = None) -> Pairs:
-        found = compare_attention(config, params, first, second, pooling=pooling, seeds=seeds, dropout=options.dropout)
-        return found.semantic, found.attention
-
+    if len(options.model) > 2:
+        raise ConfigError(f"--model: {len(options.model)} models: one, or two side by side")
+    names = model_names(options.model)
+    models = dict(zip(names, [PairModel(model, options.dropout) for model in options.model], strict=True))
+    groups, kind = _pairs_of(options)
+    by_syntax = _pairs_by_syntax(options)
     use_compilation_cache()
+    dropout = options.views == "dropout"
+    panels = {name: {group: model.compare(pairs, dropout) for group, pairs in groups.items()} for name, model in models.items()}
+    one = len(models) == 1
+    title = f"{names[0]}: {kind}" if one else kind
+    files = [pair_panels(options.output / "semantic_against_attention.png", {"": panels[names[0]]} if one else panels, title)]
+    if by_syntax:
+        panels = {
+            name: {group: model.compare(pairs, dropout) for group, pairs in by_syntax.items()} for name, model in models.items()
+        }
+        files.append(
+            pair_panels(options.output / "same_and_different_trees.png", panels, "pairs of different sentences, by syntax")
+        )
+    for number, (name, model) in enumerate(models.items(), 1):
+        row = model.encode([options.sentence])[0]
+        first, second = attention_values(model.config, model.params, row, row, seeds=view_seeds(1)[0], dropout=options.dropout)
+        heading = f"{name}: attention of two views by dropout {options.dropout:g}\n“{options.sentence}”"
+        file = options.output / f"attention_histograms{'' if one else f'_{number}'}.png"
+        files.append(attention_histograms(file, first, second, heading, slice_names(model.config)))
+    return files
+
+
+SentencePairs = list[tuple[str, str]]
+
+
+def _pairs_of(options: argparse.Namespace) -> tuple[dict[str, SentencePairs], str]:
+    """Positive and negative pairs of sentences, and what they are in words."""
     if options.views == "gold":
-        positive, negative = (compare(encode(one), encode(other)) for one, other in gold_pairs(options.data, options.pairs))
+        positive, negative = (list(zip(*sides, strict=True)) for sides in gold_pairs(options.data, options.pairs))
         kind = f"STS-B dev, positive: gold >= {ALIKE:g}, negative: gold <= {UNLIKE:g}\n(pairs of equal sentences left out)"
-    else:
-        views = encode(sample_sentences(options.data, options.pairs))
-        seeds = view_seeds(len(views))
-        positive = compare(views, views, seeds)
-        negative = compare(views, views[1:] + views[:1], seeds)
-        kind = f"views by dropout {options.dropout:g} of one sentence (positive) and of two (negative)"
-    rows = encode([options.sentence])
-    first, second = attention_values(config, params, rows[0], rows[0], seeds=view_seeds(1)[0], dropout=options.dropout)
-    name = options.model.resolve().name
-    heading = f"{name}: attention of two views by dropout {options.dropout:g}\n“{options.sentence}”"
-    return [
-        semantic_against_attention(options.output / "semantic_against_attention.png", positive, negative, f"{name}: {kind}"),
-        attention_histograms(options.output / "attention_histograms.png", first, second, heading, slice_names(config)),
-    ]
+        return {"positive": positive, "negative": negative}, kind
+    views = sample_sentences(options.data, options.pairs)
+    kind = f"views by dropout {options.dropout:g} of one sentence (positive) and of two (negative)"
+    others = views[1:] + views[:1]
+    return {"positive": list(zip(views, views, strict=True)), "negative": list(zip(views, others, strict=True))}, kind
+
+
+def _pairs_by_syntax(options: argparse.Namespace) -> dict[str, SentencePairs]:
+    """Pairs with the same and with different dependency trees of --parses; none without that."""
+    from jax_sentemb.evaluation.pair_plots import syntax_pairs
+    from jax_sentemb.text.conllu import read_conllu
+
+    if not options.parses:
+        return {}
+    parses = read_conllu(options.parses)
+    same, different = syntax_pairs(parses, options.pairs)
+    texts = [[(parses[first].text, parses[second].text) for first, second in pairs] for pairs in (same, different)]
+    return dict(zip(("same tree", "different trees"), texts, strict=True))
 
 
 def gold_pairs(folder: str | Path, count: int) -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
@@ -446,7 +457,14 @@ def _parser() -> Parser:
     run.add_argument("--workdir", type=user_path, required=True, help="work directory of the run")
     run.add_argument("--output", type=user_path, help="PNG file; otherwise WORKDIR/plots/alignment_uniformity.png")
     attention = kind("attention", plot_attention, "attention of two views, and attention against semantic similarity of pairs")
-    attention.add_argument("--model", type=user_path, required=True, help="work directory, export, or another BERT directory")
+    attention.add_argument(
+        "--model", type=user_path, required=True, nargs="+", metavar="DIR",
+        help="work directory, export, or another BERT directory; two are drawn side by side, with the same pairs and ranges",
+    )  # fmt: skip
+    attention.add_argument(
+        "--parses", type=user_path, metavar="FILE",
+        help="CoNLL-U file: its sentences as pairs with the same and with different dependency trees, in another picture",
+    )  # fmt: skip
     attention.add_argument("--data", type=user_path, required=True, help="SentEval folder, or (for --views dropout) a text file")
     attention.add_argument("--output", type=user_path, required=True, help="folder for the pictures")
     attention.add_argument(
