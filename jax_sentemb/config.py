@@ -218,7 +218,10 @@ def check(config: Config) -> None:
     if config.before is not None:
         if config.before.before is not None or config.before.vary:
             raise ConfigError("before: the run that is done first has no run before it and varies nothing: put that into this run")
-        check(config.before)
+        try:
+            check(config.before)
+        except ConfigError as error:
+            raise ConfigError(f"before.{error}".replace("--config.", "--config.before.")) from None
 
 
 def _check_selection(config: Config) -> None:

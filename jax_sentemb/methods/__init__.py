@@ -24,7 +24,8 @@ class Method(Protocol):
     """What train, evaluation and export know of a method.
 
     Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling) and `scores_pairs` (True: `embed` takes rows of
-    joined pairs and gives their score) where a method has them.
+    joined pairs and gives their score) where a method has them. `candidates(params)`, where there is one, gives by name the
+    parameters with each encoder that may be exported, the default first: the one with the best score is kept.
     """
 
     pooling: str
