@@ -21,7 +21,8 @@ NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "
 class Data:
     """Which sentences, how they are tokenised and batched."""
 
-    files: str = ""  # paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated)
+    # Paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated), arguments:FILE (pairs).
+    files: str = ""
     column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
     tokenizer: str = ""  # directory; empty: that of encoder.weights, or a new vocabulary if there are no weights
     vocab_size: int = 8000  # of a new vocabulary
@@ -30,6 +31,8 @@ class Data:
     subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
     subset_seed: int = 0
     num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
+    scheme: str = "10-fold"  # of arguments:FILE, what is tested: a tenth of each topic, or one topic ("cross-topic")
+    fold: int = 0  # number of the tested tenth or topic, all others are trained on; vary="data.fold=all" is a run for each
     validation: int = 0  # sentences held out of training: loss and accuracy of the method's own task are measured on them
 
 
@@ -164,7 +167,7 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name}={value} must be below {LARGEST}")
     least = {
         "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
-        "data.subset_seed": 0, "data.num_workers": -1,
+        "data.subset_seed": 0, "data.fold": 0, "data.num_workers": -1,
         "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
         "encoder.intermediate_size": 1, "encoder.dropout": 0,
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
@@ -199,6 +202,7 @@ def check(config: Config) -> None:
         )
     _check_selection(config)
     choices = {
+        "data.scheme": ("10-fold", "cross-topic"),
         "eval.select": ("", "dev", "validation", "retrieval", "last"),
         "train.precision": ("float32", "bfloat16"),
         "train.fused_attention": ("", "cudnn", "xla"),

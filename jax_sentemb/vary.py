@@ -16,8 +16,9 @@ from jax_sentemb.config import NAMES, Config, check
 from jax_sentemb.errors import ConfigError, UserError
 from jax_sentemb.paths import write_json
 
+ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
 MOST = 1000  # runs of one command
-SEED = "train.seed"  # runs that differ in it alone are one row of the table, with mean and spread
+REPEATED = ("train.seed", "data.fold")  # runs that differ in these alone are one row of the table, with mean and spread
 
 
 def parse(text: str) -> dict[str, list[str]]:
@@ -43,6 +44,8 @@ def parse(text: str) -> dict[str, list[str]]:
 def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
     """The chosen values and the config of every run; ConfigError before the first of them starts."""
     settings = parse(config.vary)
+    if settings.get("data.fold") == ["all"]:
+        settings["data.fold"] = _all_folds(config, settings)
     found = []
     for values in itertools.product(*settings.values()):
         chosen = dict(zip(settings, values, strict=True))
@@ -53,6 +56,14 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
         check(one)
         found.append((chosen, one))
     return found
+
+
+def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
+    from jax_sentemb.evaluation.argument_folds import parts
+
+    if others := sorted({"data.files", "data.scheme"} & settings.keys()):
+        raise ConfigError(f"vary: data.fold=all needs one {others[0]}, whose folds are counted: vary it in another command")
+    return [str(fold) for fold in range(parts(config.data))]
 
 
 def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -> int:
@@ -91,15 +102,20 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
 
 
 def headline(scores: dict[str, Any]) -> dict[str, float]:
-    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and other tasks, or some without labels."""
-    found = {name: result["spearman"]["all"] for name, result in scores["scores"].items()}
+    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and other tasks, or some without labels.
+
+    Of argument pairs both correlations, as means over topics.
+    """
+    found = {name: result["spearman"]["all"] for name, result in scores["scores"].items() if name != ARGUMENTS}
+    if ARGUMENTS in scores["scores"]:
+        found |= {f"{ARGUMENTS} {kind}": scores["scores"][ARGUMENTS][kind]["mean"] for kind in ("pearson", "spearman")}
     for result in scores.get("transfer", {}).values():
         found |= result["headline"]
     return found or {name: scores["diagnostics"][name] for name in ("retrieval", "uniformity") if name in scores["diagnostics"]}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown: a row for all runs that differ in their seed only; mean and, of several seeds, sample standard deviation."""
+    """Markdown: a row for all runs that differ in their seed or fold only; mean and, of several, sample standard deviation."""
     columns, groups = summary(rows)
     lines = [f"| settings | runs | {' | '.join(columns)} |", "|---|--:|" + "--:|" * len(columns)]
     lines += [f"| {label.replace('|', ' ')} | {runs} | {' | '.join(cells)} |" for label, runs, cells in groups]
@@ -110,7 +126,7 @@ def summary(rows: list[dict[str, Any]]) -> tuple[list[str], list[tuple[str, str,
     """The columns of that table, and of each of its rows the settings, the number of runs and the cells."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        others = {name: value for name, value in row["settings"].items() if name != SEED}
+        others = {name: value for name, value in row["settings"].items() if name not in REPEATED}
         groups.setdefault(" ".join(f"{name}={value}" for name, value in others.items()) or "all", []).append(row)
     columns = list(dict.fromkeys(name for row in rows for name in row.get("scores", {})))
     found = []
