@@ -70,6 +70,10 @@ class Checkpoints:
         step = self._best.choose()
         return None if step is None else (step, self._best.read(step, {"params": params})["params"])
 
+    def best_facts(self, step: int) -> dict[str, Any]:
+        """What `save_best` was told of a step; {} where there is none."""
+        return self._best.facts(step) if step in self._best.written else {}
+
     def wait(self) -> None:
         """Return when everything is on disk and counts; ResourceError where the last save of either kind failed."""
         self._latest.finish(last=True)

@@ -22,7 +22,8 @@ NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "
 class Data:
     """Which sentences, how they are tokenised and batched."""
 
-    files: str = ""  # paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated)
+    # Paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated), arguments:FILE (pairs).
+    files: str = ""
     column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
     tokenizer: str = ""  # directory; empty: that of encoder.weights, or a new vocabulary if there are no weights
     vocab_size: int = 8000  # of a new vocabulary
@@ -35,6 +36,8 @@ class Data:
     subset_seed: int = 0
     num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
     length_grouping: int = 32  # batches whose sentences are sorted by length together; 1: random batches, as the papers have
+    scheme: str = "10-fold"  # of arguments:FILE, what is tested: a tenth of each topic, or one topic ("cross-topic")
+    fold: int = 0  # number of the tested tenth or topic, all others are trained on; vary="data.fold=all" is a run for each
     validation: int = 0  # sentences held out of training: loss and accuracy of the method's own task are measured on them
 
 
@@ -183,7 +186,7 @@ def check(config: Config) -> None:
             raise ConfigError(f"{name}={value} must be below {LARGEST}")
     least = {
         "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
-        "data.subset_seed": 0, "data.num_workers": -1, "data.length_grouping": 1,
+        "data.subset_seed": 0, "data.fold": 0, "data.num_workers": -1, "data.length_grouping": 1,
         "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
         "encoder.intermediate_size": 1, "encoder.dropout": 0,
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
@@ -219,6 +222,7 @@ def check(config: Config) -> None:
     _check_selection(config)
     _check_variants(config)
     choices = {
+        "data.scheme": ("10-fold", "cross-topic"),
         "eval.select": ("", "dev", "validation", "retrieval", "last"),
         "train.precision": ("float32", "bfloat16"),
         "train.fused_attention": ("", "cudnn", "xla"),
@@ -238,7 +242,10 @@ def check(config: Config) -> None:
     if config.before is not None:
         if config.before.before is not None or config.before.vary or config.before.variants:
             raise ConfigError("before: the run that is done first has no run before it and varies nothing: put that into this run")
-        check(config.before)
+        try:
+            check(config.before)
+        except ConfigError as error:
+            raise ConfigError(f"before.{error}".replace("--config.", "--config.before.")) from None
 
 
 def _check_variants(config: Config) -> None:

@@ -149,7 +149,7 @@ def write_export(
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "model.safetensors").write_bytes(save(_tensors(config, params, heads), metadata={"format": "pt"}))
     tokenizer.save(directory)
-    write_json(directory / "config.json", _huggingface_config(config, heads))
+    write_json(directory / "config.json", _huggingface_config(config, heads, _labels(params, card)))
     readme = render(
         card or Card(), pooling=pooling, normalize=normalize, max_seq_length=max_seq_length, scores_pairs=scores_pairs,
         width=config.hidden_size if convolution is None else convolution.width, convolution=convolution,
@@ -268,7 +268,8 @@ def directory_embedder(
     """
     config, params = read_parts(path)
     stated = read_json(transformer_folder(path) / "config.json").get("architectures")
-    if is_cross_encoder(params) and isinstance(stated, list) and any("ForSequenceClassification" in shown(name) for name in stated):
+    one_score = is_cross_encoder(params) and len(params["classifier"]["bias"]) == 1  # others may be classifiers of single sentences
+    if one_score and isinstance(stated, list) and any("ForSequenceClassification" in shown(name) for name in stated):
         raise ModelFileError(f"{path} is a cross-encoder: it scores pairs of sentences and has no embedding of one")
     readout = read_readout(path)
     found = None if pooling else read_convolution(path)
@@ -296,7 +297,7 @@ def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tu
     """Pairs of sentences -> float32 [N, 1], the scores of a cross-encoder's directory."""
     config, params = read_parts(path)
     if not is_cross_encoder(params):
-        raise ModelFileError(f"{path} is no cross-encoder with one score: it has no pooler and classifier of that shape")
+        raise ModelFileError(f"{path} is no cross-encoder: it has no pooler and classifier")
     tokenizer = read_tokenizer(path, config)
     bert = Bert(dataclasses.replace(config, sep_token_id=tokenizer.sep_id))
 
@@ -339,13 +340,22 @@ def _replace(directory: Path, stage: Path, previous: Path) -> None:
     shutil.rmtree(previous, ignore_errors=True)
 
 
-def _huggingface_config(config: BertConfig, heads: Sequence[str]) -> dict:
+def _labels(params: Params, card: Card | None) -> list[str]:
+    """What the outputs of a cross-encoder are: "score", or the names of its classes."""
+    outputs = params["classifier"]["bias"].shape[0] if is_cross_encoder(params) else 1
+    stated = (card or Card()).training.get("method.classes", ())
+    return ["score"] if outputs == 1 else [*stated] if len(stated) == outputs else [f"LABEL_{place}" for place in range(outputs)]
+
+
+def _huggingface_config(config: BertConfig, heads: Sequence[str], labels: Sequence[str]) -> dict:
     """config.json of transformers' BertModel or RobertaModel, or with a head. Dropout 0.1 is for fine-tuning in torch."""
     special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 2} if config.model_type == "roberta" else {}
     kind = "ForSequenceClassification" if "classifier" in heads else "ForMaskedLM" if heads else "Model"
     if "classifier" in heads:
         # The score itself, not its sigmoid, is what sentence-transformers' CrossEncoder returns.
-        special |= {"id2label": {"0": "score"}, "label2id": {"score": 0}}
+        numbered = dict(enumerate(labels))
+        special |= {"id2label": {str(place): name for place, name in numbered.items()}}
+        special |= {"label2id": {name: place for place, name in numbered.items()}}
         special |= {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
     return {
         "architectures": [("Roberta" if config.model_type == "roberta" else "Bert") + kind],

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from jax_sentemb import config as settings
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.argument_folds import is_split, split
 from jax_sentemb.text import grammar
 
 NLI = ("contradiction", "neutral", "entailment")  # of generated pairs: a third of the scale each
@@ -15,7 +16,8 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
     """`data.files` and `data.column` as files on disk, for a method that reads sentences or labelled pairs.
 
     grammar:COUNT is COUNT generated sentences or pairs. senteval:TASK is all text of a task of the SentEval folder, without labels,
-    senteval:TASK/PART that of one part (train, dev, test); as pairs, its training part with labels.
+    senteval:TASK/PART that of one part (train, dev, test); as pairs, its training part with labels. arguments:FILE are the pairs
+    that `data.scheme` and `data.fold` leave for training, scored from 0 to 5.
     """
     kind, _, name = data.files.partition(":")
     if kind == "grammar":
@@ -28,6 +30,12 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
         return _pairs(workdir / "pairs.tsv", zip(first, second, gold, labels, strict=True)), data.column
     if kind == "senteval":
         return _senteval(data, name, senteval, workdir, pairs), "text"
+    if is_split(data):
+        if not pairs:
+            raise ConfigError(
+                f"data.files={data.files!r} are labelled pairs; for sentences give the table, and data.column=sentence1,sentence2"
+            )
+        return _pairs(workdir / "pairs.tsv", ((*row, "") for row in split(data).train)), data.column
     return data.files, data.column
 
 

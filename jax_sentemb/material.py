@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jax_sentemb import manifest
 from jax_sentemb.config import Config, Words
 from jax_sentemb.distributed import first
 from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.evaluation.argument_folds import is_split, split
 from jax_sentemb.evaluation.scorer import FinalTasks, evaluation_tasks
 from jax_sentemb.evaluation.sts import StsTask
 from jax_sentemb.generated import corpus_files, corpus_task
@@ -46,6 +48,12 @@ class Material(NamedTuple):
 def prepare(config: Config, workdir: Path) -> Material:
     """Corpus, tokenizer, batches, weights and evaluation sets, checked against each other; errors before anything compiles."""
     tasks, absent, dev = evaluation_tasks(config.eval)
+    if is_split(config.data):
+        tested = split(config.data)
+        tasks[tested.test.name] = tested.test
+        for warning in tested.warnings if first() else ():
+            manifest.say(warning)
+        absent = [*absent, *(f"{tested.test.name}, {topic} (too few pairs or one gold score)" for topic in tested.left_out)]
     final = final_tasks(config)
     if isinstance(config.encoder, Words):
         return _prepare_words(config, config.encoder, workdir, tasks, absent, dev, final)

@@ -19,7 +19,7 @@ from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.held_out import HeldOut
 from jax_sentemb.evaluation.samples import look
 from jax_sentemb.evaluation.scorer import Scorer, score_table, word_overlap_scores
-from jax_sentemb.evaluation.selection import enough, score, selected_by
+from jax_sentemb.evaluation.selection import better, candidates, enough, kept_encoder, score, selected_by
 from jax_sentemb.export import check_exportable
 from jax_sentemb.log import Log, check_writers
 from jax_sentemb.material import corpus_sample, prepare
@@ -52,6 +52,7 @@ class Progress:
     start: dict[str, float] = dataclasses.field(default_factory=dict)  # scores of the untrained weights
     best_score: float = -math.inf
     best_step: int = -1
+    kept: str = ""  # which candidate of a method with several encoders the best weights are
     selected_by: str = ""
     evaluated: int = -1
     skipped: list[int] = dataclasses.field(default_factory=list)
@@ -200,16 +201,16 @@ class Session:
                 measured |= values
                 log.event(step, values)
                 log.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.4f}" for name, value in values.items()))
+            kept, params, found = self._better(step, state.params, score(progress.selected_by, measured))
         progress.evaluated = step
-        found = score(progress.selected_by, measured)
         if step == 0:  # the starting point is scored for comparison, it is no checkpoint
             progress.start = self._start_scores(measured, state.params)
             self._look("start", step, state.params)
         elif found is not None and found > progress.best_score:
-            check_finite(step, state.params)
-            progress.best_score, progress.best_step = found, step
-            said = {name: getattr(progress, name) for name in ("start", "best_score", "best_step")}
-            self.checkpoints.save_best(step, state.params, said)
+            check_finite(step, params)
+            progress.best_score, progress.best_step, progress.kept = found, step, kept
+            said = {name: getattr(progress, name) for name in ("start", "best_score", "best_step", "kept")}
+            self.checkpoints.save_best(step, params, said)
         elif self.config.optimizer.lr_drop < 1:
             state, total = drop_rate(state, self.config.optimizer.lr_drop)
             log.event(step, {"learning_rate_factor": total})
@@ -217,6 +218,17 @@ class Session:
                 f"step {step}: not above the best of step {progress.best_step}: the learning rate is {total:.2g} of its schedule"
             )
         return state
+
+    def _better(self, step: int, params: Params, found: float | None) -> tuple[str, Params, float | None]:
+        """Name, parameters and score of the encoder to keep, of those that the method offers; `found` is the default's score."""
+        several = candidates(self.config.method, params)
+        default, *others = several
+        scores = {default: found}
+        if step and "/" in self.progress.selected_by:  # at first all are alike; held-out loss is of all encoders together
+            measured = {name: self.scorer.measure(step, several[name], f"{name} encoder") for name in others}
+            scores |= {name: score(self.progress.selected_by, values) for name, values in measured.items()}
+        kept = better(scores)
+        return kept, several[kept], scores[kept]
 
     def _start_scores(self, measured: dict[str, float], params: Params) -> dict[str, float]:
         if self.config.eval.data == "grammar":
@@ -270,6 +282,7 @@ class Session:
         if progress.best_step < 0:
             return params, at
         at, params = self.checkpoints.restore_best(params) or (at, params)
+        progress.kept = self.checkpoints.best_facts(at).get("kept", "")
         if at != progress.best_step:
             log.warn(at, f"the best weights, of step {progress.best_step}, are not there: those of step {at} are exported")
         dev = self.material.dev
@@ -294,6 +307,10 @@ class Session:
         if config.eval.data == "grammar":
             baselines |= word_overlap_scores(material.tasks, [material.sentences[row] for row in range(len(material.sentences))])
         results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
+        kept = kept_encoder(config.method, params, self.progress.kept, self.progress.selected_by)
+        results |= kept
+        if kept:
+            self.log.say(f"exported is the {kept['kept_encoder']} encoder: {kept['kept_because']}")
         results["diagnostics"] = scorer.diagnostics(params)
         self.log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self.log.finish_progress()
@@ -306,7 +323,7 @@ class Session:
             return
         write_json(workdir / "scores.json", results)
         facts = model_facts(config, material, workdir)
-        write_facts(workdir, material.encoder_config, {**facts, "scores": scores, "scores_of_step": step})
+        write_facts(workdir, material.encoder_config, {**facts, **kept, "scores": scores, "scores_of_step": step})
         try:
             if not isinstance(config.encoder, Words):  # word models are directories of our own
                 check_exportable(config.method.pooling, getattr(config.method, "convolution", None))

@@ -51,6 +51,8 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
     Methods change fastest and have the same seeds: after each round of them there is a comparison in pairs.
     """
     settings = parse(config.vary)
+    if settings.get("data.fold") == ["all"]:
+        settings["data.fold"] = _all_folds(config, settings)
     if config.variants:
         settings.setdefault(VARIANT, list(config.variants))
     if math.prod(map(len, settings.values())) > MOST:
@@ -83,6 +85,14 @@ def _chosen_config(config: Config, chosen: dict[str, str]) -> Config:
         _set(one, name, str(value))
     check(one)
     return one
+
+
+def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
+    from jax_sentemb.evaluation.argument_folds import parts
+
+    if others := sorted({"data.files", "data.scheme"} & settings.keys()):
+        raise ConfigError(f"vary: data.fold=all needs one {others[0]}, whose folds are counted: vary it in another command")
+    return [str(fold) for fold in range(parts(config.data))]
 
 
 def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -> int:

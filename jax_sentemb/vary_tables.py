@@ -17,7 +17,8 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts import COUNTS, DEVELOPMENT
 from jax_sentemb.paths import replacing
 
-SEEDS = ("train.seed", "data.subset_seed")  # runs that differ in these alone are one row of a table, with mean and spread
+REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ in these alone are one row, with mean and spread
+ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
 VARIANT, SUBSET = "variant", "data.subset"
 SEVEN = tuple(name for name in COUNTS if name not in DEVELOPMENT)  # STS12 to STS16, STS-B, SICK-R: the papers' average
 GENERATED = "grammar-test"  # stands in for them where the generated pairs are what is scored
@@ -36,8 +37,13 @@ class Cell(NamedTuple):
 
 
 def headline(scores: dict[str, Any]) -> dict[str, float]:
-    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and other tasks, or some without labels."""
-    found = {name: result["spearman"]["all"] for name, result in scores["scores"].items()}
+    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and other tasks, or some without labels.
+
+    Of argument pairs both correlations, as means over topics.
+    """
+    found = {name: result["spearman"]["all"] for name, result in scores["scores"].items() if name != ARGUMENTS}
+    if ARGUMENTS in scores["scores"]:
+        found |= {f"{ARGUMENTS} {kind}": scores["scores"][ARGUMENTS][kind]["mean"] for kind in ("pearson", "spearman")}
     for result in scores.get("transfer", {}).values():
         found |= result["headline"]
     return found or {name: scores["diagnostics"][name] for name in ("retrieval", "uniformity") if name in scores["diagnostics"]}
@@ -72,7 +78,7 @@ def summary(rows: list[Row]) -> tuple[list[str], list[tuple[str, str, list[str]]
     sets = averaged(rows)
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        others = {name: value for name, value in row["settings"].items() if name not in SEEDS}
+        others = {name: value for name, value in row["settings"].items() if name not in REPEATED}
         groups.setdefault(" ".join(f"{name}={value}" for name, value in others.items()) or "all", []).append(row)
     columns = list(dict.fromkeys(name for row in rows for name in row.get("scores", {})))
     columns += ["average"] * (len(sets) > 1)
@@ -187,7 +193,7 @@ def _average(row: Row, sets: Sequence[str]) -> float:
 
 def _method(row: Row) -> str:
     """The variant, and what else varies beside seeds and sizes."""
-    settings = {name: value for name, value in row["settings"].items() if name not in (*SEEDS, SUBSET)}
+    settings = {name: value for name, value in row["settings"].items() if name not in (*REPEATED, SUBSET)}
     return " ".join(value if name == VARIANT else f"{name}={value}" for name, value in settings.items()) or "all"
 
 

@@ -77,10 +77,10 @@ HEAD_TABLES = {
         ("kernel", "pooler.dense.weight", transpose, "DD"),
         ("bias", "pooler.dense.bias", keep, "D"),
     ),
-    # Of a cross-encoder with one score.
+    # Of a cross-encoder: one score, or a logit for each class.
     ("bert", "classifier"): (
-        ("kernel", "classifier.weight", transpose, "1D"),
-        ("bias", "classifier.bias", keep, "1"),
+        ("kernel", "classifier.weight", transpose, "CD"),
+        ("bias", "classifier.bias", keep, "C"),
     ),
 }
 PREFIXES = ("bert.", "roberta.")  # in front of every name where a model with a task head was saved
@@ -106,14 +106,14 @@ def table(config: BertConfig) -> list[Weight]:
     return [_weight(config, row) for row in EMBEDDING_TABLE] + layers
 
 
-def head_table(config: BertConfig, part: str) -> list[Weight]:
+def head_table(config: BertConfig, part: str, classes: int = 1) -> list[Weight]:
     """Every weight of a part beside the encoder ("token_head", "pooler", "classifier"); [] where this family has none."""
-    return [_weight(config, row) for row in HEAD_TABLES.get((config.model_type, part), ())]
+    return [_weight(config, row, classes=classes) for row in HEAD_TABLES.get((config.model_type, part), ())]
 
 
-def _weight(config: BertConfig, row: tuple, layer: int = 0) -> Weight:
+def _weight(config: BertConfig, row: tuple, layer: int = 0, classes: int = 1) -> Weight:
     sizes = {
-        "1": 1,
+        "C": classes,
         "V": config.vocab_size,
         "P": config.max_position_embeddings,
         "S": config.type_vocab_size,
@@ -167,6 +167,12 @@ def _check_fit(config: BertConfig, tensors: dict[str, np.ndarray], where: str | 
         raise ModelFileError(f"{where}: {len(faults)} tensors do not fit config.json: {'; '.join(faults[:10])}{more}")
 
 
+def _classes(tensors: dict[str, np.ndarray]) -> int:
+    """Outputs of the classifier on top; 1 where there is none."""
+    kernel = tensors.get("classifier.weight", np.empty(0))
+    return len(kernel) if kernel.ndim == 2 else 1
+
+
 def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
     """Architecture and float32 weights (NumPy) of a BERT or RoBERTa directory, sentence-transformers modules allowed.
 
@@ -179,7 +185,7 @@ def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
 def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     """As `read_encoder`, with everything of the directory that a method can go on with, by part.
 
-    "encoder" always; "token_head", "pooler" and "classifier" (of one score) where they are complete; "cnn" where the directory is
+    "encoder" always; "token_head", "pooler" and "classifier" where they are complete; "cnn" where the directory is
     a sentence-transformers one with a CNN.
     """
     root = user_path(path)
@@ -189,7 +195,7 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     tensors = _read_tensors(_weight_files(folder))
     parts = {"encoder": from_torch(config, tensors, folder)}
     for family, part in HEAD_TABLES:
-        rows = head_table(config, part) if family == config.model_type else []
+        rows = head_table(config, part, _classes(tensors)) if family == config.model_type else []
         if rows and all(row.torch in tensors and tensors[row.torch].shape == row.shape for row in rows):
             check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
             parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")

@@ -103,7 +103,8 @@ def few_scored_pairs():
 @pytest.mark.parametrize("size", ["", "tiny"])
 def test_every_config_has_settings_that_fit_together(path, size):
     config = load(path, size)
-    config.data.files = config.data.files or "corpus.txt"
+    for one in filter(None, (config, config.before)):
+        one.data.files = one.data.files or "corpus.txt"
     check(config)
     words = isinstance(config.encoder, Words)
     config.method.check(make_encoder(WordsConfig(3, 300) if words else BertConfig()), config.data.batch_size)

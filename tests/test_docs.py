@@ -123,6 +123,8 @@ def workspace(tmp_path_factory):
         pairs = zip(*(side[:100] for side in grammar.graded_pairs(100, 0)), strict=True)
         rows = [f"{first}\t{second}\t{score}\n" for first, second, score in pairs]
         Path("pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows), encoding="utf-8")
+        graded = [f"{line.rstrip()}\ttopic {row % 3}\n" for row, line in enumerate(rows)]
+        Path("UKP_ASPECT.tsv").write_text("sentence1\tsentence2\tlabel\ttopic\n" + "".join(graded), encoding="utf-8")
         write_senteval(folder / "senteval")
         random = np.random.default_rng(0)
         words = sorted({word for line in lines for word in re.findall(r"\w+", line.lower())})

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_sentemb.card import Card
 from jax_sentemb.convert import convolution_of
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.embed import Embedder
@@ -166,6 +167,26 @@ def test_a_cross_encoder_scores_the_same_in_sentence_transformers(cross_encoder)
     transformers = pytest.importorskip("sentence_transformers")
     model = transformers.CrossEncoder(str(folder), device="cpu")
     np.testing.assert_allclose(model.predict(PAIRS, batch_size=7), scores[:, 0], atol=1e-5)
+
+
+def test_a_cross_encoder_with_classes_has_their_names_in_its_export(made, tmp_path):
+    tokenizer, config, parts = made
+    random = np.random.default_rng(1)
+    top = {"kernel": random.normal(0, 3, (16, 3)).astype(np.float32), "bias": random.normal(0, 1, 3).astype(np.float32)}
+    params = {"encoder": parts["encoder"], "pooler": parts["pooler"], "classifier": top}
+    run = Embedder(lambda p, rows: pair_score(Bert(config), p, rows), JoinedPairs(tokenizer), LENGTH, batch_size=16, buckets=())
+    card = Card(training={"method.classes": ("entailment", "neutral", "contradiction")})
+    folder = tmp_path / "export"
+    export(folder, config, params, tokenizer, lambda pairs: run(params, pairs), pooling="cls", max_seq_length=LENGTH, card=card)
+    stated = json.loads((folder / "config.json").read_text())
+    assert stated["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
+    logits = run(params, PAIRS)
+    assert logits.shape == (len(PAIRS), 3)
+    np.testing.assert_allclose(read_scorer(folder)(PAIRS), logits, atol=1e-5)
+    np.testing.assert_array_equal(read_parts(folder)[1]["classifier"]["kernel"], top["kernel"])
+    transformers = pytest.importorskip("sentence_transformers")
+    model = transformers.CrossEncoder(str(folder), device="cpu")
+    np.testing.assert_allclose(model.predict(PAIRS, batch_size=7), logits, atol=1e-5)
 
 
 def test_a_cross_encoder_has_no_embedding(cross_encoder, is_bert):

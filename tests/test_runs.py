@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from jax_sentemb.command_line import read_config
-from jax_sentemb.config import Config, Data, Evaluation, Train, sized
+from jax_sentemb.config import Config, Data, Evaluation, Train, check, sized
 from jax_sentemb.convert import main as convert
+from jax_sentemb.convert import read_checkpoint
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.export import read_embedder
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.run import run
+from jax_sentemb.weights import read_parts
 
 pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
@@ -65,6 +67,24 @@ def test_a_run_goes_on_from_the_one_before_it(tmp_path):
     sentences = ["a man plays a guitar", "the report says nothing"]
     first, second = (read_embedder(tmp_path / part)(sentences) for part in ("before/export", "export"))
     np.testing.assert_allclose(first, second, atol=1e-6)  # 0 steps on top: encoder and convolution are those of the first run
+
+
+def test_a_cross_encoder_goes_on_from_the_one_that_learned_classes_before_it(tmp_path):
+    config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'cross_encoder_nli_stsb.py'}:tiny")
+    config.before.train.max_steps, config.train.max_steps = 2, 0
+    assert run(config, tmp_path) == 0
+    first, second = read_checkpoint(tmp_path / "before", "best")[0], read_parts(tmp_path / "export")[1]
+    np.testing.assert_array_equal(first["pooler"]["kernel"], second["pooler"]["kernel"])
+    assert (first["classifier"]["kernel"].shape[1], second["classifier"]["kernel"].shape[1]) == (3, 1)
+    events = [json.loads(line) for line in (tmp_path / "before" / "metrics.jsonl").read_text().splitlines()]
+    assert any("train/accuracy" in event for event in events)
+    assert json.loads((tmp_path / "before" / "scores.json").read_text())["scores"]["grammar-dev"]["n"] == 60
+
+
+def test_the_run_before_needs_its_own_text_and_the_message_names_its_setting():
+    config = read_config(str(Path(__file__).parents[1] / "configs" / "cross_encoder_nli_stsb.py"))
+    with pytest.raises(ConfigError, match=r"^before\.data\.files is empty: .*--config\.before\.data\.files=corpus\.txt"):
+        check(config)
 
 
 def test_an_embedding_that_cannot_be_exported_leaves_a_usable_work_directory(tmp_path, capsys):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.sts import score_of_pair
 from jax_sentemb.methods import cross_encoder
 from jax_sentemb.methods.cross_encoder import CrossEncoder
 from jax_sentemb.methods.sbert import SBERT, Encoded
@@ -127,16 +128,37 @@ def test_a_cross_encoder_scores_joined_rows_as_transformers_does(weights, tmp_pa
 
 def test_a_cross_encoder_learns_the_squared_difference_with_dropout_and_scores_without(weights):
     method = CrossEncoder(top_score=4.0)
-    encoded = cross_encoder.Encoded(jnp.array([0.5, 1.0, -0.2]), jnp.array([4.0, 2.0, 0.0]))
+    encoded = cross_encoder.Encoded(jnp.array([[0.5], [1.0], [-0.2]]), jnp.array([4.0, 2.0, 0.0]))
     assert method.objective({}, None, encoded)[0] == pytest.approx((0.5**2 + 0.5**2 + 0.2**2) / 3, rel=1e-5)
     params = method.init(ENCODER, {"encoder": weights}, jax.random.key(0)).params
     rows = pad(JoinedPairs(TOKENIZER).encode(PAIRS, 10)[0], 11, TOKENIZER.pad_id)
     batch = Batch(*rows, np.arange(4, dtype=np.float32))
-    one, two = (method.encode(ENCODER, params, None, batch, jnp.full(4, seed, jnp.uint32)).score for seed in (0, 1))
+    one, two = (method.encode(ENCODER, params, None, batch, jnp.full(4, seed, jnp.uint32)).scores for seed in (0, 1))
     still = method.embed(ENCODER, params, rows)
-    assert (one.shape, still.shape) == ((4,), (4, 1))
+    assert one.shape == still.shape == (4, 1)
     assert np.abs(one - two).min() > 0
-    assert np.abs(one - still[:, 0]).min() > 0
+    assert np.abs(one - still).min() > 0
+
+
+def test_a_cross_encoder_learns_classes_and_another_one_goes_on_from_its_encoder_and_pooler(weights):
+    method, logits = CrossEncoder("classes"), np.array([[2.0, 0.5, -1.0], [0.1, 0.3, 0.2]])
+    loss, (metrics, _) = method.objective({}, None, cross_encoder.Encoded(jnp.array(logits), jnp.array([0.0, 2.0])))
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    assert loss == pytest.approx(-np.log(probabilities[[0, 1], [0, 2]]).mean(), rel=1e-5)
+    assert metrics["accuracy"] == 0.5
+    params = method.init(ENCODER, {"encoder": weights}, jax.random.key(0)).params
+    rows = pad(JoinedPairs(TOKENIZER).encode(PAIRS, 10)[0], 11, TOKENIZER.pad_id)
+    assert method.embed(ENCODER, params, rows).shape == (4, 3)
+    after = CrossEncoder().init(ENCODER, params, jax.random.key(1)).params
+    np.testing.assert_array_equal(after["pooler"]["kernel"], params["pooler"]["kernel"])
+    assert after["classifier"]["kernel"].shape == (16, 1)
+
+
+def test_the_score_of_a_pair_is_the_output_or_the_log_probability_of_the_first_class():
+    logits = np.array([[2.0, 0.5, -1.0], [102.0, 103.0, 99.0]])
+    expected = np.log([np.exp(2) / np.exp([2, 0.5, -1]).sum(), np.exp(2) / np.exp([2, 3, -1]).sum()])
+    np.testing.assert_allclose(score_of_pair(logits), expected)
+    np.testing.assert_array_equal(score_of_pair(np.array([[3.0], [4.0]])), [3.0, 4.0])
 
 
 @pytest.mark.parametrize(
@@ -150,6 +172,8 @@ def test_a_cross_encoder_learns_the_squared_difference_with_dropout_and_scores_w
         (SBERT(pooling="cls", convolution=Convolution()), r"method\.pooling='cls' is not one of mean"),
         (SBERT(convolution=Convolution((2,))), r"method\.convolution\.windows"),
         (CrossEncoder(top_score=-1.0), r"method\.top_score=-1\.0"),
+        (CrossEncoder("ranks"), r"method\.task='ranks' is not 'classes' or 'scores'"),
+        (CrossEncoder("classes", ("a", "a")), r"method\.classes=\('a', 'a'\) must be at least two different names"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_in_one_line(method, says):

@@ -1,12 +1,22 @@
 """What selects the weights that are kept, and when evaluations are enough."""
 
 import json
+import os
+import signal
 
+import jax
+import numpy as np
 import pytest
 
+from jax_sentemb.command_line import PREEMPTED
 from jax_sentemb.config import Config, Data, Evaluation, check, sized
+from jax_sentemb.convert import read_checkpoint
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.evaluation.selection import enough, score, selected_by
+from jax_sentemb.evaluation.scorer import Scorer
+from jax_sentemb.evaluation.selection import better, enough, kept_encoder, score, selected_by
+from jax_sentemb.export import read_embedder
+from jax_sentemb.load import load
+from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.run import run
 from jax_sentemb.vary_tables import headline
@@ -90,3 +100,107 @@ def test_a_run_without_labels_keeps_the_weights_whose_halves_find_each_other_bes
     assert scores["step"] == best < 6
     assert headline(scores) == {"retrieval": pytest.approx(found[best]), "uniformity": scores["diagnostics"]["uniformity"]}
     assert json.loads((tmp_path / "run.json").read_text())["selected_by"] == "diagnostics/retrieval"
+
+
+def test_the_better_has_the_highest_score_and_at_a_tie_comes_first():
+    assert better({"second": 40.0, "first": 41.0}) == "first"
+    assert better({"second": 41.0, "first": 41.0}) == "second"
+    assert better({"second": None, "first": -3.0}) == "first"  # a collapse has no score
+    assert better({"second": None, "first": None}) == "second"
+
+
+def test_what_is_said_of_the_kept_encoder():
+    two = {"encoder": 1, "first": 2}
+    assert kept_encoder(SimCSE(), {"encoder": 1}, "", DEV) == {}
+    assert kept_encoder(ContrastiveTension(), two, "first", DEV) == {
+        "kept_encoder": "first", "kept_because": f"the higher {DEV} of second and first",
+    }  # fmt: skip
+    assert kept_encoder(ContrastiveTension(), two, "", "")["kept_encoder"] == "second"
+    for kept, selected in (("", ""), ("second", "validation")):
+        assert "no score tells the encoders apart" in kept_encoder(ContrastiveTension(), two, kept, selected)["kept_because"]
+    assert kept_encoder(ContrastiveTension(keep="second"), two, "second", DEV)["kept_because"] == "method.keep asks for it"
+
+
+def two_encoders(**settings):
+    """Four steps, evaluated at 2 and 4."""
+    config = sized(Config(method=ContrastiveTension(group=4, **settings)), "tiny")
+    config.eval.eval_steps, config.eval.report_sentences, config.optimizer.learning_rate = 2, 0, 1e-2
+    config.train.max_steps, config.train.save_steps, config.train.keep_checkpoints = 4, 1, 5
+    return config
+
+
+def same(one, other):
+    return all(np.array_equal(*pair) for pair in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+@pytest.fixture(scope="module")
+def second_kept(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("second")
+    assert run(two_encoders(keep="second"), workdir) == 0
+    return workdir
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("kept", ["first", "second"])
+def test_of_two_encoders_the_better_one_on_the_development_set_is_exported(
+    kept, stopped, second_kept, monkeypatch, tmp_path, capsys
+):
+    """At step 2 `kept` is the better one and both are above what step 4 has; a run that is stopped there knows it afterwards."""
+    real = Scorer.measure
+
+    def measured(scorer, step, params, label=""):
+        found = real(scorer, step, params, label)
+        name = "eval/grammar-dev/spearman_cosine"
+        if step == 4 and stopped and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return {**found, name: {0: 0.0, 2: 50.0, 4: 10.0}[step] + 5 * ((label or "second encoder") == f"{kept} encoder")}
+
+    monkeypatch.setattr(Scorer, "measure", measured)
+    if stopped:
+        assert run(two_encoders(), tmp_path) == PREEMPTED
+        assert not (tmp_path / "scores.json").exists()
+    assert run(two_encoders(), tmp_path) == 0
+    best, step = read_checkpoint(tmp_path, "best")
+    plain, at = read_checkpoint(second_kept, "2")
+    assert step == at == 2
+    kept_there, left_there = ("encoder", "first") if kept == "second" else ("first", "encoder")
+    assert same(best["encoder"], plain[kept_there])
+    assert same(best["first"], plain[left_there])
+    assert not same(best["encoder"], best["first"])
+    scores, model = (json.loads((tmp_path / name).read_text()) for name in ("scores.json", "model.json"))
+    assert scores["kept_encoder"] == model["kept_encoder"] == kept
+    assert f"exported is the {kept} encoder: the higher eval/grammar-dev/spearman_cosine" in capsys.readouterr().err
+    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in logged if "first encoder/eval/grammar-dev/spearman_cosine" in event] == [2, 4]
+
+
+def test_evaluation_and_export_read_the_encoder_that_was_kept(monkeypatch, tmp_path):
+    real = Scorer.measure
+
+    def measured(scorer, step, params, label=""):
+        return {**real(scorer, step, params, label), "eval/grammar-dev/spearman_cosine": 60.0 if label else 50.0 - step}
+
+    monkeypatch.setattr(Scorer, "measure", measured)
+    config = two_encoders()
+    config.train.max_steps, config.eval.eval_steps = 2, 0
+    assert run(config, tmp_path) == 0
+    sentences = ["a man plays a guitar", "the report says nothing"]
+    model, (last, _) = load(str(tmp_path)), read_checkpoint(tmp_path, "last")
+    vectors = model.embedder(model.params, sentences)
+    np.testing.assert_allclose(read_embedder(tmp_path / "export")(sentences), vectors, atol=1e-6)
+    np.testing.assert_array_equal(vectors, model.embedder({"encoder": last["first"]}, sentences))
+    assert np.abs(vectors - model.embedder({"encoder": last["encoder"]}, sentences)).max() > 1e-3
+
+
+def test_without_a_score_the_second_encoder_is_exported_and_the_run_says_why(tmp_path, capsys):
+    config = two_encoders()
+    config.eval.data, config.train.max_steps, config.eval.eval_steps = "", 1, 0
+    assert run(config, tmp_path) == 0
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["kept_encoder"] == "second"
+    assert "exported is the second encoder: no score tells the encoders apart" in capsys.readouterr().err
+    logged = (tmp_path / "metrics.jsonl").read_text()
+    assert "first encoder" not in logged  # nothing is measured that decides nothing
+    with pytest.raises(ConfigError, match=r"method\.keep='best' is not 'better' or 'second'"):
+        run(two_encoders(keep="best"), tmp_path / "other")

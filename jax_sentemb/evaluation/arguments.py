@@ -3,7 +3,7 @@
 The corpus of the paper is AFS (Misra et al. 2016): three topics, gold scores 0 to 5. UKP ASPECT (Reimers et al. 2019) is a
 relative: 28 topics and four labels. Without labels the cosine is correlated with the gold scores. With labels a ridge
 regression on [|u - v|, u * v] is tested on folds or on a topic that it has not seen. The encoder stays frozen there; the
-papers fine-tune it, so their supervised rows are not comparable.
+papers fine-tune it, as configs/arguments_sbert.py and arguments_cross_encoder.py do on the same parts (argument_folds.py).
 """
 
 import codecs
@@ -90,15 +90,19 @@ def score_supervised(embed: Embed, task: ArgumentTask, scheme: str) -> dict[str,
     "penalties": the penalty for each training row that every fold or topic has chosen from PENALTIES, see `_ridge`. ConfigError:
     unknown scheme; DataError: cross-topic with one topic.
     """
-    if scheme not in SCHEMES:
-        raise ConfigError(f"scheme {scheme!r}: unknown; there are {', '.join(SCHEMES)}")
-    topic_of = _topic_of(task)
-    if scheme == "cross-topic" and len(task.topics) < 2:
-        raise DataError(f"{task.name}: one topic only: cross-topic evaluation trains on one and tests on another")
-    part = topic_of if scheme == "cross-topic" else _folds(topic_of)
+    part = fold_of_pairs(task, scheme)
     features = pair_features(*_sides(embed, task))
     predicted, penalties = _predict(features, _gold(task), part)
     return {"scheme": scheme, "penalties": penalties} | _scores(task, predicted, part)
+
+
+def fold_of_pairs(task: ArgumentTask, scheme: str) -> np.ndarray:
+    """The number of the part that every pair is tested in, topic after topic: int [pairs]. Errors as `score_supervised`."""
+    if scheme not in SCHEMES:
+        raise ConfigError(f"scheme {scheme!r}: unknown; there are {', '.join(SCHEMES)}")
+    if scheme == "cross-topic" and len(task.topics) < 2:
+        raise DataError(f"{task.name}: one topic only: cross-topic evaluation trains on one and tests on another")
+    return _topic_of(task) if scheme == "cross-topic" else _folds(_topic_of(task))
 
 
 def _sides(embed: Embed, task: ArgumentTask) -> tuple[np.ndarray, np.ndarray]:

@@ -19,6 +19,7 @@ from jax_sentemb.evaluation.sts import (
     correlate_tasks,
     load_pairs,
     load_sts,
+    score_of_pair,
     senteval_root,
     task_cosines,
     task_pair_scores,
@@ -114,8 +115,11 @@ class Scorer:
         whole, *parts = (self.embedder(params, sentences) for sentences in (self.sample, *self.parts))
         return diagnose(whole, (parts[0], parts[1]))
 
-    def measure(self, step: int, params: Params) -> dict[str, float]:
-        """Log, and give by their names there, the label-free diagnostics and the scores on the development set if there is one."""
+    def measure(self, step: int, params: Params, label: str = "") -> dict[str, float]:
+        """Log, and give by their names there, the label-free diagnostics and the scores on the development set if there is one.
+
+        `label` is that of a further candidate for export: its values are logged as LABEL/NAME.
+        """
         found = self.diagnostics(params)
         values = {f"diagnostics/{name}": float(value) for name, value in found.items()}
         score = None
@@ -129,11 +133,11 @@ class Scorer:
             except NumericsError as error:
                 found["collapsed"] = bool(found)
                 self.log.warn(step, f"step {step}: {error}")
-        self.log.event(step, values)
+        self.log.event(step, {f"{label}/{name}" if label else name: value for name, value in values.items()})
         shown = [f"{self.dev_task} {score:.2f}"] if score is not None else []
         digits = {"uniformity": 2, "spread": 3} if shown else {"retrieval": 2, "uniformity": 2, "spread": 3}
         shown += [f"{name} {found[name]:.{places}f}" for name, places in digits.items() if name in found]
-        self.log.say(f"step {step}: {', '.join(shown)}")
+        self.log.say(f"step {step}{label and f', {label}'}: {', '.join(shown)}")
         if found.get("collapsed") and step:  # a new encoder starts with all vectors alike
             problem = (
                 f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
@@ -150,7 +154,7 @@ class Scorer:
 
     def _results(self, params: Params, tasks: dict[str, StsTask]) -> dict[str, dict]:
         if self.scores_pairs:
-            found = task_pair_scores(lambda pairs: self.embedder(params, pairs)[:, 0], tasks)
+            found = task_pair_scores(lambda pairs: score_of_pair(self.embedder(params, pairs)), tasks)
         else:
             found = task_cosines(lambda sentences: self.embedder(params, sentences), tasks)
         self.similarities |= found

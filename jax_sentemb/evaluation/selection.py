@@ -1,9 +1,12 @@
 """What selects the weights that are kept (`eval.select`), and when a run has had enough evaluations (`eval.patience`)."""
 
+import math
 from collections.abc import Mapping
 
 from jax_sentemb.config import Evaluation
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods import Method
+from jax_sentemb.types import Params
 
 
 def selected_by(options: Evaluation, held_out: bool, dev: str, scores_pairs: bool) -> str:
@@ -36,6 +39,34 @@ def score(name: str, values: Mapping[str, float]) -> float | None:
     if name == "validation":
         return 100 * values["validation/accuracy"] if "validation/accuracy" in values else -values["validation/loss"]
     return values.get(name)
+
+
+def better(found: Mapping[str, float | None]) -> str:
+    """The name with the highest score; the first one at a tie and where none was measured."""
+    return max(found, key=lambda name: -math.inf if (value := found[name]) is None else value)
+
+
+def candidates(method: Method, params: Params) -> dict[str, Params]:
+    """By name, what of `params` may be exported, the default first; {"": params} for a method with one encoder."""
+    several = getattr(method, "candidates", None)
+    return several(params) if several else {"": params}
+
+
+def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> dict[str, str]:
+    """{"kept_encoder", "kept_because"} for scores.json and model.json; {} of a method with one encoder.
+
+    `kept` is the one of the best checkpoint, "" where the last weights are exported.
+    """
+    names = list(candidates(method, params))
+    if names == [""]:
+        return {}
+    if len(names) == 1:
+        why = "method.keep asks for it"
+    elif kept and selected != "validation":
+        why = f"the higher {selected} of {' and '.join(names)}"
+    else:
+        why = "no score tells the encoders apart (labelled pairs: eval.dev; without labels: eval.select=retrieval)"
+    return {"kept_encoder": kept or names[0], "kept_because": why}
 
 
 def enough(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import log_softmax
 from scipy.stats import pearsonr, rankdata, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
@@ -197,6 +198,11 @@ def task_pair_scores(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], t
         return found
 
     return _of_subsets(scores, tasks)
+
+
+def score_of_pair(outputs: np.ndarray) -> np.ndarray:
+    """One score a pair [N] of a cross-encoder: its output [N, 1], or of logits [N, C] the log probability of the first class."""
+    return outputs[:, 0] if outputs.shape[1] == 1 else log_softmax(np.asarray(outputs, np.float64), axis=1)[:, 0]
 
 
 def correlate_tasks(found: TaskSimilarities, tasks: dict[str, StsTask]) -> dict[str, dict]:

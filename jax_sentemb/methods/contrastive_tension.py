@@ -32,8 +32,9 @@ class ContrastiveTension:
     sentence-transformers: symmetric cross entropy over the batch with a trained scale that starts at `scale`.
     dropout: the published code trains without (False). `ami` takes the two encoders as views of every sentence of the batch (the
     paper does not say how it adds AMI to CT); without dropout both start alike, and AMI's gradient is 0 until they differ.
-    The second encoder is the one that embeds, as in sentence-transformers (the published code keeps the better one of the two by
-    development score). `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
+    keep: which encoder is exported. "better" is the one with the higher score of `eval.select`, as in the paper; without a score,
+    and with "second", it is the second one, as in sentence-transformers. The checkpoint of the best weights has the kept one as
+    "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
     """
 
     form: str = "pairs"
@@ -42,6 +43,7 @@ class ContrastiveTension:
     pooling: str = "mean"
     dropout: bool = False
     ami: AttentionMI | None = None
+    keep: str = "better"
 
     def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
@@ -57,6 +59,8 @@ class ContrastiveTension:
             raise ConfigError(f"method.scale={self.scale} must be greater than 0 (sentence-transformers: 20)")
         if self.pooling not in POOLINGS:
             raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+        if self.keep not in ("better", "second"):
+            raise ConfigError(f"method.keep={self.keep!r} is not 'better' or 'second'")
         if self.ami is not None:
             self.ami.check(encoder.config.num_hidden_layers, encoder.config.num_attention_heads)
 
@@ -91,6 +95,11 @@ class ContrastiveTension:
     def after(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
+
+    def candidates(self, params: Params) -> dict[str, Params]:
+        """The parameters with each of the two encoders as the one that embeds; the second, which is the default, comes first."""
+        swapped = {**params, "encoder": params["first"], "first": params["encoder"]}
+        return {"second": params} | ({"first": swapped} if self.keep == "better" else {})
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """Pooled state of the second encoder without dropout."""

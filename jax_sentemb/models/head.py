@@ -68,7 +68,7 @@ def token_logits(params: Params, word_embedding: Array, states: Array, encoder: 
 
 
 def pair_score(encoder: Any, params: Params, rows: Rows, seeds: Array | None = None) -> Array:
-    """Scores [R, 1] of rows [CLS] first [SEP] second [SEP]: BERT's pooler, dropout, one linear output.
+    """Scores [R, 1] or logits of classes [R, C] of rows [CLS] first [SEP] second [SEP]: BERT's pooler, dropout, a linear map.
 
     `params` has the parts "encoder", "pooler" and "classifier", those of transformers' BertForSequenceClassification.
     """
