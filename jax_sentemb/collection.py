@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from jax_sentemb.command_line import EXIT_CODES, Parser
 from jax_sentemb.encode_file import add_model_options, open_encoder
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.paths import user_path
+from jax_sentemb.streams import reader_is_gone
 from jax_sentemb.text.files import open_text
 from jax_sentemb.vectors import Vectors
 
@@ -100,9 +102,9 @@ def _is_vectors(source: str) -> bool:
 
 
 def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
-    """One line each: JSON, or the values separated by tabs; text that is not known is left out."""
+    """One line each: JSON, or the values separated by tabs; text that is not known is left out. Ends early if nobody reads on."""
     write: Callable[[str], object] = sys.stdout.write
-    for row in rows:
+    for row in itertools.takewhile(lambda row: not reader_is_gone(), rows):
         row = {name: value for name, value in row.items() if value is not None}
         if as_json:
             write(json.dumps(row, ensure_ascii=False) + "\n")

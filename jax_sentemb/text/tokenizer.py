@@ -218,9 +218,13 @@ def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
     if not isinstance(sentences, Sentences) or not sentences.indexed:
         return Tokenizer.train(sentences, vocab_size)
     name = hashlib.sha256(f"{sentences.fingerprint}|{vocab_size}|{tokenizers.__version__}".encode()).hexdigest()[:24]
-    return Tokenizer.load(
-        cached(cache_folder() / f"{name}.vocabulary", lambda partial: Tokenizer.train(sentences, vocab_size).save(partial))
-    )
+
+    def write(folder: Path) -> dict[str, Any]:
+        Tokenizer.train(sentences, vocab_size).save(folder)
+        sentences.check_unchanged()
+        return {}
+
+    return Tokenizer.load(cached(cache_folder() / f"{name}.vocabulary", write))
 
 
 class Words:
