@@ -40,6 +40,9 @@ def parser_of(command: str, description: str, epilog: str) -> argparse.ArgumentP
     parser.add_argument(
         "--corpus", required=True, help="a text file, which is encoded, or what `encode` wrote: a directory or .npy file"
     )
+    parser.add_argument(
+        "--no-verify", action="store_true", help="do not read a directory of vectors to compare it with its SHA-256 first"
+    )
     parser.add_argument("--corpus-text", help="the text file that a directory of vectors was made from, to show its lines")
     add_model_options(parser, required=False)
     parser.add_argument("--json", action="store_true", help="JSON lines in place of columns separated by tabs")
@@ -65,7 +68,7 @@ class Opener:
             if options.corpus_text:
                 raise ConfigError(f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text itself")
             return self.text("--corpus", options.corpus)
-        vectors = Vectors(user_path(options.corpus))
+        vectors = Vectors(user_path(options.corpus), not options.no_verify)
         if not options.corpus_text:
             return Collection(vectors)
         texts = open_text("--corpus-text", options.corpus_text, options.column)
@@ -88,7 +91,7 @@ class Opener:
         made_with = stated.get("model_sha256")
         if made_with is not None and made_with != self.encoder.fingerprint:
             raise DataError(
-                f"--corpus {self.options.corpus} was encoded with {stated['model']} ({made_with[:12]}), "
+                f"--corpus {self.options.corpus} was encoded with {stated.get('model')} ({made_with[:12]}), "
                 f"--model {self.options.model} is another model ({self.encoder.fingerprint[:12]})"
             )
         show = sys.stderr.isatty()
