@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.paths import check_name
 from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about
 from jax_sentemb.text.sources import dataset_rows, parquet_rows
 
@@ -162,7 +163,13 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
 
 
 def sources_of(files: str) -> Iterator[str]:
-    """Paths and data sets in the order named, globs sorted."""
+    """Paths and data sets in the order named, globs sorted; DataError for what is none, ConfigError for a name in no UTF-8."""
+    for source in _sources_of(files):
+        check_name(source)
+        yield source
+
+
+def _sources_of(files: str) -> Iterator[str]:
     names = [files] if os.path.isfile(files) else [name.strip() for name in files.split(",")]  # a comma may be part of a name
     if not any(names):
         raise DataError("data.files is empty: name a text file")
