@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from jax_sentemb.command_line import EXIT_CODES, Parser
 from jax_sentemb.encode_file import add_model_options, open_encoder
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.paths import user_path
+from jax_sentemb.streams import reader_is_gone
 from jax_sentemb.text.files import open_text
 from jax_sentemb.vectors import Vectors
 
@@ -38,6 +40,9 @@ def parser_of(command: str, description: str, epilog: str) -> argparse.ArgumentP
     parser.add_argument(
         "--corpus", required=True, help="a text file, which is encoded, or what `encode` wrote: a directory or .npy file"
     )
+    parser.add_argument(
+        "--no-verify", action="store_true", help="do not read a directory of vectors to compare it with its SHA-256 first"
+    )
     parser.add_argument("--corpus-text", help="the text file that a directory of vectors was made from, to show its lines")
     add_model_options(parser, required=False)
     parser.add_argument("--json", action="store_true", help="JSON lines in place of columns separated by tabs")
@@ -63,7 +68,7 @@ class Opener:
             if options.corpus_text:
                 raise ConfigError(f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text itself")
             return self.text("--corpus", options.corpus)
-        vectors = Vectors(user_path(options.corpus))
+        vectors = Vectors(user_path(options.corpus), not options.no_verify)
         if not options.corpus_text:
             return Collection(vectors)
         texts = open_text("--corpus-text", options.corpus_text, options.column)
@@ -86,7 +91,7 @@ class Opener:
         made_with = stated.get("model_sha256")
         if made_with is not None and made_with != self.encoder.fingerprint:
             raise DataError(
-                f"--corpus {self.options.corpus} was encoded with {stated['model']} ({made_with[:12]}), "
+                f"--corpus {self.options.corpus} was encoded with {stated.get('model')} ({made_with[:12]}), "
                 f"--model {self.options.model} is another model ({self.encoder.fingerprint[:12]})"
             )
         show = sys.stderr.isatty()
@@ -100,9 +105,9 @@ def _is_vectors(source: str) -> bool:
 
 
 def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
-    """One line each: JSON, or the values separated by tabs; text that is not known is left out."""
+    """One line each: JSON, or the values separated by tabs; text that is not known is left out. Ends early if nobody reads on."""
     write: Callable[[str], object] = sys.stdout.write
-    for row in rows:
+    for row in itertools.takewhile(lambda row: not reader_is_gone(), rows):
         row = {name: value for name, value in row.items() if value is not None}
         if as_json:
             write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -2,7 +2,6 @@
 
 import argparse
 import difflib
-import io
 import logging
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
 from jax_sentemb.paths import user_path
+from jax_sentemb.streams import protect, refused_output
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
 PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
@@ -56,15 +56,16 @@ def positive(text: str) -> int:
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # whatever the locale says, as in files; a name that is no UTF-8 stays what it is
-            stream.reconfigure(encoding="utf-8", errors="surrogateescape")
+    protect()
     debug = "--debug" in argv
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
             logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        return main([argument for argument in argv if argument != "--debug"])
+        code = main([argument for argument in argv if argument != "--debug"])
+        if not (error := refused_output()):
+            return code
+        problem, code = f"standard output: {error.strerror}: its end is lost", code or ResourceError.exit_code
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0
     except KeyboardInterrupt:
@@ -73,9 +74,6 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
         problem, code = str(error), error.exit_code
     except MemoryError:
         problem, code = OUT_OF_MEMORY, ResourceError.exit_code
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
         code = code if error.errno == 28 else ConfigError.exit_code

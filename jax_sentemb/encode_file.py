@@ -35,6 +35,7 @@ def main(argv: list[str]) -> int:
         vectors = encoder.encode(
             texts, options.batch_size, False, normalize_embeddings=options.normalize, truncate_dim=options.truncate_dim
         )
+        sentences.check_unchanged()
         return Encoded(vectors, encoder.truncated)
 
     from tqdm import tqdm

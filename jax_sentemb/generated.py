@@ -6,6 +6,7 @@ from pathlib import Path
 from jax_sentemb import config as settings
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.argument_folds import is_split, split
+from jax_sentemb.paths import replacing
 from jax_sentemb.text import grammar
 
 NLI = ("contradiction", "neutral", "entailment")  # of generated pairs: a third of the scale each
@@ -72,11 +73,13 @@ def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pair
 
 
 def _lines(path: Path, sentences: Iterable[str]) -> str:
-    path.write_text("".join(sentence + "\n" for sentence in sentences), encoding="utf-8")
+    with replacing(path) as partial:  # whoever has the one before open keeps it
+        partial.write_text("".join(sentence + "\n" for sentence in sentences), encoding="utf-8")
     return str(path)
 
 
 def _pairs(path: Path, rows: Iterable[tuple]) -> str:
     header = "sentence1\tsentence2\tscore\tlabel\n"
-    path.write_text(header + "".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
+    with replacing(path) as partial:
+        partial.write_text(header + "".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
     return str(path)

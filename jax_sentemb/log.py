@@ -16,6 +16,7 @@ from tqdm import tqdm
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.manifest import is_full
+from jax_sentemb.paths import replacing
 
 # Seconds between two lines of progress where there is no terminal: a twentieth of the run so far, within these limits.
 SHORTEST, LONGEST = 30.0, 600.0
@@ -39,10 +40,14 @@ class Log:
 
     def rewind(self, step: int) -> None:
         """Drop events after `step`: a run that continues from a checkpoint, or starts anew (-1), writes them again."""
-        if self.first and self.path.exists():
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-            kept = [line for line in lines if _step_of(line) <= step]
-            self.path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        if not self.first or not self.path.exists():
+            return
+        with self.path.open("rb") as file:  # line by line: a log of a year is long
+            if all(line.endswith(b"\n") and _step_of(line) <= step for line in file):
+                return
+            file.seek(0)
+            with replacing(self.path) as partial, partial.open("wb") as new:
+                new.writelines(line.rstrip(b"\n") + b"\n" for line in file if _step_of(line) <= step)
 
     def event(self, step: int, values: Mapping[str, Any]) -> None:
         """One line {"step": ..., "time": Unix seconds, **values}; numbers also go to TensorBoard and Weights & Biases."""
@@ -135,11 +140,12 @@ def check_writers(options: Train) -> None:
         _import_wandb()
 
 
-def _step_of(line: str) -> int:
+def _step_of(line: bytes) -> int:
+    """The step of an event; that of a line which a crash has cut or damaged is beyond all."""
     try:
-        return json.loads(line)["step"]
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return sys.maxsize  # a line cut by a crash
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return sys.maxsize
 
 
 def _plain(value: Any) -> Any:
@@ -178,7 +184,8 @@ def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
     except wandb.Error as error:
         reason = (str(error).splitlines() or ["unknown"])[0]
         raise ConfigError(f"train.wandb={project}: {reason} (WANDB_MODE=offline needs no account)") from None
-    known.write_text(f"{run.id}\n", encoding="utf-8")
+    with replacing(known) as partial:
+        partial.write_text(f"{run.id}\n", encoding="utf-8")
     # Its own count of steps only grows; ours goes back to the checkpoint when a run continues.
     run.define_metric("step")
     run.define_metric("*", step_metric="step")

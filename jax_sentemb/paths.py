@@ -7,11 +7,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jax_sentemb.errors import ConfigError
+
 
 def user_path(path: str | Path) -> Path:
-    """The path with ~ as the home folder. One that still begins with ~, as ./~x does, comes out whole: ~ means home only once."""
+    """The path with ~ as the home folder. One that still begins with ~, as ./~x does, comes out whole: ~ means home only once.
+
+    ConfigError where it is not UTF-8: JSON, HTML and Orbax could not write it, at the end of a run.
+    """
     found = Path(os.path.expanduser(path))
+    check_name(found)
     return found.absolute() if str(found).startswith("~") else found
+
+
+def check_name(path: str | Path) -> None:
+    """ConfigError where the bytes of a path, or of the place where it leads by links or from the current folder, are not UTF-8."""
+    try:
+        for name in (path, os.path.realpath(path)):
+            os.fsencode(name).decode("utf-8")
+    except ValueError:  # also half a surrogate pair, and NUL
+        raise ConfigError(f"{path}: the name, or that of a folder on the way to it, is not UTF-8: rename it") from None
 
 
 @contextlib.contextmanager

@@ -175,11 +175,16 @@ class Stopped(KeyboardInterrupt):
     """Raised by a signal inside work that may be left unfinished."""
 
 
-class StopSignal:
-    """From `watch` on, the first SIGTERM or SIGINT makes `at(step)` True; the second one ends the process at once.
+# A terminal that closes sends SIGHUP to what runs in it, which Windows does not know.
+STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
-    Before `watch`, and after the end, a signal does what it always does: there is nothing to save that is not saved. Of several
-    processes any may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+
+class StopSignal:
+    """From `watch` on, the first of STOPPING makes `at(step)` True; a second SIGTERM or SIGINT ends the process at once.
+
+    A signal that was ignored when the process began stays so: `nohup` does that with SIGHUP, a shell's & with SIGINT. Before
+    `watch`, and after the end, a signal does what it always does: there is nothing to save that is not saved. Of several processes
+    any may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
     """
 
     def __init__(self) -> None:
@@ -197,9 +202,15 @@ class StopSignal:
         return self.reached
 
     def watch(self) -> None:
-        """Take over the signals; nothing where that is done, or where JAX does it."""
-        if not self._several and not self._previous:
-            self._previous = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        """Take over the signals; nothing where that is done. Where JAX catches SIGTERM, SIGHUP becomes one."""
+        if self._previous:
+            return
+        handlers = dict.fromkeys(STOPPING, self._note)
+        if self._several:
+            handlers = {number: lambda *_: signal.raise_signal(signal.SIGTERM) for number in STOPPING[2:]}
+        for number, handler in handlers.items():
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, handler)
 
     @contextlib.contextmanager
     def breaks(self) -> Iterator[None]:
@@ -217,8 +228,8 @@ class StopSignal:
 
     def _note(self, number: int, frame: Any) -> None:
         self.reached = True
-        for other in self._previous:
-            signal.signal(other, signal.SIG_DFL)
+        for other in self._previous:  # of SIGHUP a shell that ends sends a second one to its jobs
+            signal.signal(other, signal.SIG_IGN if other in STOPPING[2:] else signal.SIG_DFL)
         if self._breakable:
             self._breakable = False
             raise Stopped

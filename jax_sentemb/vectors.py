@@ -3,6 +3,7 @@
 vectors.json says which model and which text the rows come from, and lists the shards that are complete with their SHA-256.
 """
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
+from jax_sentemb.manifest import fingerprint, say
 from jax_sentemb.model_folder import inside, sha256, shown
 from jax_sentemb.paths import replacing, write_json
 from jax_sentemb.quantize import PRECISIONS, quantize, ranges_of, restore
@@ -41,13 +43,14 @@ class Encoded(NamedTuple):
     truncated: int  # of the distinct sentences
 
 
+_intact: set[tuple] = set()  # shards that were verified: path, what the file system says, and SHA-256
 Encode = Callable[[list[str]], Encoded]
 
 
 def write_shards(
     directory: Path, facts: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
 ) -> dict[str, Any]:
-    """Encode what is missing in `directory` and return the manifest.
+    """Encode what is missing or damaged in `directory` and return the manifest.
 
     `facts` has all of SAME and goes into the manifest. `progress` is told of rows that are there. ConfigError where the directory
     holds something else, BusyError while another process writes to it.
@@ -57,12 +60,15 @@ def write_shards(
     try:
         with FileLock(directory / "LOCK", timeout=0):
             manifest = _begin(directory, facts, len(sentences))
-            for number, start in enumerate(range(0, len(sentences), facts["rows_per_shard"])):
+            starts = range(0, len(sentences), facts["rows_per_shard"])
+            for number, start in enumerate(starts):
                 end = min(start + facts["rows_per_shard"], len(sentences))
-                done = manifest["shards"][number : number + 1]
-                if not done or not _is_there(directory / done[0]["file"], done[0]["bytes"]):
+                if _is_missing(directory, manifest, number, end - start):
                     _write_shard(directory, manifest, number, [sentences[row] for row in range(start, end)], encode)
                 progress(end - start)
+            if not manifest["complete"] or len(manifest["shards"]) > len(starts):  # all that is needed was there
+                del manifest["shards"][len(starts) :]
+                _write_manifest(directory, manifest)
     except Timeout:
         raise BusyError(f"--output {directory} is being written by another process: wait for it, or give another one") from None
     return manifest
@@ -107,14 +113,38 @@ def _begin(directory: Path, facts: dict[str, Any], rows: int) -> dict[str, Any]:
                     f"--output {directory} was begun with {name}={manifest[name]}, this command has {name}={facts[name]}: "
                     "give another directory"
                 )
+        if manifest["rows"] != rows:
+            raise _damaged(directory / MANIFEST, f"rows {shown(manifest['rows'])} of a corpus that has {rows}")
         return manifest
-    manifest = {**facts, "rows": rows, "width": None, "ranges": None, "truncated": 0, "complete": False, "shards": []}
-    write_json(directory / MANIFEST, manifest)
+    manifest = {**facts, "rows": rows, "width": None, "ranges": None, "shards": []}
+    _write_manifest(directory, manifest)
     return manifest
 
 
-def _is_there(file: Path, size: int) -> bool:
-    return file.is_file() and file.stat().st_size == size
+def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: int) -> bool:
+    """Whether a shard has to be encoded; a warning for one that the manifest lists."""
+    listed = manifest["shards"][number : number + 1]
+    if not listed:
+        return True
+    expected = (_name(number, manifest["format"]), rows)
+    problem = _damage(directory, listed[0]) if (listed[0]["file"], listed[0]["rows"]) == expected else f"{MANIFEST} is wrong"
+    if problem:
+        say(f"{directory / expected[0]}: {problem}; it is encoded again")
+    return bool(problem)
+
+
+def _name(number: int, kind: str) -> str:
+    return f"{number:06d}.{kind}"
+
+
+def _damage(directory: Path, shard: dict[str, Any]) -> str:
+    """What is wrong with a shard that the manifest lists, "" if nothing."""
+    file = directory / shard["file"]
+    try:
+        intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
+    except (OSError, ModelFileError):
+        return "it cannot be read"
+    return "" if intact else f"its size or SHA-256 is not what {MANIFEST} says"
 
 
 def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: list[str], encode: Encode) -> None:
@@ -123,7 +153,7 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
     if precision in ("int8", "uint8") and manifest["ranges"] is None:
         manifest["ranges"] = ranges_of(found.vectors).tolist()  # of the first shard, for all
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
-    file = directory / f"{number:06d}.{manifest['format']}"
+    file = directory / _name(number, manifest["format"])
     _save(file, quantize(found.vectors, precision, ranges), texts)
     shard = {
         "file": file.name,
@@ -134,9 +164,19 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
     }
     manifest["shards"][number : number + 1] = [shard]
     manifest["width"] = found.vectors.shape[1]
+    _write_manifest(directory, manifest)
+
+
+def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    """vectors.json with its sums, and a SHA-256 of what is not known from elsewhere."""
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
+    manifest["sha256"] = _digest(manifest)
     write_json(directory / MANIFEST, manifest)
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return fingerprint({name: value for name, value in manifest.items() if name not in ("sha256", "complete", "truncated")})
 
 
 def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
@@ -161,25 +201,48 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     file = directory / MANIFEST
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-        for name in (*SAME, "rows", "width", "ranges", "complete"):
-            manifest[name]
-        for shard in manifest["shards"]:
-            inside(directory, shard["file"], file)
-            if not isinstance(shard["rows"] + shard["bytes"], int):
-                raise ValueError("a shard that is none")
-        if not isinstance(manifest["width"], int | None):
-            raise ValueError(f"width {shown(manifest['width'])}")
-        if manifest["precision"] not in PRECISIONS:
-            raise ValueError(f"precision {shown(manifest['precision'])}")
-        if manifest["ranges"] is not None:
-            ranges = np.array(manifest["ranges"], np.float64)
-            if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
-                raise ValueError("ranges of another width, or not finite")
+        _check_manifest(directory, manifest)
     except FileNotFoundError:
         raise DataError(f"{directory} has no {MANIFEST}: it is no directory of vectors") from None
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ModelFileError) as error:
-        raise DataError(f"{file} is damaged ({type(error).__name__}: {error}): encode the corpus into a new directory") from None
+        raise _damaged(file, f"{type(error).__name__}: {error}") from None
     return manifest
+
+
+def _damaged(file: Path, reason: str) -> DataError:
+    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory")
+
+
+def _check_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    """Raises where vectors.json is not as `write_shards` makes it; early versions wrote it without a SHA-256 of its own."""
+    if not isinstance(manifest, dict):
+        raise TypeError(f"a {type(manifest).__name__}")
+    if manifest.get("sha256", "") not in ("", _digest(manifest)):
+        raise ValueError("its SHA-256 is another one")
+    for name in (*SAME, "rows", "width", "ranges", "complete"):
+        manifest[name]
+    if not isinstance(manifest["shards"], list):
+        raise TypeError(f"shards {shown(manifest['shards'])}")
+    for shard in manifest["shards"]:
+        inside(directory, shard["file"], directory / MANIFEST)
+        if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
+            raise ValueError("a shard that is none")
+    for name, kind in (("rows", int), ("width", int), ("truncate_dim", int), ("model_sha256", str), ("corpus_sha256", str)):
+        if not isinstance(manifest[name], kind | None):
+            raise TypeError(f"{name} {shown(manifest[name])}")
+    if manifest["precision"] not in PRECISIONS:
+        raise ValueError(f"precision {shown(manifest['precision'])}")
+    if manifest["ranges"] is not None:
+        ranges = np.array(manifest["ranges"], np.float64)
+        if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
+            raise ValueError("ranges of another width, or not finite")
+
+
+def _is_complete(manifest: dict[str, Any]) -> bool:
+    """Whether all shards are listed, one after the other."""
+    names = [_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
+    rows = sum(shard["rows"] for shard in manifest["shards"])
+    return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]
 
 
 class Vectors:
@@ -188,15 +251,20 @@ class Vectors:
     Quantised rows come back as what they stand for. Memory is that of the slices.
     """
 
-    def __init__(self, path: Path) -> None:
-        """A directory that `write_shards` made, or one .npy file; DataError where it is incomplete or damaged."""
+    def __init__(self, path: Path, verify: bool = True) -> None:
+        """A directory that `write_shards` made, or one .npy file; DataError where it is incomplete or damaged.
+
+        `verify`: shards are read once a process and compared with their SHA-256. A .npy file alone has none.
+        """
         if path.is_dir():
             self.manifest = read_manifest(path)
-            if not self.manifest["complete"]:
+            if not _is_complete(self.manifest):
                 raise DataError(f"{path} is not complete: run the same encode command again")
             files = [path / shard["file"] for shard in self.manifest["shards"]]
             if self.manifest["format"] != "npy":
-                raise DataError(f"{path} holds {self.manifest['format']} files; only .npy ones can be searched")
+                raise DataError(f"{path} holds {shown(self.manifest['format'])} files; only .npy ones can be searched")
+            for shard in self.manifest["shards"] if verify else ():
+                _verify(path, shard)
         else:
             self.manifest = {"precision": "float32", "ranges": None, "width": None, "model_sha256": None, "corpus_sha256": None}
             files = [path]
@@ -228,6 +296,18 @@ class Vectors:
             parts = [self._shards[0][:0]]
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # of one shard without a copy
         return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
+
+
+def _verify(directory: Path, shard: dict[str, Any]) -> None:
+    """DataError for a damaged shard, unless this process has found it intact before."""
+    file = directory / shard["file"]
+    with contextlib.suppress(OSError):
+        stat = file.stat()
+        known = (str(file.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, shard["sha256"])
+        if known not in _intact:
+            if problem := _damage(directory, shard):
+                raise DataError(f"{file}: {problem}; the same encode command makes it again")
+            _intact.add(known)
 
 
 def _mapped(file: Path, kind: str) -> np.ndarray:

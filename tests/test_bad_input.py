@@ -434,6 +434,56 @@ def test_paths_of_any_kind_work(folder, capsys, monkeypatch, name):
     assert (parent / Path(beside.format("e")).name / "config.json").is_file()
 
 
+LATIN = os.fsdecode(b"caf\xe9")  # a name as file systems of old have it
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--workdir=LATIN"),
+        ("train", "--workdir=LATIN/run"),
+        ("train", "--workdir=link"),  # to such a folder
+        ("train", "--config.data.files=LATIN.txt"),
+        ("train", "--config.data.files=good.txt,caf*.txt"),
+        ("train", "--config.data.files=LATIN.txt.gz"),
+        ("train", "--config.encoder.weights=LATIN"),
+        ("train", "--config.data.tokenizer=LATIN"),
+        ("train", "--config.eval.data=LATIN"),
+        ("encode", "--model=MODEL", "--input=LATIN.txt", "--output=vectors"),
+        ("encode", "--model=MODEL", "--input=good.txt", "--output=LATIN"),
+        ("encode", "--model=MODEL", "--input=good.txt", "--output=LATIN.npy"),
+        ("encode", "--model=LATIN", "--input=good.txt", "--output=vectors"),
+        ("mine", "--corpus=LATIN"),
+        ("export", "--workdir=MODEL", "--output=LATIN"),
+        ("evaluate", "--model=MODEL", "--data=good.txt", "--output=LATIN"),
+    ],
+    ids=" ".join,
+)
+def test_a_name_that_is_not_utf8_is_refused_at_the_start(folder, model, capsys, arguments):
+    for name in (f"{LATIN}.txt", "good.txt", f"{LATIN}.txt.gz"):
+        Path(name).write_bytes(GOOD)
+    Path(LATIN).mkdir()
+    Path("link").symlink_to(LATIN)
+    before = sorted(Path().rglob("*"))
+    command, *options = (argument.replace("LATIN", LATIN).replace("MODEL", str(model)) for argument in arguments)
+    if command == "train":
+        options = [TINY, *options, *([] if "workdir" in options[0] else ["--workdir=run"])]
+    assert program(shell, ["shell", command, *options]) == 2
+    error = capsys.readouterr().err
+    assert "\\udce9" in error or "link: the name" in error
+    assert "is not UTF-8" in error
+    assert error.count("\n") == 1
+    assert [path for path in sorted(Path().rglob("*")) if path.parts[0] != "run"] == before  # a generated corpus
+
+
+def test_a_folder_in_which_a_name_is_not_utf8_is_refused_for_what_is_written_there(folder, capsys, monkeypatch):
+    Path(LATIN).mkdir()
+    monkeypatch.chdir(LATIN)
+    assert program(main, ["main", TINY, "--workdir=run"]) == 2
+    assert "is not UTF-8" in capsys.readouterr().err
+    assert not list(Path().iterdir())
+
+
 @pytest.mark.parametrize(
     ("workdir", "named"),
     [

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import pty
 import random
 import re
 import resource
@@ -35,7 +36,7 @@ FLAGS = (
 POINTS = ("write", "finalize", "hash", "manifest", "rename", "delete", "deleting", "done")
 
 
-def start(workdir, *more, steps=STEPS, save=SAVE, stderr=subprocess.PIPE, **environment):
+def start(workdir, *more, steps=STEPS, save=SAVE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **environment):
     command = [sys.executable, "-m", "jax_sentemb", "train", *FLAGS, f"--workdir={workdir}"]
     command += [f"--config.train.max_steps={steps}", f"--config.train.save_steps={save}", *more]
     known = {
@@ -48,7 +49,7 @@ def start(workdir, *more, steps=STEPS, save=SAVE, stderr=subprocess.PIPE, **envi
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **environment,
     }
-    return subprocess.Popen(command, cwd=ROOT, env=known, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
+    return subprocess.Popen(command, cwd=ROOT, env=known, stdout=stdout, stderr=stderr, text=True)
 
 
 def ended(process, code, timeout=600):
@@ -164,6 +165,29 @@ def test_a_run_told_to_stop_saves_the_step_and_goes_on_to_the_same_bits(straight
     assert f"stopped at step {last} of {STEPS} and saved" in said
     assert manifest.newest(tmp_path / "checkpoints")[0] == last
     assert f"continuing at step {last} of" in ended(start(tmp_path), 0)
+    arrays, losses, weights = result(tmp_path)
+    assert losses == straight[0][1]
+    assert weights == straight[0][2]
+    assert arrays["checkpoints", STEPS] == straight[0][0]["checkpoints", STEPS]
+
+
+@pytest.mark.slow
+def test_a_terminal_that_closes_stops_a_run_and_a_closed_pipe_does_not(straight, tmp_path):
+    ours, theirs = pty.openpty()
+    process = start(tmp_path, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    await_step(process, tmp_path, 3)
+    os.close(ours)  # from here on writing is an error
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.02)
+    process.send_signal(signal.SIGHUP)  # of the kernel, and of the shell
+    assert process.wait(100) == 75
+    assert manifest.newest(tmp_path / "checkpoints")[0] == trained(tmp_path)[-1][0] < STEPS
+    read, write = os.pipe()
+    process = start(tmp_path, stdout=write, stderr=write)
+    os.close(write)
+    os.close(read)  # as `| head -0` does
+    assert process.wait(600) == 0
     arrays, losses, weights = result(tmp_path)
     assert losses == straight[0][1]
     assert weights == straight[0][2]

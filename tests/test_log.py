@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,52 @@ from jax_sentemb import log as module
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.log import Log, check_writers
+
+
+@pytest.fixture
+def long(tmp_path):
+    """A log of 1,000 steps, a warning among them that belongs to the start."""
+    lines = [json.dumps({"step": step, "train/loss": 1.0}) + "\n" for step in range(1000)]
+    lines.insert(700, json.dumps({"step": 0, "warning": "a disk"}) + "\n")
+    (tmp_path / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
+    return tmp_path / "metrics.jsonl"
+
+
+def test_what_is_behind_a_checkpoint_is_dropped_and_nothing_else(long):
+    lines = long.read_bytes().splitlines(keepends=True)
+    Log(long.parent).rewind(599)
+    assert long.read_bytes() == b"".join([*lines[:600], lines[700]])
+    Log(long.parent).rewind(-1)
+    assert long.read_bytes() == b""
+
+
+def test_a_log_is_whole_when_a_run_is_killed_while_it_is_cut(long, monkeypatch):
+    def kill(*arguments):
+        raise KeyboardInterrupt
+
+    content = long.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", kill)
+        with pytest.raises(KeyboardInterrupt):
+            Log(long.parent).rewind(599)
+    assert long.read_bytes() == content
+
+
+def test_a_log_from_which_nothing_is_dropped_is_not_written(long):
+    before = long.stat()
+    Log(long.parent).rewind(999)
+    assert (long.stat().st_ino, long.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.parametrize("damage", [b'{"step": 3', b"\xff\xfe\n", b'{"step": "x"}\n', b"[1]\n", b"\0" * 4096, b'{"step": 1e999}\n'])
+def test_a_line_that_a_crash_has_damaged_is_dropped(long, damage):
+    content = long.read_bytes()
+    long.write_bytes(content + damage)
+    Log(long.parent).rewind(999)
+    assert long.read_bytes() == content
+    long.write_bytes(content[:-1])  # all but the end of the last line
+    Log(long.parent).rewind(999)
+    assert long.read_bytes() == content
 
 
 class Terminal(io.StringIO):

@@ -4,6 +4,7 @@ import importlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb import SentenceEncoder, __version__
+from jax_sentemb import vectors as vectors_module
 from jax_sentemb.__main__ import COMMANDS, main
 from jax_sentemb.command_line import program
 from jax_sentemb.kmeans import kmeans
@@ -175,6 +177,151 @@ def test_a_lost_shard_is_made_again_and_a_complete_directory_is_left_alone(vecto
     assert encode(model, corpus, vectors) == 0
     assert second.read_bytes() == before
     assert first.stat().st_mtime_ns == time_of_first
+
+
+@pytest.fixture
+def copy(vectors, tmp_path):
+    """The vectors, to spoil."""
+    return Path(shutil.copytree(vectors, tmp_path / "copy"))
+
+
+def contents(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "LOCK"}
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_a_flipped_bit_in_a_shard_is_found_and_that_shard_made_again(model, corpus, tmp_path, capsys, precision):
+    folder = tmp_path / "vectors"
+    options = ("--precision", precision)
+    assert encode(model, corpus, folder, *options) == 0
+    whole = contents(folder)
+    assert run("mine", "--corpus", folder, "--top-k", 1) == 0
+    for number in (0, 2):
+        shard = folder / f"{number:06d}.npy"
+        content = bytearray(shard.read_bytes())
+        content[-9] ^= 1
+        time.sleep(0.02)  # a tick of the file system's clock
+        shard.write_bytes(content)
+        capsys.readouterr()
+        assert run("mine", "--corpus", folder, "--top-k", 1) == 3
+        error = capsys.readouterr().err
+        assert f"{shard}: its size or SHA-256 is not what vectors.json says; the same encode command" in error
+        assert error.count("\n") == 1
+        assert run("mine", "--corpus", folder, "--top-k", 1, "--no-verify") == 0
+        others = {file: file.stat().st_mtime_ns for file in folder.glob("*.npy") if file != shard}
+        assert encode(model, corpus, folder, *options) == 0
+        assert "it is encoded again" in capsys.readouterr().err
+        assert contents(folder) == whole
+        assert {file: file.stat().st_mtime_ns for file in others} == others
+    assert run("mine", "--corpus", folder, "--top-k", 1) == 0
+
+
+def test_shards_are_verified_once_a_process(copy, monkeypatch):
+    read = []
+    real = vectors_module.sha256
+    monkeypatch.setattr(vectors_module, "sha256", lambda file: (read.append(file.name), real(file))[1])
+    Vectors(copy)
+    Vectors(copy)
+    assert read == [f"{number:06d}.npy" for number in range(5)]
+    Vectors(Path(shutil.copytree(copy, copy.with_name("other"))), verify=False)
+    assert len(read) == 5
+
+
+def change_manifest(folder, **changes):
+    manifest = {**read_manifest(folder), **changes}
+    manifest.pop("sha256")
+    (folder / "vectors.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def test_a_directory_that_only_says_that_it_is_not_complete_heals(copy, vectors, model, corpus):
+    text = (copy / "vectors.json").read_text(encoding="utf-8")
+    (copy / "vectors.json").write_text(text.replace('"complete": true', '"complete": false'), encoding="utf-8")
+    assert run("mine", "--corpus", copy) == 3
+    before = {file: file.stat().st_mtime_ns for file in copy.glob("*.npy")}
+    assert encode(model, corpus, copy) == 0
+    assert contents(copy) == contents(vectors)
+    assert {file: file.stat().st_mtime_ns for file in before} == before  # nothing is encoded
+    assert run("mine", "--corpus", copy, "--top-k", 1) == 0
+
+
+def test_a_list_of_shards_that_is_wrong_is_made_again(copy, vectors, model, corpus):
+    shards = read_manifest(vectors)["shards"]
+    for listed in (
+        shards[:3],
+        [*shards, shards[0]],
+        [shards[1], *shards[1:]],
+        [*shards[:2], {**shards[2], "rows": 7}, *shards[3:]],
+    ):
+        change_manifest(copy, shards=listed)
+        if len(listed) <= len(shards):
+            assert run("mine", "--corpus", copy) == 3
+        assert encode(model, corpus, copy) == 0
+        assert contents(copy) == contents(vectors)
+
+
+EARLY = '"sha256": "", '  # of a version that had none
+BROKEN = (
+    "", "[]", "{", "null", "{}", '{"shards": 5}', "\x00", '"rows": 421', '"normalize": 1', '"rows_per_shard": 0', '"sha256": 3',
+    *(EARLY + text for text in (
+        '"shards": {}', '"shards": ""', '"shards": [1]', '"shards": [{}]', '"rows": "x"', '"truncate_dim": "x"',
+        '"width": []', '"ranges": 3', '"model_sha256": 3', '"corpus_sha256": []', '"precision": {}',
+    )),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_damaged_description_of_vectors_is_one_line(copy, model, corpus, capsys, text):
+    file = copy / "vectors.json"
+    if text.startswith('"'):
+        text = json.dumps({**json.loads(file.read_text(encoding="utf-8")), **json.loads("{" + text + "}")})
+    file.write_text(text, encoding="utf-8")
+    before = contents(copy)
+    for arguments in (
+        ("encode", "--model", model, "--input", corpus, "--output", copy, "--rows-per-shard", 100),
+        ("search", "--corpus", copy, "--model", model, "--query", "a man"),
+        ("mine", "--corpus", copy, "--corpus-text", corpus),
+    ):
+        assert run(*arguments) == 3
+        error = capsys.readouterr().err
+        assert "vectors.json is damaged" in error
+        assert error.count("\n") == 1
+    assert contents(copy) == before
+
+
+def test_a_flipped_bit_in_the_description_of_vectors_is_found(copy, model, capsys):
+    file = copy / "vectors.json"
+    content = file.read_bytes()
+    free = ("complete", "truncated", "sha256")  # of which the sums are known from elsewhere
+    for place in range(0, len(content), 97):
+        line = content[content.rfind(b"\n", 0, place) + 1 : content.find(b"\n", place)].decode()
+        if line.startswith("  ") and any(line.startswith(f'  "{name}"') for name in free):
+            continue
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            same = json.loads(file.read_bytes()) == json.loads(content)
+        except ValueError:
+            same = False
+        assert run("mine", "--corpus", copy, "--top-k", 1) == (0 if same else 3), line
+    capsys.readouterr()
+
+
+def test_text_that_changes_while_it_is_encoded_is_refused(model, corpus, tmp_path, monkeypatch, capsys):
+    text = tmp_path / "text.txt"
+    text.write_bytes(corpus.read_bytes())
+    real = SentenceEncoder.encode
+
+    def meanwhile(self, sentences, *arguments, **options):
+        time.sleep(0.02)
+        text.write_bytes(corpus.read_bytes())  # the same bytes: who knows what was there meanwhile
+        return real(self, sentences, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", meanwhile)
+        for output in ("shards", "x.npy"):
+            assert encode(model, text, tmp_path / output) == 3
+            assert "text.txt changed while it was read: start again" in capsys.readouterr().err
+    assert not (tmp_path / "x.npy").exists()
+    assert read_manifest(tmp_path / "shards")["shards"] == []
 
 
 def test_another_model_text_or_setting_is_refused_with_both_values(vectors, model, corpus, tmp_path, capsys):

@@ -22,7 +22,7 @@ from jax_sentemb.evaluation.scorer import Scorer
 from jax_sentemb.main import main
 from jax_sentemb.manifest import newest
 from jax_sentemb.text.batches import Batches, after_skips
-from jax_sentemb.train import Stopped, StopSignal, check_finite
+from jax_sentemb.train import STOPPING, Stopped, StopSignal, check_finite
 
 CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
 STEPS = 6
@@ -114,6 +114,43 @@ def test_the_first_signal_is_noted_and_the_second_left_to_the_system():
         with pytest.raises(Stopped), stop.breaks():
             pass
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_a_terminal_that_closes_is_a_signal_and_its_repetition_is_none():
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    with StopSignal() as stop:
+        stop.watch()
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stop.at(1)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # the shell sends another one
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert {number: signal.getsignal(number) for number in STOPPING} == handlers
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_a_signal_that_was_ignored_stays_so(number):
+    before = signal.signal(number, signal.SIG_IGN)  # as nohup does
+    try:
+        with StopSignal() as stop:
+            stop.watch()
+            os.kill(os.getpid(), number)
+            assert not stop.at(1)
+        assert signal.getsignal(number) == signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+def test_of_several_processes_a_closed_terminal_becomes_the_signal_that_jax_knows(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    noted = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: noted.append(number))
+    try:
+        with StopSignal() as stop:
+            stop.watch()
+            os.kill(os.getpid(), signal.SIGHUP)
+        assert noted == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 PATIENT = {"select": "retrieval", "patience": 2, "max_steps": 11}

@@ -7,6 +7,7 @@ import json
 import lzma
 import os
 import pickle
+import shutil
 import time
 
 import pytest
@@ -16,6 +17,7 @@ from jax_sentemb.text import cache as cache_module
 from jax_sentemb.text import files
 from jax_sentemb.text.cache import cache_folder, cached
 from jax_sentemb.text.files import LONGEST, open_corpus
+from jax_sentemb.text.tokenizer import new_tokenizer
 
 SENTENCES = ["One sentence.", 'A "quoted" one, with a comma', "caf\u00e9 \u6f22\u5b57 \U0001f600", "tab\tinside"]
 TEXT = "".join(f"{sentence}\n" for sentence in SENTENCES).encode()
@@ -253,7 +255,7 @@ def test_a_large_packed_file_is_read_once(tmp_path, read):
     path.write_bytes(gzip.compress(TEXT))
     for _ in range(3):
         assert list(open_corpus(str(path))) == SENTENCES
-    assert read.count(path.name) == 2  # its digest, and its text
+    assert read.count(path.name) == 3  # its digest, its text, and whether it still is what it was
     time.sleep(0.02)
     path.write_bytes(gzip.compress(b"other\n"))
     assert list(open_corpus(str(path))) == ["other"]
@@ -275,7 +277,7 @@ def test_an_edited_compressed_file_is_converted_again_and_a_copy_is_not(tmp_path
     assert list(open_corpus(str(path))) == ["two"]
     (tmp_path / "b.txt.gz").write_bytes(path.read_bytes())
     open_corpus(str(tmp_path / "b.txt.gz"))
-    assert len(list(cache_folder().glob("*.txt"))) == 2
+    assert len(list(cache_folder().glob("*.text"))) == 2
 
 
 def test_of_a_very_long_line_only_the_beginning_is_read(tmp_path):
@@ -286,43 +288,131 @@ def test_of_a_very_long_line_only_the_beginning_is_read(tmp_path):
     assert [len(corpus[2]), len(corpus[3])] == [LONGEST, LONGEST]
 
 
+PACKED = {
+    "a.txt.gz": gzip.compress(TEXT * 100),
+    "a.jsonl": b"".join(json.dumps({"text": sentence}).encode() + b"\n" for sentence in SENTENCES),
+    "a.csv": b"text\n" + b"".join(f'"{number} words"\n'.encode() for number in range(600)),
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_damaged_conversion_is_made_again(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(PACKED[name])
+    whole = list(open_corpus(str(path)))
+    (entry,) = cache_folder().glob("*.text")
+    for file in sorted(entry.iterdir()):
+        content = file.read_bytes()
+        half = content[: content.rfind(b"\n", 0, len(content) // 2) + 1]  # at the end of a line: good UTF-8
+        flipped = bytes([*content[:-3], content[-3] ^ 1, *content[-2:]])
+        for damage in (half, b"", flipped, content + b"more\n"):
+            file.write_bytes(damage)
+            assert list(open_corpus(str(path))) == whole
+            assert file.read_bytes() == content
+    shutil.rmtree(entry)
+    entry.mkdir()  # what a power failure may leave
+    assert list(open_corpus(str(path))) == whole
+
+
+def test_a_damaged_hash_is_computed_again(tmp_path, read):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(PACKED["a.txt.gz"])
+    whole = open_corpus(str(path)).fingerprint
+    (entry,) = cache_folder().glob("*.sha256")
+    for damage in (b"", b"0" * 64, (entry / "about.json").read_bytes().replace(b"a", b"b", 1)):
+        (entry / "about.json").write_bytes(damage)
+        assert open_corpus(str(path)).fingerprint == whole
+        assert len(list(cache_folder().glob("*.text"))) == 1  # no second one under another hash
+
+
+def test_a_damaged_vocabulary_is_made_again(tmp_path, read):
+    corpus = corpus_of(tmp_path, TEXT)
+    whole = new_tokenizer(corpus, 200).fingerprint
+    (entry,) = cache_folder().glob("*.vocabulary")
+    for file in sorted(entry.iterdir()):
+        content = file.read_bytes()
+        for damage in (content[: len(content) // 2], content.replace(b"e", b"f", 1), None):
+            file.unlink() if damage is None else file.write_bytes(damage)
+            assert new_tokenizer(corpus, 200).fingerprint == whole
+            assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_file_that_is_edited_while_it_is_converted_or_indexed_is_refused(tmp_path, read, monkeypatch, large):
+    monkeypatch.setattr(files, "LARGE", 1 if large else 1 << 20)
+    blocks, edits = files._blocks, []
+
+    def meanwhile(path, opener=open):
+        if path.suffix == ".gz" and not large and not edits:  # the digest comes before the text
+            edits.append(path)
+            yield from blocks(path, opener)
+            return
+        time.sleep(0.02)
+        content = path.read_bytes()
+        path.write_bytes(gzip.compress(b"other\n") if opener is gzip.open else b"other\n")
+        yield from blocks(path, opener)
+        path.write_bytes(content)
+
+    for name, content in (("a.txt.gz", gzip.compress(TEXT)), ("b.txt", TEXT)):
+        (tmp_path / name).write_bytes(content)
+        edits.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "_blocks", meanwhile)
+            assert "changed while it was read" in refused(tmp_path / name)
+        assert {path.suffix for path in cache_folder().glob("*")} <= {".lock"}
+        assert list(open_corpus(str(tmp_path / name))) == SENTENCES
+        shutil.rmtree(cache_folder(), ignore_errors=True)
+
+
+def entry_of(content):
+    def write(folder):
+        (folder / "file").write_text(content)
+        return {"known": 1}
+
+    return write
+
+
+def fail(folder):
+    (folder / "file").write_text("half")
+    raise DataError("stopped")
+
+
 def test_a_cache_entry_is_complete_or_absent(tmp_path):
-    target = tmp_path / "entry.txt"
-
-    def fail(partial):
-        partial.write_text("half")
-        raise DataError("stopped")
-
+    target = tmp_path / "entry"
     with pytest.raises(DataError):
         cached(target, fail)
-    assert sorted(path.name for path in tmp_path.iterdir()) in (["entry.txt.lock"], [])
-    cached(target, lambda partial: partial.write_text("whole") and None)
+    assert sorted(path.name for path in tmp_path.iterdir()) in (["entry.lock"], [])
+    cached(target, entry_of("whole"))
     cached(target, fail)  # it is there
-    assert target.read_text() == "whole"
+    assert (target / "file").read_text() == "whole"
+    assert cache_module.read_about(target)["known"] == 1
 
 
 def test_an_entry_that_is_there_is_used_without_a_lock(tmp_path):
-    target = tmp_path / "folder" / "entry.txt"
-    target.parent.mkdir()
-    target.write_text("whole")
-    cached(target, lambda partial: None)
-    assert [path.name for path in target.parent.iterdir()] == ["entry.txt"]
+    target = tmp_path / "folder" / "entry"
+    cached(target, entry_of("whole"))
+    target.with_name("entry.lock").unlink(missing_ok=True)
+    cached(target, fail)
+    assert [path.name for path in target.parent.iterdir()] == ["entry"]
 
 
 def test_of_a_large_entry_a_part_is_checked_and_sizes_always(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_module, "BLOCK", 10)
-    (tmp_path / "a.bin").write_bytes(bytes(range(95)))
-    (tmp_path / "b.bin").write_bytes(b"")
-    cache_module.write_about(tmp_path, {"known": 1})
-    assert cache_module.read_about(tmp_path)["known"] == 1
-    assert cache_module.undamaged(tmp_path)
-    (tmp_path / "a.bin").write_bytes(bytes([*range(50), 0, *range(51, 95)]))
-    assert not cache_module.undamaged(tmp_path)
+
+    def write(folder):
+        (folder / "a.bin").write_bytes(bytes(range(95)))
+        (folder / "b.bin").write_bytes(b"")
+        return {}
+
+    folder = cached(tmp_path / "entry", write)
+    assert cache_module.undamaged(folder)
+    (folder / "a.bin").write_bytes(bytes([*range(50), 0, *range(51, 95)]))
+    assert not cache_module.undamaged(folder)
     monkeypatch.setattr(cache_module, "CHECKED", 4)
-    found = sum(not cache_module.undamaged(tmp_path) for _ in range(200))
+    found = sum(not cache_module.undamaged(folder) for _ in range(200))
     assert 40 < found < 120  # 4 of 10 blocks: 80 are expected
-    (tmp_path / "b.bin").write_bytes(b"1")
-    assert not any(cache_module.undamaged(tmp_path) for _ in range(20))
+    (folder / "b.bin").write_bytes(b"1")
+    assert not any(cache_module.undamaged(folder) for _ in range(20))
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):

@@ -25,23 +25,24 @@ def cache_folder() -> Path:
     return user_path(os.environ.get("JAX_SENTEMB_CACHE") or "~/.cache/jax_sentemb") / "text"
 
 
-def cached(target: Path, write: Callable[[Path], None], valid: Callable[[Path], bool] = Path.exists) -> Path:
-    """`target` (a file or a folder) as `write` makes it, unless a valid one is there already.
+def cached(target: Path, write: Callable[[Path], dict[str, Any]]) -> Path:
+    """`target`: a folder with the files that `write` puts into an empty one, and about.json; as it is where it is `undamaged`.
 
-    It is complete or absent, never half, also when several processes ask for it or one is killed. ResourceError if the cache cannot
-    be written.
+    It is complete or absent, never half, also when several processes ask for it or one is killed; what `write` raises leaves none.
+    ResourceError if the cache cannot be written.
     """
     partial = Path(f"{target}.partial")
     try:
-        if valid(target):  # without the lock: a cache that is shared may be one that this process cannot write
+        if undamaged(target):  # without the lock: a cache that is shared may be one that this process cannot write
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{target}.lock"):
-            if not valid(target):
+            if not undamaged(target):
                 _remove(target, partial)
                 try:
-                    write(partial)
-                    for file in partial.iterdir() if partial.is_dir() else [partial]:
+                    partial.mkdir()
+                    _write_about(partial, write(partial))
+                    for file in partial.iterdir():
                         _flush(file)
                     partial.replace(target)
                 finally:
@@ -65,17 +66,21 @@ def _flush(file: Path) -> None:
         os.fsync(opened.fileno())
 
 
-def write_about(folder: Path, about: dict[str, Any]) -> None:
-    """about.json: `about`, and sizes and checksums of the files of the folder."""
+def _write_about(folder: Path, about: dict[str, Any]) -> None:
+    """about.json: `about`, sizes and checksums of the files of the folder, and a checksum of all that."""
     files = sorted(folder.iterdir())
     sizes = {file.name: file.stat().st_size for file in files}
     checksums = {file.name: [_checksum(file, block) for block in range(-(-sizes[file.name] // BLOCK))] for file in files}
-    (folder / ABOUT).write_text(json.dumps({**about, "sizes": sizes, "checksums": checksums}), encoding="utf-8")
+    content = json.dumps({**about, "sizes": sizes, "checksums": checksums})
+    (folder / ABOUT).write_text(f"{content}\n{zlib.crc32(content.encode())}\n", encoding="utf-8")
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What `write_about` wrote."""
-    return json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    """What about.json tells; ValueError where it is damaged."""
+    content, checksum, end = (folder / ABOUT).read_text(encoding="utf-8").split("\n")
+    if end or checksum != str(zlib.crc32(content.encode())):
+        raise ValueError(f"{folder / ABOUT} is damaged")
+    return json.loads(content)
 
 
 def undamaged(folder: Path) -> bool:

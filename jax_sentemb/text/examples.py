@@ -97,8 +97,9 @@ class Corpus:
 
         DataError for a corpus whose neighbours have no more words in common than any two of its sentences.
         """
-        sentences = open_corpus(*self._files(False))
-        check_order(sentences, self._files(False)[0])
+        files, column = self._files(False)
+        sentences = open_corpus(files, column)
+        check_order(sentences, files)
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
         return self._tokens(sentences, ordered=True)
 

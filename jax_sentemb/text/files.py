@@ -27,13 +27,15 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about, undamaged, write_about
+from jax_sentemb.paths import check_name
+from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about
 from jax_sentemb.text.sources import dataset_rows, parquet_rows
 
 BLOCK = 1 << 20  # bytes looked at in one go: fits into a processor's cache
 LARGE = 64 << 20  # bytes of a corpus from which on its index is kept in the cache
 LONGEST = 1 << 16  # bytes of a line that are looked at: far more than any encoder reads
 KINDS = (".txt", ".jsonl", ".csv", ".tsv")
+TEXT = "text.txt"  # of a conversion in the cache
 PARQUET = ".parquet"  # packed inside, so never as .gz
 COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
@@ -51,8 +53,9 @@ class Sentences:
     A pickled copy, for another process, has to `open` the files again.
     """
 
-    def __init__(self, paths: Iterable[Path], cache: Path) -> None:
-        self._paths = list(paths)
+    def __init__(self, paths: Iterable[Path], cache: Path, own: bool = False) -> None:
+        """`own`: files that nobody else knows, and that may be gone once they are mapped."""
+        self._paths, self._own = list(paths), own
         self._identity = _identity(self._paths)
         if sum(path.stat().st_size for path in self._paths) < LARGE:
             self._index, starts = None, bytearray()  # of int64; grows in place, so that the index is in memory once
@@ -61,21 +64,22 @@ class Sentences:
             # The content identifies a text, but to read 100 GB at every start would cost minutes. So its index is found by what the
             # file system says of the files. No program can set a file's time of change (ctime), so an edit does not go unnoticed,
             # unless it comes within one tick of the file system's clock, some milliseconds, of the change before it.
-            self._index = cached(cache / f"{self._identity[:24]}.index", self._write_index, undamaged)
+            self._index = cached(cache / f"{self._identity[:24]}.index", self._write_index)
             scanned, starts = read_about(self._index)["files"], b""
+        self._digests = [digest for _, _, digest in scanned]
         self.open(starts)
         self._first = [0, *itertools.accumulate(sentences for _, sentences, _ in scanned)]
-        lines, digests = sum(lines for lines, _, _ in scanned), [digest for _, _, digest in scanned]
+        lines, digests = sum(lines for lines, _, _ in scanned), self._digests
         self.report = {"lines": lines, "blank": lines - len(self), "bytes": sum(map(len, self._texts))}
         several = "".join(f"{digest}\n" for digest in digests)
         self.fingerprint = digests[0] if len(digests) == 1 else hashlib.sha256(several.encode()).hexdigest()
 
-    def _write_index(self, folder: Path) -> None:
-        """starts.bin, and in about.json of each file the numbers of lines and of sentences and the SHA-256."""
-        folder.mkdir()
+    def _write_index(self, folder: Path) -> dict[str, Any]:
+        """starts.bin; of each file the numbers of lines and of sentences and the SHA-256."""
         with (folder / "starts.bin").open("wb") as file:
             scanned = [_scan(path, file.write) for path in self._paths]
-        write_about(folder, {"files": scanned})
+        _check_unchanged(self._paths, self._identity)
+        return {"files": scanned}
 
     @property
     def indexed(self) -> bool:
@@ -94,9 +98,15 @@ class Sentences:
         """Map the files, which a pickled copy has not done; DataError if they are not what was indexed any more."""
         self._texts = [_mapped_text(path) for path in self._paths]
         self._starts = mapped(self._index / "starts.bin", np.int64) if self._index else np.frombuffer(starts, np.int64)
-        if _identity(self._paths) != self._identity:
-            several = " or another file" * (len(self._paths) > 1)
-            raise DataError(f"{self._paths[0]}{several} changed while it was read: start again")
+        _check_unchanged(self._paths, self._identity)
+
+    def check_unchanged(self, content: bool = False) -> None:
+        """DataError if the files are not what was indexed any more: before what was read of them gets their fingerprint.
+
+        `content`: their bytes are compared, too. What the file system says finds also a change that was undone meanwhile.
+        """
+        if not self._own:
+            _check_unchanged(self._paths, self._identity, self._digests if content else [])
 
     def __len__(self) -> int:
         return self._first[-1]
@@ -156,7 +166,7 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
             spooled = Path(folder) / "standard input.txt"
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
-            return Sentences([spooled], Path(folder))
+            return Sentences([spooled], Path(folder), own=True)
     except (ConfigError, DataError) as error:
         raise type(error)(
             str(error).replace("data.files=", f"{option} ").replace("data.column=", "--column ").replace("data.column", "--column")
@@ -164,7 +174,13 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
 
 
 def sources_of(files: str) -> Iterator[str]:
-    """Paths and data sets in the order named, globs sorted."""
+    """Paths and data sets in the order named, globs sorted; DataError for what is none, ConfigError for a name in no UTF-8."""
+    for source in _sources_of(files):
+        check_name(source)
+        yield source
+
+
+def _sources_of(files: str) -> Iterator[str]:
     names = [files] if os.path.isfile(files) else [name.strip() for name in files.split(",")]  # a comma may be part of a name
     if not any(names):
         raise DataError("data.files is empty: name a text file")
@@ -204,11 +220,11 @@ def _plain(source: str, columns: tuple[str, ...], cache: Path) -> Path:
         if kind == ".txt" and opener is open:
             return path
         # The content, not path and time, identifies a file: a copy is not converted again, an edit never goes unnoticed.
-        identity = f"{_digest(path, cache)}|{kind}|{','.join(columns) if kind != '.txt' else ''}"
-        if kind == ".txt":
-            return _converted(cache, identity, _blocks(path, opener))
-        rows = read_rows(source, columns)
-    return _converted(cache, identity, _row_lines(rows, columns))
+        before, digest = _identity([path]), _digest(path, cache)
+        name = f"{digest}|{kind}|{','.join(columns) if kind != '.txt' else ''}"
+        lines = _blocks(path, opener) if kind == ".txt" else _row_lines(read_rows(source, columns), columns)
+        return _converted(cache, name, lines, lambda: _check_unchanged([path], before, [digest]))
+    return _converted(cache, identity, _row_lines(rows, columns), lambda: None)
 
 
 def _row_lines(rows: Iterable[tuple[str, Sequence[Any]]], columns: tuple[str, ...]) -> Iterator[bytes]:
@@ -247,12 +263,16 @@ def _kind(path: Path) -> tuple[str, Callable]:
     return kind, COMPRESSED.get(packing, open)
 
 
-def _converted(cache: Path, identity: str, blocks: Iterable[bytes]) -> Path:
-    def write(partial: Path) -> None:
-        with partial.open("wb") as file:
-            file.writelines(blocks)
+def _converted(cache: Path, identity: str, blocks: Iterable[bytes], check: Callable[[], None]) -> Path:
+    """The text file of these blocks in the cache, under their `identity` unless `check` raises after they were read."""
 
-    return cached(cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.txt", write)
+    def write(folder: Path) -> dict[str, Any]:
+        with (folder / TEXT).open("wb") as file:
+            file.writelines(blocks)
+        check()
+        return {}
+
+    return cached(cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.text", write) / TEXT
 
 
 @contextlib.contextmanager
@@ -277,12 +297,12 @@ def _digest(path: Path, cache: Path) -> str:
         return _sha256(path)
     identity = _identity([path])
 
-    def write(partial: Path) -> None:
-        partial.write_text(_sha256(path), encoding="utf-8")
-        if _identity([path]) != identity:
-            raise DataError(f"{path} changed while it was read: start again")
+    def write(folder: Path) -> dict[str, Any]:
+        digest = _sha256(path)
+        _check_unchanged([path], identity)
+        return {"sha256": digest}
 
-    return cached(cache / f"{identity[:24]}.sha256", write).read_text(encoding="utf-8")
+    return read_about(cached(cache / f"{identity[:24]}.sha256", write))["sha256"]
 
 
 def _sha256(path: Path) -> str:
@@ -357,6 +377,17 @@ def _identity(paths: Sequence[Path]) -> str:
         stat = path.stat()
         known.append((os.path.realpath(path), stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
     return hashlib.sha256(repr(known).encode()).hexdigest()
+
+
+def _check_unchanged(paths: Sequence[Path], identity: str, digests: Sequence[str] = ()) -> None:
+    """DataError unless the files have this `_identity` and, where they are given, these SHA-256."""
+    try:
+        same = _identity(paths) == identity and all(_sha256(path) == digest for path, digest in zip(paths, digests, strict=False))
+    except OSError:
+        same = False
+    if not same:
+        several = " or another file" * (len(paths) > 1)
+        raise DataError(f"{paths[0]}{several} changed while it was read: start again")
 
 
 def _mapped_text(path: Path) -> Any:

@@ -16,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.model_folder import read_json
-from jax_sentemb.paths import user_path
+from jax_sentemb.paths import replacing, user_path
 from jax_sentemb.text.cache import cache_folder, cached
 from jax_sentemb.text.files import Sentences
 
@@ -140,7 +140,8 @@ class Tokenizer:
         """
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        self._inner.save(str(folder / "tokenizer.json"))
+        with replacing(folder / "tokenizer.json") as partial:  # a run writes them anew at each start, and may be killed there
+            self._inner.save(str(partial))
         word_pieces = self._state["model"]["type"] == "WordPiece"
         normalizer = self._state["normalizer"] or {}
         specials = {f"{role}_token": name for role, name in self.names.items()}
@@ -218,9 +219,13 @@ def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
     if not isinstance(sentences, Sentences) or not sentences.indexed:
         return Tokenizer.train(sentences, vocab_size)
     name = hashlib.sha256(f"{sentences.fingerprint}|{vocab_size}|{tokenizers.__version__}".encode()).hexdigest()[:24]
-    return Tokenizer.load(
-        cached(cache_folder() / f"{name}.vocabulary", lambda partial: Tokenizer.train(sentences, vocab_size).save(partial))
-    )
+
+    def write(folder: Path) -> dict[str, Any]:
+        Tokenizer.train(sentences, vocab_size).save(folder)
+        sentences.check_unchanged()
+        return {}
+
+    return Tokenizer.load(cached(cache_folder() / f"{name}.vocabulary", write))
 
 
 class Words:
@@ -352,4 +357,5 @@ def damage(source: str | Path) -> Iterator[None]:
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8", newline="\n")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about, undamaged, write_about
+from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about
 from jax_sentemb.text.files import Sentences
 from jax_sentemb.text.workers import Job, Reader, blocks, id_type
 from jax_sentemb.types import Rows
@@ -120,11 +120,13 @@ def tokenize(
     lines = range(len(sentences)) if not subset else draw(len(sentences), subset, seed)
     known = f"{FORMAT}|{sentences.fingerprint}|{tokenizer.fingerprint}|{max_seq_length}{'|ordered' * ordered}"
     fingerprint = hashlib.sha256(f"{known}|{float(subset or 0)}|{seed if subset else 0}".encode()).hexdigest()
-    folder = cached(
-        (cache or cache_folder()) / f"{fingerprint[:24]}.tokens",
-        lambda partial: _write(partial, Job(sentences, tokenizer, max_seq_length), lines, ordered, workers),
-        undamaged,
-    )
+
+    def write(partial: Path) -> dict[str, Any]:
+        report = _write(partial, Job(sentences, tokenizer, max_seq_length), lines, ordered, workers)
+        sentences.check_unchanged(content=not (subset and sentences.indexed))  # to read all of it for a few lines would take long
+        return {"report": report}
+
+    folder = cached((cache or cache_folder()) / f"{fingerprint[:24]}.tokens", write)
     rows = {name: mapped(folder / f"{name}.bin", kind) for name, kind in COLUMNS.items()}
     ids = mapped(folder / "ids.bin", id_type(tokenizer))
     return Tokens(ids, rows, read_about(folder)["report"], fingerprint, tokenizer.pad_id, max_seq_length, ordered)
@@ -140,13 +142,13 @@ def draw(count: int, subset: int | float, seed: int) -> np.ndarray:
     return np.sort(np.random.Generator(np.random.Philox(seed)).choice(count, wanted, replace=False))
 
 
-def _write(folder: Path, job: Job, lines: Sequence[int] | np.ndarray, ordered: bool, workers: int) -> None:
-    """ids.bin (the rows of all sentences, one after the other), a file for each of COLUMNS (of the distinct rows), about.json.
+def _write(folder: Path, job: Job, lines: Sequence[int] | np.ndarray, ordered: bool, workers: int) -> dict[str, Any]:
+    """The report, after writing ids.bin (the rows of all sentences, one after the other) and COLUMNS (of the distinct rows).
 
     What is known of all sentences goes through files, as the corpus may be larger than memory.
     """
     work = folder / "work"
-    work.mkdir(parents=True)
+    work.mkdir()
     names = folder / "ids.bin", work / "lengths", work / "digests"
     truncated = pieces = unknown = 0
     with names[0].open("wb") as ids, names[1].open("wb") as lengths, names[2].open("wb") as digests:
@@ -165,7 +167,7 @@ def _write(folder: Path, job: Job, lines: Sequence[int] | np.ndarray, ordered: b
     histogram, sentences = _write_columns(folder, mapped(work / "lengths", np.int32), kept, lines, job)
     shutil.rmtree(work)
     usable, counts = int(histogram.sum()), job.sentences.report
-    report = {
+    return {
         "lines": counts["lines"],
         "blank": counts["blank"] + len(lines) - sentences,
         "sentences": sentences,
@@ -176,7 +178,6 @@ def _write(folder: Path, job: Job, lines: Sequence[int] | np.ndarray, ordered: b
         "unknown_token_rate": round(unknown / max(pieces, 1), 5),
         "max_seq_length": job.max_seq_length,
     }
-    write_about(folder, {"report": report})
 
 
 def _mark_first(digests: np.ndarray, kept: np.ndarray, folder: Path) -> None:

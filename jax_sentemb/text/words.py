@@ -12,6 +12,7 @@ from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.paths import replacing
 from jax_sentemb.text.tokenizer import count_tokens, damage
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
@@ -79,7 +80,8 @@ class WordTokenizer:
     def save(self, directory: str | Path) -> None:
         """tokenizer.json."""
         Path(directory).mkdir(parents=True, exist_ok=True)
-        self._inner.save(str(Path(directory) / FILE))
+        with replacing(Path(directory) / FILE) as partial:
+            self._inner.save(str(partial))
 
     def copy(self) -> "WordTokenizer":
         """An equal one, for another thread."""
