@@ -12,10 +12,11 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
-from jax_sentemb.paths import user_path
+from jax_sentemb.paths import is_full, user_path
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
 PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
@@ -63,6 +64,7 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
             logging.getLogger(name).setLevel(logging.CRITICAL)
+        sys.excepthook = _without_late_answers
     try:
         return main([argument for argument in argv if argument != "--debug"])
     except SystemExit as error:
@@ -78,7 +80,7 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
         return 0
     except OSError as error:
         problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
-        code = code if error.errno == 28 else ConfigError.exit_code
+        code = code if is_full(error) else ConfigError.exit_code
     except RuntimeError as error:
         problem, code = _runtime_problem(error), ResourceError.exit_code
         if not problem:
@@ -89,6 +91,15 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     if _several_processes():
         os._exit(code)  # at once: at its exit JAX waits for the others, and they wait for this one
     return code
+
+
+def _without_late_answers(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """sys.excepthook, without what TensorStore's threads print when a write that failed has ended the event loop they answer to.
+
+    Orbax raises the failure itself. There may be dozens of these, in the middle of the line that says so.
+    """
+    if not (kind is RuntimeError and str(error) == "Event loop is closed"):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _runtime_problem(error: RuntimeError) -> str:

@@ -4,7 +4,6 @@ Old class paths and pooling keys of sentence-transformers are written, because e
 """
 
 import dataclasses
-import errno
 import functools
 import json
 import shutil
@@ -26,7 +25,7 @@ from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.head import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
-from jax_sentemb.paths import user_path, write_json
+from jax_sentemb.paths import is_full, sole_writer, user_path, write_json
 from jax_sentemb.text.pairs import JoinedPairs
 from jax_sentemb.text.tokenizer import Tokenizer, check_rows
 from jax_sentemb.types import Array, Params, Rows
@@ -309,20 +308,20 @@ def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tu
 
 @contextmanager
 def staged(directory: Path) -> Iterator[Path]:
-    """A sibling folder to write into; it takes the place of `directory` when the block ends well, else vanishes."""
-    stage, previous = (directory.parent / f".{directory.name[:100]}.{end}" for end in ("partial", "previous"))
+    """A sibling folder to write into; it takes the place of `directory` when the block ends well, else vanishes.
+
+    BusyError while another process writes the same export.
+    """
     try:
         if directory.exists() and not (directory / MANIFEST).is_file() and (not directory.is_dir() or any(directory.iterdir())):
             raise ConfigError(f"{directory} exists and is not an export of jax_sentemb: give another directory or move it away")
-        shutil.rmtree(stage, ignore_errors=True)
-        stage.mkdir(parents=True)
-        yield stage
-        _replace(directory, stage, previous)
+        with sole_writer(directory) as stage:
+            stage.mkdir()
+            yield stage
+            _replace(directory, stage, directory.parent / f".{directory.name[:100]}.previous")
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (ResourceError if full else ConfigError)(f"cannot write the export {directory}: {error.strerror}") from None
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        problem = ResourceError if is_full(error) else ConfigError
+        raise problem(f"cannot write the export {directory}: {error.strerror or error}") from None
 
 
 def _replace(directory: Path, stage: Path, previous: Path) -> None:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError
-from jax_sentemb.manifest import is_full
+from jax_sentemb.paths import is_full
 
 # Seconds between two lines of progress where there is no terminal: a twentieth of the run so far, within these limits.
 SHORTEST, LONGEST = 30.0, 600.0

@@ -4,7 +4,6 @@ Orbax keeps no checksum of array data: a flipped bit in it restores without an e
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -160,11 +159,6 @@ def remove(step: Path) -> None:
 def fingerprint(facts: dict[str, Any]) -> str:
     """SHA-256 of what a checkpoint belongs to."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def is_full(error: OSError) -> bool:
-    """Whether a disk, a quota or a limit on sizes kept a file from being written."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _files(folder: Path) -> dict[str, Path]:
