@@ -12,7 +12,6 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
@@ -64,7 +63,7 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        sys.excepthook = _without_late_answers
+        sys.unraisablehook = _without_late_answers
     try:
         return main([argument for argument in argv if argument != "--debug"])
     except SystemExit as error:
@@ -93,13 +92,13 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     return code
 
 
-def _without_late_answers(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """sys.excepthook, without what TensorStore's threads print when a write that failed has ended the event loop they answer to.
+def _without_late_answers(found: Any) -> None:
+    """sys.unraisablehook, without what TensorStore's threads say when a write that failed has ended the event loop they answer to.
 
     Orbax raises the failure itself. There may be dozens of these, in the middle of the line that says so.
     """
-    if not (kind is RuntimeError and str(error) == "Event loop is closed"):
-        sys.__excepthook__(kind, error, trace)
+    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+        sys.__unraisablehook__(found)
 
 
 def _runtime_problem(error: RuntimeError) -> str:

@@ -184,8 +184,8 @@ def sources_of(files: str) -> Iterator[str]:
 
 
 def _matches(pattern: str) -> set[str]:
-    """As `glob.glob(pattern, recursive=True)`, but ** enters each folder once, however many links lead back to it."""
-    head, recursive, tail = pattern.partition("**/")
+    """The files of `glob.glob(pattern, recursive=True)`, but ** enters each folder once, however many links lead back to it."""
+    head, recursive, tail = (f"{pattern}/*" if f"/{pattern}".endswith("/**") else pattern).partition("**/")
     if not recursive or (head and not head.endswith("/")):
         return set(glob.glob(pattern))
     found: set[str] = set()
@@ -439,9 +439,7 @@ def _scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
         at += len(block)
     _check_utf8(b"", decoder, path, lines, at)
     if not lines and returns > 1:
-        raise DataError(
-            f"{path} has {returns} carriage returns and no line feed, so it is one line: convert it with tr '\\r' '\\n'"
-        )
+        raise DataError(f"{path} has {returns} carriage returns and no line feed, so it is one line: try tr '\\r' '\\n'")
     if open_start < at:  # no line feed at the end of the file
         lines += 1
         if visible[-1]:
