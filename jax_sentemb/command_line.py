@@ -80,8 +80,10 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     except OSError as error:
         problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
         code = code if is_full(error) else ConfigError.exit_code
-    except RuntimeError as error:
+    except (RuntimeError, AssertionError) as error:
         problem, code = _runtime_problem(error), ResourceError.exit_code
+        if traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py"):
+            problem, code = _no_device(), ConfigError.exit_code
         if not problem:
             raise
     if debug:
@@ -101,7 +103,14 @@ def _without_late_answers(found: Any) -> None:
         sys.__unraisablehook__(found)
 
 
-def _runtime_problem(error: RuntimeError) -> str:
+def _no_device() -> str:
+    """What JAX, which found no device, may mean."""
+    wanted = os.environ.get("JAX_PLATFORMS", "")
+    advice = "leave the variable out, or install JAX for that device" if wanted else "JAX finds none; see its installation guide"
+    return f"JAX_PLATFORMS={wanted}: no such device can be used here: {advice}"
+
+
+def _runtime_problem(error: Exception) -> str:
     """What an error of JAX's runtime says to a user; "" where it is a defect of the program."""
     if type(error).__name__ != "JaxRuntimeError":
         return ""

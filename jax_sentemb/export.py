@@ -6,6 +6,7 @@ Old class paths and pooling keys of sentence-transformers are written, because e
 import dataclasses
 import functools
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ from jax_sentemb.weights import (
     to_torch,
 )
 
+logger = logging.getLogger("jax_sentemb")
 TOLERANCE = 1e-5  # largest difference in an entry of an embedding between the model in memory and its export
 
 # Pooling mode -> the key of sentence-transformers' Pooling module. first_last has none: it is for evaluation only.
@@ -281,6 +283,7 @@ def directory_embedder(
         return vectors
 
     tokenizer = read_tokenizer(path, config)
+    _warn_of_prompt(path)
     used = {part: params[part] for part in ("encoder", *(("cnn",) if convolution else ()))}
     facts = {
         "encoder": dataclasses.asdict(config),
@@ -289,6 +292,12 @@ def directory_embedder(
         "convolution": convolution and dataclasses.asdict(convolution),
     }
     return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, facts
+
+
+def _warn_of_prompt(path: str | Path) -> None:
+    file = user_path(path) / "config_sentence_transformers.json"
+    if file.is_file() and (name := read_json(file).get("default_prompt_name")) is not None:
+        logger.warning("%s: the default prompt %s is ignored: put it before your sentences yourself", file, shown(name))
 
 
 def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tuple[str, str]]], np.ndarray]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ModelFileError, plain
 from jax_sentemb.model_folder import sha256
 from jax_sentemb.paths import replacing
 
@@ -41,7 +41,7 @@ def fail_point(name: str) -> None:
 
 def say(text: str) -> None:
     """A warning on stderr."""
-    print(f"warning: {text}", file=sys.stderr, flush=True)
+    print(plain(f"warning: {text}"), file=sys.stderr, flush=True)
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:

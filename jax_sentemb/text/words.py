@@ -12,7 +12,7 @@ from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.text.tokenizer import count_tokens, damage
+from jax_sentemb.text.tokenizer import check_rules, count_tokens, damage
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 FILE = "tokenizer.json"
@@ -66,6 +66,7 @@ class WordTokenizer:
         file = Path(directory) / FILE
         if not file.is_file():
             raise ModelFileError(f"{file} is missing")
+        check_rules(file)
         with damage(file):
             inner = tokenizers.Tokenizer.from_file(str(file))
             found = cls(inner, str(file))
