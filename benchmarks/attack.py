@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = Path(tempfile.mkdtemp(prefix="attack-"))
-LIMIT = 100  # seconds for a command
+LIMIT = 200  # seconds for a command
 TINY = ["train", f"--config={ROOT}/configs/simcse.py:tiny", "--config.eval.report_sentences=0", "--config.train.logging_steps=1"]
 TITLES = {
     1: "output that closes", 2: "text edited while it is tokenised", 3: "damaged caches", 4: "damaged shards of vectors",
