@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONSTRAINTS = constraints.txt
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-.PHONY: install quickstart test test-nightly soak lint docs clean
+.PHONY: install quickstart test test-nightly soak attack lint docs clean
 
 quickstart: .venv/.core  ## a small encoder from scratch on generated sentences, in about two minutes
 	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
@@ -19,6 +19,9 @@ test-nightly: .venv/.dev  ## 200 kills of a run at random times and at every sta
 
 soak: .venv/.dev  ## a disturbed run of a day (JAX_SENTEMB_SOAK_MINUTES)
 	.venv/bin/python -m pytest -s -m soak
+
+attack: .venv/.dev  ## the commands attacked from outside in 14 classes: a table of what held
+	.venv/bin/python benchmarks/attack.py
 
 lint: .venv/.dev  ## style, types
 	.venv/bin/python -m ruff check .

@@ -10,7 +10,7 @@ import numpy as np
 
 from jax_sentemb.advice import Advice, Corpus, advise
 from jax_sentemb.command_line import EXIT_CODES, Parser, positive, program
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.text.examples import TELLING, ordered, words_in_common
 from jax_sentemb.text.files import Sentences, open_text, sources_of
 from jax_sentemb.text.survey import ODD, histogram, odd_sentences, token_lengths
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(facts | {"advice": advice._asdict() if advice else None}, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(describe(facts)))
+        print(plain("\n".join(describe(facts))))
     return 0
 
 

@@ -4,13 +4,14 @@ import argparse
 import functools
 import itertools
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax_sentemb.command_line import EXIT_CODES, Parser
 from jax_sentemb.encode_file import add_model_options, open_encoder
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.paths import user_path
 from jax_sentemb.streams import reader_is_gone
 from jax_sentemb.text.files import open_text
@@ -18,6 +19,9 @@ from jax_sentemb.vectors import Vectors
 
 if TYPE_CHECKING:
     from jax_sentemb.encode import SentenceEncoder
+
+
+_C1 = re.compile("[\x7f-\x9f]")  # what a terminal obeys and JSON leaves as it is
 
 
 class Collection(NamedTuple):
@@ -105,13 +109,16 @@ def _is_vectors(source: str) -> bool:
 
 
 def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
-    """One line each: JSON, or the values separated by tabs; text that is not known is left out. Ends early if nobody reads on."""
+    """One line each: JSON, or the values separated by tabs, without control sequences; text that is not known is left out.
+
+    Ends early if nobody reads on.
+    """
     write: Callable[[str], object] = sys.stdout.write
     for row in itertools.takewhile(lambda row: not reader_is_gone(), rows):
         row = {name: value for name, value in row.items() if value is not None}
         if as_json:
-            write(json.dumps(row, ensure_ascii=False) + "\n")
+            write(_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(row, ensure_ascii=False)) + "\n")
         else:
             cells = (f"{value:.6f}" if isinstance(value, float) else str(value) for value in row.values())
-            write("\t".join(cell.replace("\t", " ").replace("\r", " ") for cell in cells) + "\n")
+            write("\t".join(plain(cell).replace("\n", " ") for cell in cells) + "\n")
     sys.stdout.flush()

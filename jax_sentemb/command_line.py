@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from jax_sentemb.errors import ConfigError, ResourceError, UserError
-from jax_sentemb.paths import user_path
+from jax_sentemb.paths import is_full, user_path
 from jax_sentemb.streams import protect, refused_output
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
@@ -61,6 +61,7 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
             logging.getLogger(name).setLevel(logging.CRITICAL)
+        sys.unraisablehook = _without_late_answers
     try:
         code = main([argument for argument in argv if argument != "--debug"])
         if not (error := refused_output()):
@@ -76,9 +77,11 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
         problem, code = OUT_OF_MEMORY, ResourceError.exit_code
     except OSError as error:
         problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
-        code = code if error.errno == 28 else ConfigError.exit_code
-    except RuntimeError as error:
+        code = code if is_full(error) else ConfigError.exit_code
+    except (RuntimeError, AssertionError) as error:
         problem, code = _runtime_problem(error), ResourceError.exit_code
+        if traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py"):
+            problem, code = _no_device(), ConfigError.exit_code
         if not problem:
             raise
     if debug:
@@ -89,7 +92,23 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     return code
 
 
-def _runtime_problem(error: RuntimeError) -> str:
+def _without_late_answers(found: Any) -> None:
+    """sys.unraisablehook, without what TensorStore's threads say when a write that failed has ended the event loop they answer to.
+
+    Orbax raises the failure itself. There may be dozens of these, in the middle of the line that says so.
+    """
+    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+        sys.__unraisablehook__(found)
+
+
+def _no_device() -> str:
+    """What JAX, which found no device, may mean."""
+    wanted = os.environ.get("JAX_PLATFORMS", "")
+    advice = "leave the variable out, or install JAX for that device" if wanted else "JAX finds none; see its installation guide"
+    return f"JAX_PLATFORMS={wanted}: no such device can be used here: {advice}"
+
+
+def _runtime_problem(error: Exception) -> str:
     """What an error of JAX's runtime says to a user; "" where it is a defect of the program."""
     if type(error).__name__ != "JaxRuntimeError":
         return ""

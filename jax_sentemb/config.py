@@ -191,7 +191,7 @@ def check(config: Config) -> None:
         "encoder.intermediate_size": 1, "encoder.dropout": 0,
         "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
         "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
-        "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 2,
+        "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 16,
         "eval.report_sentences": 0, "eval.patience": 0,
         "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.fsdp": 1,
         "train.attention_block": 0, "train.logging_steps": 1,

@@ -56,7 +56,10 @@ def read_facts(workdir: Path) -> dict[str, Any]:
     if not isinstance(encoder, dict):
         raise ModelFileError(f"{file} is damaged: encoder={shown(encoder)}")
     if encoder.get("model_type") != "words":
-        bert_config(encoder, file)
+        config = bert_config(encoder, file)
+        positions, length = config.max_position_embeddings - config.position_offset, facts["max_seq_length"]
+        if not isinstance(length, int) or not 2 <= length <= positions:
+            raise ModelFileError(f"{file} is damaged: max_seq_length={shown(length)} is not between 2 and {positions}")
         if foreign := encoder.keys() - {field.name for field in dataclasses.fields(BertConfig)}:
             raise ModelFileError(f"{file} is damaged: encoder has {shown(min(foreign))}")
     return facts

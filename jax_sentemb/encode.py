@@ -8,6 +8,7 @@ vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instru
 
 import functools
 import logging
+import os
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -21,21 +22,29 @@ from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.load import READOUTS, Loaded, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.paths import user_path
 from jax_sentemb.quantize import check_precision, quantize
 from jax_sentemb.sharding import make_mesh, over_batch, replicated
 from jax_sentemb.text.tokenizer import check_text
 from jax_sentemb.types import Array
 
 logger = logging.getLogger("jax_sentemb")
+_started_in = 0  # the process in which the first encoder was made, and with it JAX's threads
 
 
 class SentenceEncoder:
     """A model that embeds sentences, on all local devices.
 
     `truncated`: how many distinct sentences of the latest call were longer than `max_seq_length` tokens and were cut.
+
+    A pickle, or a copy by `copy.deepcopy`, of one that was loaded has its path and settings and loads it again: so worker processes
+    that are spawned can be given one. JAX does not survive os.fork: there a ConfigError says so.
     """
 
+    _source: tuple[str, str] | None = None  # path and dtype
+
     def __init__(self, model: Loaded) -> None:
+        _check_fork()
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
         found = model.embedder
@@ -55,13 +64,21 @@ class SentenceEncoder:
         `dtype` of the matrix products: float32 or bfloat16. `max_seq_length` in tokens takes the place of the model's own.
         ConfigError for what is not there, ModelFileError for what is damaged or is no model of a kind that we know.
         """
+        _check_fork()
         use_compilation_cache()
         logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
         source, options = split_options(str(path), (*POOLINGS, *READOUTS))
         encoder = cls(load(source, options, dtype=dtype))
+        here = user_path(source)
+        encoder._source = str(path).replace(source, str(here.absolute()), 1) if here.exists() else str(path), dtype
         if max_seq_length:
             encoder.max_seq_length = max_seq_length
         return encoder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._source is None:
+            raise TypeError("only a SentenceEncoder that SentenceEncoder.load made can be pickled or copied: it is loaded again")
+        return _load_again, (type(self), *self._source, self.max_seq_length)
 
     @property
     def max_seq_length(self) -> int:
@@ -111,6 +128,7 @@ class SentenceEncoder:
         A sentence longer than `max_seq_length` tokens is cut; a warning says how many were. TypeError names the first sentence
         that is not `str`, NumericsError is for embeddings that are not finite.
         """
+        _check_fork()
         check_precision(precision)
         single = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else _list_of(sentences)
@@ -151,6 +169,21 @@ class SentenceEncoder:
                 self.truncated, len(set(texts)), self.max_seq_length,
             )  # fmt: skip
         return vectors
+
+
+def _load_again(kind: type[SentenceEncoder], path: str, dtype: str, max_seq_length: int) -> SentenceEncoder:
+    return kind.load(path, dtype=dtype, max_seq_length=max_seq_length)
+
+
+def _check_fork() -> None:
+    """ConfigError in a process that was forked from one with an encoder: JAX's threads are missing there, and it would hang."""
+    global _started_in
+    _started_in = _started_in or os.getpid()
+    if _started_in != os.getpid():
+        raise ConfigError(
+            "this process was forked from one that has loaded a model, and JAX does not survive that: "
+            'start it with multiprocessing.get_context("spawn"), or load the model after the fork only'
+        )
 
 
 def _list_of(sentences: Any) -> list[Any]:

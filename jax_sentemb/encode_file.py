@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jax_sentemb import __version__
 from jax_sentemb.command_line import EXIT_CODES, Parser, positive, program
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.paths import user_path
 from jax_sentemb.quantize import DTYPES, PRECISIONS
 from jax_sentemb.text.files import open_text
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     from tqdm import tqdm
 
     logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
-    with tqdm(total=len(sentences), desc=output.name, unit=" rows", disable=None) as bar:
+    with tqdm(total=len(sentences), desc=plain(output.name), unit=" rows", disable=None) as bar:
         if single:
             truncated = write_file(output, options.precision, sentences, encode, bar.update, options.rows_per_shard)
         else:
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
     if blank := sentences.report["blank"]:
         notes.append(f"{blank} blank lines have no vector")
-    print("; ".join(notes), file=sys.stderr)
+    print(plain("; ".join(notes)), file=sys.stderr)
     return 0
 
 

@@ -1,6 +1,20 @@
 """The errors a user can cause, each with the exit code of its command line (sysexits-like, listed in the README)."""
 
+import re
+
 LONGEST = 2000  # characters of a message
+
+
+# What a terminal obeys: escape sequences, whole, and single control characters but the line feed.
+_CONTROL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)|"
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f]"
+)
+
+
+def plain(text: str) -> str:
+    """`text` without control sequences; control characters that stand alone, tabs too, become spaces."""
+    return text if text.isprintable() else _CONTROL.sub(lambda found: " " if len(found[0]) == 1 else "", text)
 
 
 class UserError(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.command_line import Parser, program, use_compilation_cache
-from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.errors import ConfigError, UserError, plain
 from jax_sentemb.paths import user_path
 
 EPILOG = """\
@@ -107,8 +107,10 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     items = loaded.items
     for error in loaded.errors:
         print(f"error: {error}", file=sys.stderr)
+    if not items:
+        return loaded.errors[0].exit_code
     for warning in dict.fromkeys(warning for item in items for warning in item.warnings):
-        print(f"warning: {warning}", file=sys.stderr)
+        print(plain(f"warning: {warning}"), file=sys.stderr)
 
     def vocabulary() -> set[str]:
         words = {word for item in items for sentence in set(item.sentences) for word in sentence.split()}
@@ -125,16 +127,16 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         outcomes[model.name] = {}
         distinct = [len(set(item.sentences)) for item in items]
         total = sum(distinct) if model.per_task else len({sentence for item in items for sentence in item.sentences})
-        with tqdm(total=total, desc=model.name, unit=" sentences", disable=None) as bar:
+        with tqdm(total=total, desc=plain(model.name), unit=" sentences", disable=None) as bar:
             for item, outcome in suite.score(model, items, protocols, bar.update):
                 if isinstance(outcome, UserError):
                     problem = str(outcome).removeprefix(item.name).removeprefix(":").strip()
                     failed.append(f"{model.name}: {item.name}: {problem}")
-                    bar.write(f"error: {failed[-1]}", file=sys.stderr)
-                    code = outcome.exit_code
+                    bar.write(plain(f"error: {failed[-1]}"), file=sys.stderr)
+                    code = code or outcome.exit_code
                     continue
                 outcomes[model.name][item.name] = outcome
-                bar.write(f"{model.name}: {_line(outcome)}")
+                bar.write(plain(f"{model.name}: {_line(outcome)}"))
                 _write(options, model.name, suite.record(model.name, model.facts, outcome, root))
                 if options.plots and outcome.similarities:
                     _plot(options, model.name, outcome)
@@ -146,7 +148,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
             _write(options, "ensemble", suite.record("ensemble", {"members": names}, outcome, root))
     found = tables.layout(outcomes, protocols, loaded.absent, failed)
     print()
-    print("\n\n".join(tables.as_text(table) for table in found))
+    print(plain("\n\n".join(tables.as_text(table) for table in found)))
     if options.output:
         text = "\n".join(tables.as_markdown(table) for table in found)
         options.output.mkdir(parents=True, exist_ok=True)

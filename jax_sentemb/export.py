@@ -4,9 +4,9 @@ Old class paths and pooling keys of sentence-transformers are written, because e
 """
 
 import dataclasses
-import errno
 import functools
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.head import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
-from jax_sentemb.paths import user_path, write_json
+from jax_sentemb.paths import is_full, sole_writer, user_path, write_json
 from jax_sentemb.text.pairs import JoinedPairs
 from jax_sentemb.text.tokenizer import Tokenizer, check_rows
 from jax_sentemb.types import Array, Params, Rows
@@ -40,6 +40,7 @@ from jax_sentemb.weights import (
     to_torch,
 )
 
+logger = logging.getLogger("jax_sentemb")
 TOLERANCE = 1e-5  # largest difference in an entry of an embedding between the model in memory and its export
 
 # Pooling mode -> the key of sentence-transformers' Pooling module. first_last has none: it is for evaluation only.
@@ -283,6 +284,7 @@ def directory_embedder(
         return vectors
 
     tokenizer = read_tokenizer(path, config)
+    _warn_of_prompt(path)
     used = {part: params[part] for part in ("encoder", *(("cnn",) if convolution else ()))}
     facts = {
         "encoder": dataclasses.asdict(config),
@@ -291,6 +293,12 @@ def directory_embedder(
         "convolution": convolution and dataclasses.asdict(convolution),
     }
     return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, facts
+
+
+def _warn_of_prompt(path: str | Path) -> None:
+    file = user_path(path) / "config_sentence_transformers.json"
+    if file.is_file() and (name := read_json(file).get("default_prompt_name")) is not None:
+        logger.warning("%s: the default prompt %s is ignored: put it before your sentences yourself", file, shown(name))
 
 
 def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tuple[str, str]]], np.ndarray]:
@@ -310,20 +318,20 @@ def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tu
 
 @contextmanager
 def staged(directory: Path) -> Iterator[Path]:
-    """A sibling folder to write into; it takes the place of `directory` when the block ends well, else vanishes."""
-    stage, previous = (directory.parent / f".{directory.name[:100]}.{end}" for end in ("partial", "previous"))
+    """A sibling folder to write into; it takes the place of `directory` when the block ends well, else vanishes.
+
+    BusyError while another process writes the same export.
+    """
     try:
         if directory.exists() and not (directory / MANIFEST).is_file() and (not directory.is_dir() or any(directory.iterdir())):
             raise ConfigError(f"{directory} exists and is not an export of jax_sentemb: give another directory or move it away")
-        shutil.rmtree(stage, ignore_errors=True)
-        stage.mkdir(parents=True)
-        yield stage
-        _replace(directory, stage, previous)
+        with sole_writer(directory) as stage:
+            stage.mkdir()
+            yield stage
+            _replace(directory, stage, directory.parent / f".{directory.name[:100]}.previous")
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise (ResourceError if full else ConfigError)(f"cannot write the export {directory}: {error.strerror}") from None
-    finally:
-        shutil.rmtree(stage, ignore_errors=True)
+        problem = ResourceError if is_full(error) else ConfigError
+        raise problem(f"cannot write the export {directory}: {error.strerror or error}") from None
 
 
 def _replace(directory: Path, stage: Path, previous: Path) -> None:

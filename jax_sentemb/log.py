@@ -14,9 +14,8 @@ import numpy as np
 from tqdm import tqdm
 
 from jax_sentemb.config import Train
-from jax_sentemb.errors import ConfigError, ResourceError
-from jax_sentemb.manifest import is_full
-from jax_sentemb.paths import replacing
+from jax_sentemb.errors import ConfigError, ResourceError, plain
+from jax_sentemb.paths import is_full, replacing
 
 # Seconds between two lines of progress where there is no terminal: a twentieth of the run so far, within these limits.
 SHORTEST, LONGEST = 30.0, 600.0
@@ -82,7 +81,7 @@ class Log:
     def say(self, text: str) -> None:
         """A line for people, above the progress bar."""
         if self.first:
-            tqdm.write(text, file=sys.stderr)
+            tqdm.write(plain(text), file=sys.stderr)
 
     def progress(self, step: int, total: int, loss: float, sentences: float) -> None:
         """The progress line: loss, sentences and steps a second, time left; without a terminal a line now and then."""

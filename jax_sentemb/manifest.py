@@ -4,7 +4,6 @@ Orbax keeps no checksum of array data: a flipped bit in it restores without an e
 """
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ModelFileError, plain
 from jax_sentemb.model_folder import sha256
 from jax_sentemb.paths import replacing
 
@@ -42,7 +41,7 @@ def fail_point(name: str) -> None:
 
 def say(text: str) -> None:
     """A warning on stderr."""
-    print(f"warning: {text}", file=sys.stderr, flush=True)
+    print(plain(f"warning: {text}"), file=sys.stderr, flush=True)
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
@@ -160,11 +159,6 @@ def remove(step: Path) -> None:
 def fingerprint(facts: dict[str, Any]) -> str:
     """SHA-256 of what a checkpoint belongs to."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def is_full(error: OSError) -> bool:
-    """Whether a disk, a quota or a limit on sizes kept a file from being written."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -13,6 +13,7 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.paths import user_path
 
 JSON_LIMIT = 1 << 24  # bytes; what describes a model has a few thousand, and a value takes 20 times its text in memory
+MODULES = 16  # of a directory: we know four
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
 WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content: since sentence-transformers 5, and before
 OLD_POOLING_KEYS = {
@@ -35,7 +36,7 @@ def transformer_folder(path: str | Path) -> Path:
 def read_json(path: Path, kind: type = dict) -> Any:
     """The content of a JSON file whose outermost value is a `kind`."""
     try:
-        check_regular(path)
+        check_own(path)
         if path.stat().st_size > JSON_LIMIT:
             raise ModelFileError(f"{path} has {path.stat().st_size:,} bytes, more than a description of a model needs")
         value = json.loads(path.read_text("utf-8"))
@@ -54,6 +55,13 @@ def check_regular(file: Path) -> None:
         raise ModelFileError(f"{file} is a folder or a pipe, expected a file")
 
 
+def check_own(file: Path) -> None:
+    """As `check_regular`, and for a link that leads out of the file's folder; the hub's cache links to its blobs."""
+    check_regular(file)
+    if file.is_symlink():
+        inside(file.parent, file.name, file)
+
+
 def _modules(root: Path) -> list[tuple[str, Path]]:
     """(kind, folder) of the modules of a sentence-transformers directory; a plain directory is one Transformer."""
     if not root.is_dir():
@@ -61,8 +69,10 @@ def _modules(root: Path) -> list[tuple[str, Path]]:
     file = root / "modules.json"
     if not file.is_file():
         return [("Transformer", root)]
-    modules = []
-    for module in read_json(file, list):
+    modules, stated = [], read_json(file, list)
+    if len(stated) > MODULES:
+        raise ModelFileError(f"{file} names {len(stated):,} modules, more than any model that we know has")
+    for module in stated:
         name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(name, str) or not name.startswith("sentence_transformers."):
             raise ModelFileError(
@@ -77,8 +87,9 @@ def _modules(root: Path) -> list[tuple[str, Path]]:
 def inside(root: Path, name: Any, source: Path) -> Path:
     """root/name; ModelFileError where that is not below `root`, links followed. `source` is the file that names it."""
     limit = root.resolve()
-    if limit.parent.name == "snapshots":  # the hub's cache: files in snapshots/REVISION are links into blobs/
-        limit = limit.parent.parent
+    for folder in (limit, limit.parent):
+        if folder.parent.name == "snapshots":  # the hub's cache: files in snapshots/REVISION[/MODULE] are links into blobs/
+            limit = folder.parent.parent
     relative = isinstance(name, str) and not PureWindowsPath(name).anchor and ".." not in Path(name).parts
     try:
         within = relative and (root / name).resolve().is_relative_to(limit)

@@ -127,8 +127,12 @@ def not_vital(workdir: Path) -> Iterator[None]:
 
 def write_report(workdir: Path) -> Path:
     """`workdir`/report.html of a run, done or not, or of the runs of config.vary; errors as `read_run`."""
-    rows = _json(workdir / "vary.json")
-    content = vary_page(workdir, rows) if rows else run_page(read_run(workdir))
+    rows = _json(workdir / "vary.json", list)
+    run = None if rows else read_run(workdir)
+    try:
+        content = run_page(run) if run else vary_page(workdir, rows)
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{workdir}: a file of the run is damaged ({type(error).__name__}: {error})") from error
     output = workdir / "report.html"
     output.write_text(content, encoding="utf-8")
     return output
@@ -143,11 +147,14 @@ def read_run(workdir: Path) -> Run:
     return Run(workdir, about, settings, model, read_metrics(workdir), _json(workdir / "scores.json"), looks)
 
 
-def _json(file: Path) -> Any:
+def _json(file: Path, kind: type = dict) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, kind):
+            raise ValueError(f"a {type(content).__name__}, expected a {kind.__name__}")
+        return content
     except FileNotFoundError:
-        return {}
+        return kind()
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
 

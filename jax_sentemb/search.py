@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jax_sentemb.errors import ConfigError, NumericsError
-from jax_sentemb.paths import replacing
+from jax_sentemb.errors import ConfigError, NumericsError, ResourceError
+from jax_sentemb.paths import replacing, sole_writer
 from jax_sentemb.types import Array
 
 QUERIES, CORPUS = 512, 1 << 13  # rows of a block of scores; larger ones are slower, as memory that is asked for anew is
@@ -167,8 +167,11 @@ def build_index(vectors: Any, file: Path) -> None:
     index.hnsw.efConstruction = 200
     for start in range(0, len(vectors), CORPUS):
         index.add(np.asarray(prepare(vectors[start : start + CORPUS], True)))
-    with replacing(file) as partial:
-        faiss.write_index(index, str(partial))
+    with sole_writer(file), replacing(file) as partial:
+        try:
+            faiss.write_index(index, str(partial))
+        except RuntimeError as error:  # it says of a full disk what it says of anything else
+            raise ResourceError(f"--index {file} cannot be written: {str(error).splitlines()[0][:200]}") from None
 
 
 def search_index(queries: Any, file: Path, top_k: int = 10, effort: int = 128) -> Hits:

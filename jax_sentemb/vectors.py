@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
 from jax_sentemb.manifest import fingerprint, say
 from jax_sentemb.model_folder import inside, sha256, shown
-from jax_sentemb.paths import replacing, write_json
+from jax_sentemb.paths import replacing, sole_writer, write_json
 from jax_sentemb.quantize import PRECISIONS, quantize, ranges_of, restore
 from jax_sentemb.text.sources import import_arrow
 
@@ -80,18 +80,18 @@ def write_file(
     """All vectors in one .npy or .parquet file, there when it is complete; how many sentences were cut."""
     if precision in ("int8", "uint8"):
         raise ConfigError(f"--precision {precision} needs a directory as --output: it keeps the ranges that the bytes stand for")
-    if file.exists():
-        raise ConfigError(f"--output {file} exists: give another name or move it away")
-    truncated, parts = 0, []
-    for start in range(0, len(sentences), rows_at_once):
-        texts = [sentences[row] for row in range(start, min(start + rows_at_once, len(sentences)))]
-        found = encode(texts)
-        parts.append(quantize(found.vectors, precision))
-        truncated += found.truncated
-        progress(len(texts))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    rows = np.concatenate(parts)
-    _save(file, rows, [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else [])
+    with sole_writer(file):
+        if file.exists():
+            raise ConfigError(f"--output {file} exists: give another name or move it away")
+        truncated, parts = 0, []
+        for start in range(0, len(sentences), rows_at_once):
+            texts = [sentences[row] for row in range(start, min(start + rows_at_once, len(sentences)))]
+            found = encode(texts)
+            parts.append(quantize(found.vectors, precision))
+            truncated += found.truncated
+            progress(len(texts))
+        rows = np.concatenate(parts)
+        _save(file, rows, [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else [])
     return truncated
 
 
@@ -184,8 +184,9 @@ def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
         if file.suffix == ".parquet":
             _save_parquet(partial, rows, texts)
         else:
-            with partial.open("wb") as opened:
-                np.save(opened, rows, allow_pickle=False)
+            with partial.open("wb") as opened:  # what np.save says of a full disk has no error number
+                np.lib.format.write_array_header_1_0(opened, np.lib.format.header_data_from_array_1_0(rows))
+                opened.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
 def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:

@@ -4,6 +4,7 @@ Weights are safetensors; a pickle is never opened.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.model_folder import check_hashes, check_regular, inside, read_json, read_readout, shown, transformer_folder
+from jax_sentemb.model_folder import check_hashes, check_own, inside, read_json, read_readout, shown, transformer_folder
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.paths import user_path
@@ -257,8 +258,11 @@ def read_max_seq_length(path: str | Path) -> int:
     for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         if (folder / name).is_file():
             length = read_json(folder / name).get(key)
-            if isinstance(length, int | float) and length >= 2:
-                return int(min(length, positions))  # transformers writes 1e30 for "no limit"
+            if length is None:
+                continue
+            if not isinstance(length, int | float) or isinstance(length, bool) or not 2 <= length < math.inf:
+                raise ModelFileError(f"{folder / name}: {key}={shown(length)} is no number of tokens")
+            return int(min(length, positions))  # transformers writes 1e30 for "no limit"
     return positions
 
 
@@ -347,7 +351,7 @@ def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
 def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False) -> dict[str, np.ndarray]:
     """float32 tensors of a file by name, without those to leave out; ModelFileError where it is damaged or holds other types."""
     try:
-        check_regular(file)
+        check_own(file)
         with file.open("rb") as opened:
             if (size := int.from_bytes(opened.read(8), "little")) > HEADER_LIMIT:
                 raise ModelFileError(f"{file} is damaged: it says that its header has {size:,} bytes")

@@ -231,7 +231,8 @@ def test_files_that_may_not_grow_end_a_run_with_exit_7(tmp_path):
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
     said = ended(process, 7)
     assert re.search(r"warning: step \d+ could not be saved[^\n]*is intact", said), said
-    assert said.count("error: step") == 1, said  # threads of Orbax may speak at the same time
+    assert said.splitlines()[-1].startswith("error: step"), said
+    assert "Traceback" not in said
     step = manifest.newest(tmp_path / "checkpoints")[0]
     assert f"continuing at step {step} of" in ended(start(tmp_path, JAX_SENTEMB_FAIL="write"), -signal.SIGKILL)
 

@@ -13,6 +13,7 @@ from jax_sentemb.types import Array
 # 0.045, and counts as collapsed until training pulls it apart. Effective rank was above 20 in all of them.
 MIN_SPREAD = 0.05  # all vectors point the same way: mean cosine above about 0.9975 (spread^2 is about 1 - mean cosine)
 MIN_EFFECTIVE_RANK = 2.0  # what differs between the vectors lies on a line
+FEWEST = 16  # rows from which on the effective rank, at most their number - 1, tells of a collapse
 MAX_ROWS = 2_000  # `diagnose` looks at this many rows: uniformity costs N^2
 
 
@@ -104,7 +105,9 @@ def diagnose(embeddings: Array, parts: tuple[Array, Array] | None = None) -> dic
     if parts is not None:
         first, second = (np.asarray(part)[chosen] for part in parts)
         result |= {"alignment": alignment(first, second), "retrieval": retrieval(first, second)}
-    result["collapsed"] = result["spread"] < MIN_SPREAD or result["effective_rank"] < MIN_EFFECTIVE_RANK
+    result["collapsed"] = result["spread"] < MIN_SPREAD or (
+        len(vectors) >= FEWEST and result["effective_rank"] < MIN_EFFECTIVE_RANK
+    )
     return result
 
 

@@ -8,17 +8,18 @@ import bisect
 import codecs
 import contextlib
 import csv
+import functools
 import glob
 import gzip
 import hashlib
 import itertools
 import json
 import lzma
-import mmap
 import os
 import shutil
 import sys
 import tempfile
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -41,11 +42,12 @@ COMPRESSED: dict[str, Callable] = {".gz": gzip.open, ".xz": lzma.open}
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError)
 SET_COLUMN = "set data.column"
 LINE_FEED = 10
+PACKING, UNPACKED = 200, 1 << 30  # a packed text has at most so many times its size, or bytes; that is also the longest row
 SPACE = 32  # a line with nothing above it is blank: spaces and control characters
 
 
 class Sentences:
-    """Lines of UTF-8 text files by number, memory-mapped; 8 bytes a line in memory, from LARGE bytes on in a file of `cache`.
+    """Lines of UTF-8 text files by number, read when asked for; 8 bytes a line in memory, from LARGE bytes on in a file of `cache`.
 
     `report`: lines, blank, bytes. `fingerprint`: SHA-256 of all bytes of the (decompressed, converted) text; for one plain file
     that is what `sha256sum` prints, for several the SHA-256 of those, one a line. Paths and times are not in it.
@@ -70,7 +72,7 @@ class Sentences:
         self.open(starts)
         self._first = [0, *itertools.accumulate(sentences for _, sentences, _ in scanned)]
         lines, digests = sum(lines for lines, _, _ in scanned), self._digests
-        self.report = {"lines": lines, "blank": lines - len(self), "bytes": sum(map(len, self._texts))}
+        self.report = {"lines": lines, "blank": lines - len(self), "bytes": sum(text.size for text in self._texts)}
         several = "".join(f"{digest}\n" for digest in digests)
         self.fingerprint = digests[0] if len(digests) == 1 else hashlib.sha256(several.encode()).hexdigest()
 
@@ -87,7 +89,7 @@ class Sentences:
         return self._index is not None
 
     @property
-    def mapped(self) -> bool:
+    def opened(self) -> bool:
         """Whether the files are open; not so in a copy that came out of a pickle."""
         return "_texts" in vars(self)
 
@@ -95,8 +97,8 @@ class Sentences:
         return {name: value for name, value in vars(self).items() if name not in ("_texts", "_starts")}
 
     def open(self, starts: bytes | bytearray = b"") -> None:
-        """Map the files, which a pickled copy has not done; DataError if they are not what was indexed any more."""
-        self._texts = [_mapped_text(path) for path in self._paths]
+        """Open the files, which a pickled copy has not done; DataError if they are not what was indexed any more."""
+        self._texts = [_Text(path) for path in self._paths]
         self._starts = mapped(self._index / "starts.bin", np.int64) if self._index else np.frombuffer(starts, np.int64)
         _check_unchanged(self._paths, self._identity)
 
@@ -112,15 +114,20 @@ class Sentences:
         return self._first[-1]
 
     def __getitem__(self, number: int) -> str:
-        """Sentence `number` from 0; of a line longer than LONGEST bytes only the beginning."""
+        """Sentence `number` from 0; of a line longer than LONGEST bytes only the beginning. DataError if the file changed."""
         if not 0 <= number < len(self):
             raise IndexError(f"sentence {number} of {len(self)}")
         file = bisect.bisect_right(self._first, number) - 1
         text, start = self._texts[file], int(self._starts[number])
-        end = text.find(b"\n", start, start + LONGEST)
-        if end < 0 and start + LONGEST < len(text):
-            return text[start : start + LONGEST].decode("utf-8", "ignore")  # the last character may be cut in two
-        return text[start : end if end >= 0 else len(text)].removesuffix(b"\r").decode("utf-8")
+        limit = int(self._starts[number + 1]) if number + 1 < self._first[file + 1] else text.size
+        found = text.read(start, min(start + LONGEST, limit))
+        end = found.find(b"\n")
+        if end < 0 and start + LONGEST < text.size:
+            return found.decode("utf-8", "ignore")  # the last character may be cut in two
+        try:
+            return (found if end < 0 else found[:end]).removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError:  # it was UTF-8 when it was indexed
+            raise _changed(self._paths[file]) from None
 
     def __iter__(self) -> Iterator[str]:
         return (self[number] for number in range(len(self)))
@@ -140,7 +147,7 @@ class Sentences:
         """Where sentence `number` is: which of the files, from 0, and which line of it, from 1."""
         file = bisect.bisect_right(self._first, number) - 1
         text, end = self._texts[file], int(self._starts[number])
-        return file, 1 + sum(text[start : min(start + BLOCK, end)].count(b"\n") for start in range(0, end, BLOCK))
+        return file, 1 + sum(text.read(start, min(start + BLOCK, end)).count(b"\n") for start in range(0, end, BLOCK))
 
 
 def open_corpus(files: str, column: str = "text", cache: Path | None = None) -> Sentences:
@@ -162,7 +169,7 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
     try:
         if files != "-":
             return open_corpus(files, column)
-        with tempfile.TemporaryDirectory() as folder:  # mapped files stay readable when their name is gone
+        with tempfile.TemporaryDirectory() as folder:  # open files stay readable when their name is gone
             spooled = Path(folder) / "standard input.txt"
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
@@ -195,12 +202,30 @@ def _sources_of(files: str) -> Iterator[str]:
         elif os.path.exists(path):  # a pipe or a device: it has no end, or none that can be read twice
             raise DataError(f"data.files={name} is no regular file: copy what it gives into one")
         elif glob.has_magic(path):
-            matches = [match for match in sorted(glob.glob(path, recursive=True)) if os.path.isfile(match)]
+            matches = [match for match in sorted(_matches(path)) if os.path.isfile(match)]
             if not matches:
                 raise DataError(f"data.files={name}: no file matches")
             yield from matches
         else:
             raise DataError(f"data.files={name}: no such file")
+
+
+def _matches(pattern: str) -> set[str]:
+    """The files of `glob.glob(pattern, recursive=True)`, but ** enters each folder once, however many links lead back to it."""
+    head, recursive, tail = (f"{pattern}/*" if f"/{pattern}".endswith("/**") else pattern).partition("**/")
+    if not recursive or (head and not head.endswith("/")):
+        return set(glob.glob(pattern))
+    found: set[str] = set()
+    entered: set[str] = set()
+    for start in glob.glob(head) if head else [""]:
+        for folder, below, _ in os.walk(start or ".", followlinks=True):
+            real = os.path.realpath(folder)
+            below[:] = sorted(name for name in below if not name.startswith(".")) if real not in entered else []
+            if real not in entered:
+                entered.add(real)
+                inside = os.path.join(glob.escape(folder), "") if start else glob.escape(folder).removeprefix(".").removeprefix("/")
+                found |= _matches(os.path.join(inside, tail))
+    return found
 
 
 def _names(column: str) -> tuple[str, ...]:
@@ -222,9 +247,21 @@ def _plain(source: str, columns: tuple[str, ...], cache: Path) -> Path:
         # The content, not path and time, identifies a file: a copy is not converted again, an edit never goes unnoticed.
         before, digest = _identity([path]), _digest(path, cache)
         name = f"{digest}|{kind}|{','.join(columns) if kind != '.txt' else ''}"
-        lines = _blocks(path, opener) if kind == ".txt" else _row_lines(read_rows(source, columns), columns)
+        lines = _no_bomb(path, _blocks(path, opener)) if kind == ".txt" else _row_lines(read_rows(source, columns), columns)
         return _converted(cache, name, lines, lambda: _check_unchanged([path], before, [digest]))
     return _converted(cache, identity, _row_lines(rows, columns), lambda: None)
+
+
+def _no_bomb(path: Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The blocks of a packed file; DataError, before the disk is full, for one that unpacks to more than any text does."""
+    size, limit = 0, max(UNPACKED, PACKING * path.stat().st_size)
+    for block in blocks:
+        size += len(block)
+        if size > limit:
+            raise DataError(
+                f"{path} unpacks to more than {PACKING} times its size, as no text does: unpack it yourself if it is one"
+            )
+        yield block
 
 
 def _row_lines(rows: Iterable[tuple[str, Sequence[Any]]], columns: tuple[str, ...]) -> Iterator[bytes]:
@@ -325,7 +362,9 @@ def _text_lines(path: Path, opener: Callable) -> Iterator[str]:
     """Lines with their ends, checked UTF-8, without a byte order mark."""
     at = 0
     with _opened(path, opener) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(functools.partial(file.readline, UNPACKED), b""), 1):
+            if len(line) == UNPACKED:
+                raise DataError(f"{path} line {number} has {UNPACKED:,} bytes or more: no row of text has so many")
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -386,13 +425,28 @@ def _check_unchanged(paths: Sequence[Path], identity: str, digests: Sequence[str
     except OSError:
         same = False
     if not same:
-        several = " or another file" * (len(paths) > 1)
-        raise DataError(f"{paths[0]}{several} changed while it was read: start again")
+        raise _changed(paths[0], *paths[1:])
 
 
-def _mapped_text(path: Path) -> Any:
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
+class _Text:
+    """The bytes of an open file by place. Not memory-mapped: a mapped file that shrinks ends the process by SIGBUS."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._file)
+        self.size = os.fstat(self._file).st_size
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes from `start` to before `end`; DataError if they are not there any more."""
+        found = os.pread(self._file, end - start, start)
+        if len(found) < end - start:
+            raise _changed(self._path)
+        return found
+
+
+def _changed(path: Path, *others: Path) -> DataError:
+    several = " or another file" * bool(others)
+    return DataError(f"{path}{several} changed while it was read: start again when it stays as it is")
 
 
 def _scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
@@ -401,11 +455,14 @@ def _scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
     `keep` gets the starts of those that are not blank, int64, block by block.
     """
     digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
-    at = lines = sentences = open_start = 0  # `open_start`: where the line began that the block before did not finish
+    at = lines = sentences = open_start = returns = 0  # `open_start`: where the line began that the block before did not finish
     visible = np.zeros(1, bool)
     for block in _blocks(path):
         digest.update(block)
         _check_utf8(block, decoder, path, lines, at)
+        if at == 0:
+            _check_width(block, path)
+        returns += block.count(b"\r")
         if at == 0 and block.startswith(codecs.BOM_UTF8):
             block = block[3:]
             at = open_start = 3
@@ -423,6 +480,8 @@ def _scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
         open_start = int(begin[-1])
         at += len(block)
     _check_utf8(b"", decoder, path, lines, at)
+    if not lines and returns > 1:
+        raise DataError(f"{path} has {returns} carriage returns and no line feed, so it is one line: try tr '\\r' '\\n'")
     if open_start < at:  # no line feed at the end of the file
         lines += 1
         if visible[-1]:
@@ -438,6 +497,14 @@ def _behind_blank(content: np.ndarray, starts: np.ndarray) -> np.ndarray:
     while len(hidden := hidden[(content[at[hidden]] <= SPACE) & (content[at[hidden]] != LINE_FEED) & (at[hidden] > 0)]):
         at[hidden] -= 1
     return content[at] == LINE_FEED
+
+
+def _check_width(block: bytes, path: Path) -> None:
+    """DataError for text in two or four bytes a character: as UTF-8 it is letters with control characters between them."""
+    content = np.frombuffer(block, np.uint8)
+    controls = [(content[place::4] < 9).mean() for place in range(4)] if len(block) > 8 else [0]
+    if max(controls) > 0.5 and min(controls) < 0.1:
+        raise DataError(f"{path} is UTF-16 or UTF-32 without a mark: convert it, for instance with iconv -f UTF-16LE -t UTF-8")
 
 
 def _check_utf8(block: bytes, decoder: codecs.IncrementalDecoder, path: Path, lines_before: int, at: int) -> None:

@@ -3,6 +3,8 @@
 import contextlib
 import hashlib
 import json
+import logging
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -15,10 +17,12 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.model_folder import read_json
+from jax_sentemb.model_folder import check_own, read_json, shown
 from jax_sentemb.paths import replacing, user_path
 from jax_sentemb.text.cache import cache_folder, cached
 from jax_sentemb.text.files import Sentences
+
+logger = logging.getLogger("jax_sentemb")
 
 # What each role is called in BERT's and in RoBERTa's family.
 SPECIALS = {
@@ -31,6 +35,9 @@ SPECIALS = {
 FILES = ("tokenizer.json", "vocab.txt")  # either of them is a tokenizer
 ALPHABET = 1000  # most frequent characters of a new vocabulary
 TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its highest number: 2**31 takes seconds and gigabytes
+FILE_LIMIT = 1 << 26  # bytes of a tokenizer's file
+ADDED_LIMIT, RULES_LIMIT = 1 << 16, 1 << 10  # each is looked for in every text
+GROWTH_LIMIT = 1000  # characters that replacements make of one
 TRAINING_SENTENCES = 500_000  # that a new vocabulary is made from: more cost memory and change little
 CHARACTERS_A_PIECE = 64  # text beyond max_seq_length times this is cut before tokenising: a line of 10 MB costs seconds
 REMEMBERED = 1 << 19  # words whose pieces are kept: about 100 MB
@@ -101,8 +108,10 @@ class Tokenizer:
         if "auto_map" in settings:
             raise ModelFileError(f"{config}: auto_map says that the tokenizer is code; code that a model names is not run")
         if not file.is_file():
+            check_own(vocabulary)
             with damage(vocabulary):
                 return cls(_from_vocabulary(vocabulary, settings), str(vocabulary))
+        check_rules(file)
         with damage(file):
             found = cls(tokenizers.Tokenizer.from_file(str(file)), str(file))
         stated, normalizer = settings.get("do_lower_case"), found._state["normalizer"] or {}
@@ -316,9 +325,14 @@ def _beginning(sentence: str, longest: int) -> str:
 
 
 def _from_vocabulary(vocabulary: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
+    if vocabulary.stat().st_size > FILE_LIMIT:
+        raise ModelFileError(f"{vocabulary} has {vocabulary.stat().st_size:,} bytes, more than any vocabulary")
+    pieces = vocabulary.read_text(encoding="utf-8").rstrip().split("\n")
     lower = settings.get("do_lower_case")
+    if len(set(pieces)) < len(pieces):
+        piece, count = Counter(pieces).most_common(1)[0]
+        logger.warning("%s has %s on %d lines: the last one counts, as in transformers", vocabulary, shown(piece), count)
     if lower is None:
-        pieces = vocabulary.read_text(encoding="utf-8").split("\n")
         lower = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
     return BertWordPieceTokenizer(
         str(vocabulary),
@@ -326,6 +340,41 @@ def _from_vocabulary(vocabulary: Path, settings: dict[str, Any]) -> tokenizers.T
         strip_accents=settings.get("strip_accents"),
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
     )._tokenizer
+
+
+def check_rules(file: Path) -> None:
+    """ModelFileError, before anything is built from a tokenizer.json, for more rules than it can need or replacements that explode.
+
+    A chain of 40 rules that each write a letter twice makes a terabyte of one letter.
+    """
+    check_own(file)
+    if file.stat().st_size > FILE_LIMIT:
+        raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, more than any tokenizer")
+    with damage(file):
+        state = json.loads(file.read_bytes())
+        added, rules = state.get("added_tokens") or [], list(_rules([state.get("normalizer"), state.get("pre_tokenizer")]))
+        if len(added) > ADDED_LIMIT or len(rules) > RULES_LIMIT:
+            raise ModelFileError(f"{file} has {len(added):,} added tokens and {len(rules):,} rules, more than it can need")
+        growth = math.prod(_growth(rule) for rule in rules)
+    if growth > GROWTH_LIMIT:
+        raise ModelFileError(f"{file}: its replacements may make {growth:.0e} characters of one")
+
+
+def _rules(parts: list[Any]) -> Iterator[dict[str, Any]]:
+    """Every normalizer and pre-tokenizer, those inside sequences as well."""
+    waiting = parts[::-1]
+    while waiting:
+        if isinstance(part := waiting.pop(), dict):
+            yield part
+            waiting += [step for name in ("normalizers", "pretokenizers") for step in part.get(name) or []][::-1]
+
+
+def _growth(rule: dict[str, Any]) -> float:
+    """How many characters a rule makes of one, at most; of those whose number its own text decides."""
+    if rule.get("type") != "Replace":
+        return 1
+    pattern, content = rule["pattern"], len(rule["content"])
+    return max(1, content / max(len(pattern["String"]), 1) if "String" in pattern else content + 1)
 
 
 def count_tokens(inner: tokenizers.Tokenizer, where: str) -> int:

@@ -13,7 +13,7 @@ from tokenizers.models import WordLevel
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.paths import replacing
-from jax_sentemb.text.tokenizer import count_tokens, damage
+from jax_sentemb.text.tokenizer import check_rules, count_tokens, damage
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 FILE = "tokenizer.json"
@@ -67,6 +67,7 @@ class WordTokenizer:
         file = Path(directory) / FILE
         if not file.is_file():
             raise ModelFileError(f"{file} is missing")
+        check_rules(file)
         with damage(file):
             inner = tokenizers.Tokenizer.from_file(str(file))
             found = cls(inner, str(file))

@@ -127,7 +127,7 @@ def _end_with_parent() -> None:
 
 def _work(lines: Sequence[int] | np.ndarray) -> Block:
     assert _job is not None
-    if not _job.sentences.mapped:
+    if not _job.sentences.opened:
         _job.sentences.open()
     return _job.block(_numbers(lines))
 

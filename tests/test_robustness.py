@@ -1,0 +1,405 @@
+"""What other processes, terminals, disks and model directories of others do to a command: one line, or it works."""
+
+import copy
+import dataclasses
+import glob
+import gzip
+import itertools
+import json
+import lzma
+import os
+import pickle
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jax_sentemb import SentenceEncoder, evaluate, report
+from jax_sentemb.collection import show
+from jax_sentemb.command_line import program
+from jax_sentemb.config import Config, Data, Evaluation, check
+from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError, ResourceError
+from jax_sentemb.evaluation.diagnostics import FEWEST, diagnose
+from jax_sentemb.evaluation.suite import files_of
+from jax_sentemb.export import staged, write_export
+from jax_sentemb.log import Log
+from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.text import files, workers
+from jax_sentemb.text.files import open_corpus
+from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.types import Rows
+from jax_sentemb.vectors import Encoded, write_file
+
+ROOT = Path(__file__).parents[1]
+LINES = [f"the {one} of {other}" for one in ("fox", "dog", "owl", "cat") for other in range(500)]
+
+
+@pytest.fixture(autouse=True)
+def corpus(tmp_path, monkeypatch):
+    """A file of several pages of memory."""
+    monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "corpus.txt"
+    file.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return file
+
+
+def test_a_text_file_that_shrinks_while_it_is_read_is_one_line(corpus):
+    sentences = open_corpus(str(corpus))
+    os.truncate(corpus, 5000)
+    assert sentences[0] == LINES[0]
+    for wrong in (lambda: list(sentences), lambda: sentences.place(len(LINES) - 1)):
+        with pytest.raises(DataError, match=r"corpus\.txt changed while it was read"):
+            wrong()
+
+
+def test_a_text_file_that_is_overwritten_while_it_is_read_is_one_line(corpus):
+    sentences = open_corpus(str(corpus))
+    corpus.write_bytes(b"\xff" * corpus.stat().st_size)
+    with pytest.raises(DataError, match=r"corpus\.txt changed while it was read"):
+        list(sentences)
+
+
+def test_a_text_file_that_shrinks_under_workers_is_one_line(corpus, monkeypatch):
+    monkeypatch.setattr(files, "LARGE", 1)
+    monkeypatch.setattr(workers, "PARALLEL", 1)
+    monkeypatch.setattr(workers, "SENTENCES", 30)
+    sentences = open_corpus(str(corpus))
+    tokens = workers.blocks(workers.Job(sentences, Tokenizer.train(LINES, 200), 16), range(len(LINES)), 2)
+    next(tokens)
+    os.truncate(corpus, 5000)
+    with pytest.raises(DataError, match=r"corpus\.txt.* changed while it was read"):
+        list(tokens)
+
+
+def test_of_two_writers_of_a_file_the_second_says_so_and_leaves_the_first_alone(tmp_path):
+    def encode(texts):
+        with pytest.raises(BusyError, match=r"x\.npy is being written by another process"):
+            write_file(tmp_path / "x.npy", "float32", LINES[:9], encode, lambda count: None, 5)
+        return Encoded(np.ones((len(texts), 2), np.float32), 0)
+
+    write_file(tmp_path / "x.npy", "float32", LINES[:9], encode, lambda count: None, 5)
+    assert np.load(tmp_path / "x.npy").shape == (9, 2)
+    with staged(tmp_path / "export") as stage:
+        (stage / "jax_sentemb.json").write_text("first")
+        with pytest.raises(BusyError, match="export is being written by another process"), staged(tmp_path / "export"):
+            pass
+    assert (tmp_path / "export" / "jax_sentemb.json").read_text() == "first"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy"]
+    (tmp_path / ".export.1.partial").mkdir()  # of a writer that was killed
+    with staged(tmp_path / "export") as stage:
+        (stage / "jax_sentemb.json").write_text("second")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy"]
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet", "shards"])
+def test_encoding_to_a_full_disk_names_the_file_and_ends_with_7(tmp_path, name):
+    program = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from jax_sentemb.command_line import program
+from jax_sentemb.vectors import SAME, Encoded, write_file, write_shards
+
+def main(argv):
+    output, texts = Path(argv[1]), ["a"] * 2000
+    facts = {**dict.fromkeys(SAME, ""), "precision": "float32", "rows_per_shard": 1000, "format": "npy"}
+    encode = lambda texts: Encoded(np.random.default_rng(0).random((len(texts), 64), np.float32), 0)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    if output.suffix:
+        return write_file(output, "float32", texts, encode, lambda count: None, 1000)
+    write_shards(output, facts, texts, encode, lambda count: None)
+    return 0
+
+sys.exit(program(main, sys.argv))
+"""
+    done = subprocess.run([sys.executable, "-c", program, tmp_path / name], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == ResourceError.exit_code, done.stderr
+    named = tmp_path / ("shards/000000.npy" if name == "shards" else name)
+    assert done.stderr.startswith(f"error: {named}: "), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("text", ["a man is\nplaying a guitar\n", "\u0447\u0435\u043b\u043e\u0432\u0435\u043a \u0438\u0433\n"])
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.csv", "a.tsv.gz", "a.jsonl"])
+def test_text_in_two_or_four_bytes_a_character_is_refused(tmp_path, encoding, text, name):
+    content = text.encode(encoding)
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(DataError):
+        open_corpus(str(tmp_path / name))
+    assert len(open_corpus(str(tmp_path / "corpus.txt"))) == len(LINES)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.csv", "a.jsonl"])
+def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path, name):
+    content = b"text\ra man\ra dog\r"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(DataError):
+        open_corpus(str(tmp_path / name))
+    (tmp_path / "b.txt").write_bytes(b"a man\ra dog\r\na cat\n")
+    assert list(open_corpus(str(tmp_path / "b.txt"))) == ["a man\ra dog", "a cat"]
+
+
+def test_globs_enter_a_folder_once_whatever_links_lead_back_to_it(tmp_path):
+    for name in ("x", "x/y", "x/.hidden", "elsewhere"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        (tmp_path / "tree" / name / "a[1].txt").write_text(f"{name}\n")
+    for number in range(3):  # glob.glob follows them to 3 ** 40 names
+        (tmp_path / "tree" / "x" / f"loop{number}").symlink_to(tmp_path / "tree")
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "b.txt").write_text("linked\n")
+    (tmp_path / "tree" / "link").symlink_to(tmp_path / "far")
+    found = list(open_corpus(f"{tmp_path}/tree/**/*.txt"))
+    assert sorted(found) == ["elsewhere", "linked", "x", "x/y"]
+    assert sorted(open_corpus(f"{tmp_path}/t*/**/x/**/*.txt")) == sorted(found)
+
+
+def test_relative_globs_with_two_stars_are_those_of_the_standard_library(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("c.txt", "p/q/d.txt", "p/e.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("a\n")
+    for pattern in ("**/*.txt", "p/**/*.txt", "**/q/*.txt", "./**/d.txt", "**/*", "p**/*.txt", "p/**"):
+        found, expected = files._matches(pattern), glob.glob(pattern, recursive=True)
+        found, expected = (set(filter(os.path.isfile, names)) for names in (found, expected))
+        assert found == expected, pattern
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.txt.xz", "a.jsonl.gz"])
+def test_a_packed_file_that_unpacks_to_more_than_any_text_is_refused_before_the_disk_is_full(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(files, "UNPACKED", 1 << 22)
+    content = b"a" * (1 << 23)
+    (tmp_path / name).write_bytes((gzip if name.endswith("gz") else lzma).compress(content))
+    with pytest.raises(DataError, match=r"unpacks to more than 200 times|line 1 has 4,194,304 bytes or more"):
+        open_corpus(str(tmp_path / name))
+    assert not [file for file in (tmp_path / "cache").rglob("*") if file.is_file() and file.stat().st_size]
+
+
+ROWS = [["\x1b[31mred\x1b[0m\x07 \x9b2Jwiped", "a\tb\rc\x1b]0;title\x07d", "caf\u00e9 \U0001f469\u200d\U0001f467"]]
+
+
+def test_control_sequences_of_texts_do_not_reach_the_terminal(capsys, tmp_path):
+    rows = [{"score": 0.5, "text": text} for text in ROWS[0]]
+    show(iter(rows), False)
+    shown = capsys.readouterr().out
+    assert shown == "0.500000\tred  wiped\n0.500000\ta b cd\n0.500000\tcaf\u00e9 \U0001f469\u200d\U0001f467\n"
+    show(iter(rows), True)
+    shown = capsys.readouterr().out
+    assert not set(shown) & {"\x1b", "\x9b", "\x07"}
+    assert [json.loads(line)["text"] for line in shown.splitlines()] == ROWS[0]  # JSON keeps what it is
+    log = Log(tmp_path)
+    log.warn(3, "\x1b[2Jfirst\nsecond\x9b5m")
+    assert capsys.readouterr().err == "warning: first\nsecond\n"
+
+
+def ended_as(tmp_path, *arguments, **environment):
+    """Exit code and stderr of a command in a process of its own."""
+    command = [sys.executable, "-m", "jax_sentemb", *map(str, arguments)]
+    known = {**os.environ, "XLA_FLAGS": "", **environment}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=known, check=False, timeout=200)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("platform", ["cuda", "nonsense"])
+def test_a_platform_that_is_not_there_is_one_line(tmp_path, platform):
+    if platform == "cuda" and any(device.platform == "gpu" for device in jax.devices()):
+        pytest.skip("there is a GPU")
+    arguments = f"--config={ROOT}/configs/simcse.py:tiny", f"--workdir={tmp_path}/run"
+    code, said = ended_as(tmp_path, "train", *arguments, JAX_PLATFORMS=platform, PYTHONPATH=str(ROOT))
+    assert code == 2, said
+    assert said.splitlines()[-1].startswith(f"error: JAX_PLATFORMS={platform}: no such device")
+    assert "Traceback" not in said
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A small BERT as a directory for sentence-transformers."""
+    folder = tmp_path_factory.mktemp("model") / "model"
+    config = BertConfig(
+        vocab_size=200, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, max_position_embeddings=32
+    )
+    tokenizer = Tokenizer.train(LINES, 200)
+    config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
+    params = Bert(config).init(jax.random.key(0), Rows(np.zeros((1, 4), np.int32), np.ones((1, 4), bool)))["params"]
+    write_export(folder, config, {"encoder": jax.device_get(params)}, tokenizer, pooling="mean", max_seq_length=16)
+    return folder
+
+
+@pytest.fixture
+def model(built, tmp_path):
+    shutil.copytree(built, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def edited(file, change):
+    content = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(change(content)), encoding="utf-8")
+
+
+def replacements(*rules):
+    steps = [{"type": "Replace", "pattern": pattern, "content": content} for pattern, content in rules]
+    return lambda state: {**state, "normalizer": {"type": "Sequence", "normalizers": steps}}
+
+
+BERT_CONFIG = "sentence_bert_config.json"
+TWICE = ({"String": "a"}, "aa")
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "named"),
+    [
+        ("tokenizer.json", replacements(*[TWICE] * 40), "characters of one"),
+        ("tokenizer.json", replacements(*[({"Regex": ""}, "aaa")] * 8), "characters of one"),
+        ("tokenizer.json", replacements(*[({"String": "a"}, "a")] * 5000), "5,002 rules"),
+        (
+            "tokenizer.json",
+            lambda state: {**state, "added_tokens": state["added_tokens"][:1] * 10**5},
+            "100,000 added tokens",
+        ),
+        ("modules.json", lambda modules: modules * 50_000, "names 100,000 modules"),
+        *((BERT_CONFIG, lambda _, n=n: {"max_seq_length": n}, "max_seq_length=") for n in (-3, 0, float("nan"), "8")),
+        (BERT_CONFIG, lambda _: {"max_seq_length": float("inf")}, "max_seq_length=inf"),
+    ],
+)
+def test_a_hostile_model_directory_is_refused_before_it_costs_anything(model, file, change, named):
+    edited(model / file, change)
+    begin = time.process_time()
+    with pytest.raises(ModelFileError, match=named) as caught:
+        SentenceEncoder.load(model)
+    assert time.process_time() - begin < 5
+    assert file in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_replacements_that_make_a_text_little_longer_are_taken(model):
+    rules = [({"String": "a"}, "aa"), ({"Regex": " {2,}"}, " "), ({"String": "``"}, "\u201c")]
+    edited(model / "tokenizer.json", replacements(*rules))
+    assert SentenceEncoder.load(model).encode("a fox").shape == (16,)
+
+
+def test_a_limit_beyond_the_positions_is_that_of_the_positions(model):
+    edited(model / "sentence_bert_config.json", lambda _: {"max_seq_length": 1e12})
+    assert SentenceEncoder.load(model).max_seq_length == 32
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "modules.json"])
+def test_a_file_of_a_model_that_is_a_link_out_of_it_is_refused_and_one_of_the_hub_is_not(model, tmp_path, name):
+    (tmp_path / "outside").mkdir()
+    (model / name).rename(tmp_path / "outside" / name)
+    (model / name).symlink_to(tmp_path / "outside" / name)
+    with pytest.raises(ModelFileError, match=f"{name}.* leads out of"):
+        SentenceEncoder.load(model)
+    revision = tmp_path / "hub" / "models--a--b" / "snapshots" / "0123"
+    blobs = tmp_path / "hub" / "models--a--b" / "blobs"
+    blobs.mkdir(parents=True)
+    for file in (file for file in model.rglob("*") if file.is_file()):
+        place = revision / file.relative_to(model)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        blob = blobs / "-".join(file.relative_to(model).parts)
+        shutil.copyfile(file, blob)
+        place.symlink_to(os.path.relpath(blob, place.parent))
+    assert SentenceEncoder.load(revision).encode("a fox").shape == (16,)
+
+
+def test_doubtful_descriptions_of_a_model_are_warned_about(model, caplog):
+    (model / "tokenizer.json").unlink()
+    pieces = (model / "vocab.txt").read_text(encoding="utf-8").rstrip("\n").split("\n")
+    (model / "vocab.txt").write_text("\n".join([*pieces[:-1], pieces[10]]) + "\n", encoding="utf-8")
+    (model / "config_sentence_transformers.json").write_text('{"prompts": {"query": "q: "}, "default_prompt_name": "query"}')
+    SentenceEncoder.load(model)
+    assert "on 2 lines: the last one counts" in caplog.text
+    assert "default prompt 'query' is ignored" in caplog.text
+
+
+def test_an_encoder_is_pickled_and_copied_by_its_path(model, monkeypatch):
+    monkeypatch.chdir(model.parent)
+    encoder = SentenceEncoder.load("model@cls", max_seq_length=9)
+    monkeypatch.chdir("/")
+    for other in (pickle.loads(pickle.dumps(encoder)), copy.deepcopy(encoder)):
+        assert other.max_seq_length == 9
+        np.testing.assert_array_equal(other.encode(LINES[:5]), encoder.encode(LINES[:5]))
+    with pytest.raises(TypeError, match=r"SentenceEncoder\.load"):
+        pickle.dumps(SentenceEncoder(encoder._model))
+
+
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_an_encoder_in_a_forked_process_says_so_at_once(model):
+    encoder = SentenceEncoder.load(model)
+    encoder.encode("a fox")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        for attempt in (lambda: encoder.encode("a fox"), lambda: SentenceEncoder.load(model)):
+            try:
+                attempt()
+            except ConfigError as error:
+                os.write(writing, f"{error}\n".encode())
+        os._exit(0)
+    os.close(writing)
+    ended = select.select([reading], [], [], 60)[0]
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert ended
+    said = os.read(reading, 10_000).decode().splitlines()
+    os.close(reading)
+    assert len(said) == 2
+    assert all("forked" in line and "spawn" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *itertools.product(("run.json", "config.json", "model.json", "scores.json", "samples/end.json"), ("[1]", "{")),
+        ("run.json", '{"corpus": [1], "devices": 3}'),
+        ("run.json", '{"steps": "many"}'),
+        ("scores.json", '{"scores": {"a": 1}}'),
+        ("samples/start.json", '{"pairs": {"a": 3}, "neighbours": []}'),
+        ("metrics.jsonl", '{"step": 1, "time": "now"}\n{"step": 2, "time": 3}\n'),
+        ("metrics.jsonl", '[]\n{"step": 2}\n'),
+        ("vary.json", '{"a": 1}'),
+        ("vary.json", "[1, 2]"),
+    ],
+)
+def test_a_report_of_damaged_files_is_one_line(tmp_path, capsys, name, content):
+    for file, text in (("run.json", '{"steps": 3}'), ("metrics.jsonl", '{"step": 1, "time": 3}\n')):
+        (tmp_path / file).write_text(text)
+    assert program(report.main, ["report", f"--workdir={tmp_path}"]) == 0
+    capsys.readouterr()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    assert program(report.main, ["report", f"--workdir={tmp_path}"]) in (3, 4)
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+
+
+def test_a_few_sentences_raise_no_alarm_of_a_collapse(tmp_path):
+    draw = np.random.default_rng(0)
+    for rows in (2, 3, 15, 16, 100):
+        assert not diagnose(draw.normal(size=(rows, 32)))["collapsed"]
+    line = np.outer(draw.normal(size=100), draw.normal(size=32))
+    assert diagnose(line)["collapsed"]
+    assert diagnose(np.ones((3, 8)))["collapsed"]
+    with pytest.raises(ConfigError, match="diagnostic_sentences=15 must be at least 16"):
+        check(Config(SimCSE(), Data("a.txt"), eval=Evaluation(diagnostic_sentences=15)))
+    assert FEWEST == 16
+
+
+def test_damaged_evaluation_data_end_with_the_code_of_data(model, tmp_path, capsys):
+    root = tmp_path / "SentEval"
+    arguments = ["evaluate", f"--model={model}", f"--data={root}", "--tasks=sts"]
+    for file in files_of("STSBenchmark", root):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"\xff\n")
+    assert program(evaluate.main, arguments) == 3
+    assert "error" in capsys.readouterr().err
+    assert program(evaluate.main, [*arguments[:1], "--model=absent", *arguments[2:]]) == 3  # nothing is encoded
