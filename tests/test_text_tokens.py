@@ -142,7 +142,7 @@ def test_rows_are_those_of_the_plain_algorithm_however_the_corpus_is_cut(tokeniz
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(3, 40), min_size=1, max_size=60))
 def test_percentiles_of_a_histogram_are_those_of_the_lengths(lengths):
-    found = module._length_report(np.bincount(lengths, minlength=41))
+    found = module.length_report(np.bincount(lengths, minlength=41))
     exact = [Fraction(value) for value in sorted(lengths)]
     for name, percent in (("median_tokens", 50), ("p95_tokens", 95)):
         place = Fraction(percent * (len(lengths) - 1), 100)

@@ -138,7 +138,9 @@ class Sentences:
         for text, *ends in zip(self._texts, self._first[:-1], self._first[1:], strict=True):
             start, end = (min(max(number, first), last) for number in ends)
             if start < end:
-                found[start - first : end - first] = _behind_blank(np.frombuffer(text, np.uint8), self._starts[start:end])
+                seen = int(self._starts[start - 1]) if start > ends[0] else 0  # from there on the text before them is looked at
+                content = np.frombuffer(text.read(seen, int(self._starts[end - 1]) + 1), np.uint8)
+                found[start - first : end - first] = _behind_blank(content, self._starts[start:end] - seen)
                 if start == ends[0]:
                     found[start - first] = True
         return found

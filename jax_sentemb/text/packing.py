@@ -4,11 +4,11 @@ import contextlib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about, undamaged, write_about
+from jax_sentemb.text.cache import cache_folder, cached, mapped, read_about
 from jax_sentemb.text.files import Sentences
 from jax_sentemb.text.tokens import COLUMNS, Tokens, length_report
 
@@ -41,16 +41,14 @@ def pack(tokens: Tokens, sentences: Sentences, max_seq_length: int, cache: Path 
     folder = cached(
         (cache or cache_folder()) / f"{fingerprint[:24]}.packed",
         lambda partial: _write(partial, tokens, sentences, max_seq_length),
-        undamaged,
     )
     columns = {name: mapped(folder / f"{name}.bin", kind) for name, kind in COLUMNS.items()}
     report = read_about(folder)["report"]
     return Tokens(mapped(folder / "ids.bin", tokens.id_type), columns, report, fingerprint, tokens.pad_id, max_seq_length)
 
 
-def _write(folder: Path, tokens: Tokens, sentences: Sentences, max_seq_length: int) -> None:
-    """The files of a cached corpus of tokens: ids.bin, one for each of COLUMNS, about.json."""
-    folder.mkdir(parents=True)
+def _write(folder: Path, tokens: Tokens, sentences: Sentences, max_seq_length: int) -> dict[str, Any]:
+    """Write the files of a cached corpus of tokens: ids.bin, one for each of COLUMNS; their description."""
     histogram, at, last_document = np.zeros(max_seq_length + 1, np.int64), 0, -1
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in ("ids", *COLUMNS)}
@@ -69,7 +67,8 @@ def _write(folder: Path, tokens: Tokens, sentences: Sentences, max_seq_length: i
         **length_report(histogram),
         "max_seq_length": max_seq_length,
     }
-    write_about(folder, {"report": report})
+    sentences.check_unchanged()
+    return {"report": report}
 
 
 def _streams(tokens: Tokens, sentences: Sentences) -> Iterator[Stream]:
