@@ -14,7 +14,8 @@ from jax_sentemb.evaluation.arguments import fold_of_pairs, load_arguments
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.run import run
-from jax_sentemb.vary import headline, summary, variants
+from jax_sentemb.vary import variants
+from jax_sentemb.vary_tables import headline, summary
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
