@@ -19,7 +19,7 @@ from jax_sentemb.evaluation.embed import Embedder
 from jax_sentemb.evaluation.held_out import HeldOut
 from jax_sentemb.evaluation.samples import look
 from jax_sentemb.evaluation.scorer import Scorer, score_table, word_overlap_scores
-from jax_sentemb.evaluation.selection import better, candidates, enough, kept_encoder, score, selected_by
+from jax_sentemb.evaluation.selection import better, encoders, enough, kept_encoder, score, selected_by
 from jax_sentemb.export import check_exportable
 from jax_sentemb.log import Log, check_writers
 from jax_sentemb.material import corpus_sample, prepare
@@ -221,7 +221,7 @@ class Session:
 
     def _better(self, step: int, params: Params, found: float | None) -> tuple[str, Params, float | None]:
         """Name, parameters and score of the encoder to keep, of those that the method offers; `found` is the default's score."""
-        several = candidates(self.config.method, params)
+        several = encoders(self.config.method, params)
         default, *others = several
         scores = {default: found}
         if step and "/" in self.progress.selected_by:  # at first all are alike; held-out loss is of all encoders together

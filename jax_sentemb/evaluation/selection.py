@@ -46,9 +46,9 @@ def better(found: Mapping[str, float | None]) -> str:
     return max(found, key=lambda name: -math.inf if (value := found[name]) is None else value)
 
 
-def candidates(method: Method, params: Params) -> dict[str, Params]:
+def encoders(method: Method, params: Params) -> dict[str, Params]:
     """By name, what of `params` may be exported, the default first; {"": params} for a method with one encoder."""
-    several = getattr(method, "candidates", None)
+    several = getattr(method, "encoders", None)
     return several(params) if several else {"": params}
 
 
@@ -57,7 +57,7 @@ def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> di
 
     `kept` is the one of the best checkpoint, "" where the last weights are exported.
     """
-    names = list(candidates(method, params))
+    names = list(encoders(method, params))
     if names == [""]:
         return {}
     if len(names) == 1:

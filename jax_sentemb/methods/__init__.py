@@ -27,7 +27,7 @@ class Method(Protocol):
     Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling), `scores_pairs` (True: `embed` takes rows of
     joined pairs and gives their score), `reads_packed` (True: `data.pack` is allowed) and `shares` (parts of the parameters with an
     optimiser of their own, and in which share of the steps each of them is trained) where a method has them.
-    `candidates(params)`, where there is one, gives by name the parameters with each encoder that may be exported, the default
+    `encoders(params)`, where there is one, gives by name the parameters with each encoder that may be exported, the default
     first: the one with the best score is kept.
     """
 

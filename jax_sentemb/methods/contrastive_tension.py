@@ -96,7 +96,7 @@ class ContrastiveTension:
         """Nothing to do."""
         return state
 
-    def candidates(self, params: Params) -> dict[str, Params]:
+    def encoders(self, params: Params) -> dict[str, Params]:
         """The parameters with each of the two encoders as the one that embeds; the second, which is the default, comes first."""
         swapped = {**params, "encoder": params["first"], "first": params["encoder"]}
         return {"second": params} | ({"first": swapped} if self.keep == "better" else {})
