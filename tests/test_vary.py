@@ -125,8 +125,8 @@ VALUES = {("A", "0.1", "1"): 10.0, ("B", "0.1", "1"): 13.0, ("A", "0.1", "2"): 2
           ("A", "0", "1"): 30.0, ("B", "0", "1"): 30.5, ("A", "0", "2"): 40.0, ("B", "0", "2"): 44.5}  # fmt: skip
 
 
-def study(vary="data.subset_seed,train.seed=1,2 data.subset=0,0.1"):
-    config = Config(method=SimCSE(), data=Data(files="corpus.txt"), vary=vary)
+def study(runs="data.subset_seed,train.seed=1,2 data.subset=0,0.1"):
+    config = Config(method=SimCSE(), data=Data(files="corpus.txt"), vary=runs)
     config.variants = {
         "A": Variant(SimCSE()),
         "B": Variant(
