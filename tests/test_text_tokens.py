@@ -243,7 +243,7 @@ def test_a_run_that_stops_while_tokenising_leaves_no_half_cache(tokenizer, corpu
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_length_report", stop)
+        patch.setattr(module, "length_report", stop)
         with pytest.raises(KeyboardInterrupt):
             tokenize(corpus, tokenizer, 8, tmp_path)
     assert [path.suffix for path in tmp_path.iterdir() if path.suffix != ".lock"] == [".txt"]
