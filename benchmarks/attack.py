@@ -157,9 +157,9 @@ def poisoned():
 import sys
 from pathlib import Path
 from jax_sentemb.errors import DataError
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import tokenize
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import tokenize
 file, cache = Path({str(text)!r}), Path({str(fresh("cache"))!r})
 before = file.read_bytes()
 tokenizer = Tokenizer.train(before.decode().splitlines(), 300)
@@ -481,7 +481,7 @@ for file in ("run.json", "metrics.jsonl", "samples/end.json"):
         workdir = Path(shutil.copytree(WORK / "trained", fresh("run") / "run"))
         (workdir / file).parent.mkdir(exist_ok=True)
         (workdir / file).write_text("[1, 2]\n[3]\n" if file.endswith("l") else "[1, 2]")
-        refused(3 if file.endswith("l") else 4, f"--workdir={workdir}", named=file, python=("-m", "jax_sentemb.report"))
+        refused(3 if file.endswith("l") else 4, f"--workdir={workdir}", named=file, python=("-m", "jax_sentemb", "report"))
 
 
 @case(14, "every evaluation set is damaged")

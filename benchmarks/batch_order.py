@@ -21,8 +21,8 @@ def batches_of(options, name):
     """Some batches of the first epoch, each as a tuple of parts."""
     import numpy as np
 
-    from jax_sentemb.text.batches import Batches
-    from jax_sentemb.text.tokens import Tokens
+    from jax_sentemb.data.batches import Batches
+    from jax_sentemb.data.tokens import Tokens
 
     random, count = np.random.default_rng(0), 64 * options.sentences
     lengths = np.clip(random.gamma(6.0, options.mean / 6, count).astype(int), 5, options.max_length)
@@ -39,8 +39,9 @@ def stepper(options, name):
     from jax_sentemb.config import Optimizer
     from jax_sentemb.methods.simcse import SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.sharding import make_mesh, put_batch
-    from jax_sentemb.train import create_state, make_optimizer, make_step
+    from jax_sentemb.parallel import make_mesh, put_batch
+    from jax_sentemb.training.optimizer import make_optimizer
+    from jax_sentemb.training.step import create_state, make_step
 
     layers, hidden, heads, inner, *_ = SHAPES[options.shape]
     encoder, method = Bert(BertConfig(VOCABULARY, hidden, layers, heads, inner), dropout=0.1), SimCSE()

@@ -28,9 +28,9 @@ def write_random(directory, shape, tokenizer_of):
     import jax
     import numpy as np
 
-    from jax_sentemb.export import write_export
+    from jax_sentemb.data.tokenizer import Tokenizer
+    from jax_sentemb.formats.sentence_transformers import write_export
     from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.text.tokenizer import Tokenizer
     from jax_sentemb.types import Rows
 
     layers, width = map(int, shape.split("x"))
@@ -94,9 +94,9 @@ def make(model, sentences, name):
 
 def print_padding(model, sentences, batch_size):
     """How many tokens are computed for each real one, and how long the real ones take to make."""
-    from jax_sentemb.evaluation.embed import BUCKETS, FINE_BUCKETS
-    from jax_sentemb.text.batches import bucket
-    from jax_sentemb.text.tokenizer import Tokenizer
+    from jax_sentemb.data.batches import bucket
+    from jax_sentemb.data.tokenizer import Tokenizer
+    from jax_sentemb.inference.embedder import BUCKETS, FINE_BUCKETS
 
     tokenizer = Tokenizer.load(model)
     start = time.perf_counter()
@@ -119,7 +119,7 @@ def main():
     parser.add_argument("--precisions", default="float32,bfloat16")
     parser.add_argument("--padding", action="store_true", help="only count what is computed")
     options = parser.parse_args()
-    from jax_sentemb.text.files import open_corpus
+    from jax_sentemb.data.corpus_files import open_corpus
 
     corpus = open_corpus(options.corpus)
     sentences = [corpus[row] for row in range(min(options.sentences, len(corpus)))]

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import tokenize
+from jax_sentemb.data.batches import Batches
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import tokenize
 
 
 def timed(action: Callable[[], Any]) -> tuple[Any, float, float]:

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from jax_sentemb.text.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
+from jax_sentemb.data.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
 
 WIDTH, VOCABULARY, K = 64, 100_000, 3
 

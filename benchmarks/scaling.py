@@ -34,8 +34,9 @@ def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=
     from jax_sentemb.methods.attention_mi import AttentionMI
     from jax_sentemb.methods.simcse import SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.sharding import make_mesh, over_parameters, put_batch
-    from jax_sentemb.train import create_state, make_optimizer, make_step
+    from jax_sentemb.parallel import make_mesh, over_parameters, put_batch
+    from jax_sentemb.training.optimizer import make_optimizer
+    from jax_sentemb.training.step import create_state, make_step
     from jax_sentemb.types import Batch
 
     encoder = Bert(BertConfig(2000, hidden, layers, 4, 4 * hidden, 512), dropout=0.1, attention_block=block)
@@ -125,8 +126,8 @@ def one_devices(devices, rounds):
 @contextlib.contextmanager
 def generated(lines, where):
     """The folder of a corpus, and what runs an option of this script on it in a process of its own: memory is that of a process."""
-    from jax_sentemb.text.grammar import sentences
-    from jax_sentemb.text.tokenizer import Tokenizer
+    from jax_sentemb.data.synthetic import sentences
+    from jax_sentemb.data.tokenizer import Tokenizer
 
     with tempfile.TemporaryDirectory(dir=where) as folder:
         some = sentences(10_000, 0)
@@ -239,10 +240,10 @@ def status(name, process="self"):
 
 
 def one_corpus(folder, workers):
-    from jax_sentemb.text.batches import Batches
-    from jax_sentemb.text.files import open_corpus
-    from jax_sentemb.text.tokenizer import Tokenizer
-    from jax_sentemb.text.tokens import tokenize
+    from jax_sentemb.data.batches import Batches
+    from jax_sentemb.data.corpus_files import open_corpus
+    from jax_sentemb.data.tokenizer import Tokenizer
+    from jax_sentemb.data.tokens import tokenize
 
     tokenizer, memory = Tokenizer.load(Path(folder) / "tokenizer"), Memory()
     memory.start()
@@ -270,10 +271,10 @@ def one_corpus(folder, workers):
 
 def one_resume(folder, started):
     """Seconds from the start of this process to the batch of step 10^6, by the path that a continued run takes."""
-    import jax_sentemb.run  # noqa: F401
+    import jax_sentemb.training.run  # noqa: F401
     from jax_sentemb.config import Config, Data, Evaluation
-    from jax_sentemb.material import prepare
     from jax_sentemb.methods.simcse import SimCSE
+    from jax_sentemb.training.setup import prepare
 
     data = Data(files=f"{folder}/corpus.txt", tokenizer=f"{folder}/tokenizer")
     material = prepare(Config(SimCSE(), data, eval=Evaluation(diagnostic_sentences=64)), Path(folder) / "run")

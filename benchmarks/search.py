@@ -52,7 +52,7 @@ def make(options, name):
         index.add(corpus)
         step = functools.partial(index.search, queries, options.top_k)
     else:
-        from jax_sentemb.search import search
+        from jax_sentemb.retrieval.search import search
 
         def step():
             hits = search(queries, corpus, options.top_k)

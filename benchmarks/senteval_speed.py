@@ -19,7 +19,7 @@ import torch
 
 from benchmarks import senteval_toolkit
 from jax_sentemb.evaluation import suite, transfer
-from jax_sentemb.evaluation.scored import open_model
+from jax_sentemb.evaluation.model_spec import open_model
 from jax_sentemb.evaluation.sts import PROTOCOLS as STS
 
 TASKS = "CR,MRPC,TREC,SST5,SICKEntailment,SICKRelatedness,STSBenchmark,SST2,MR"

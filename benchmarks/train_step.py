@@ -38,8 +38,8 @@ def make_batches(options):
     """Token ids and masks of `options.batches` batches, made as a run makes them: sorted by length, as wide as a bucket."""
     import numpy as np
 
-    from jax_sentemb.text.batches import Batches
-    from jax_sentemb.text.tokens import Tokens
+    from jax_sentemb.data.batches import Batches
+    from jax_sentemb.data.tokens import Tokens
 
     shortest, longest = options.lengths
     random = np.random.default_rng(0)
@@ -221,9 +221,10 @@ def jax_stepper(options, name, precision):
     from jax_sentemb.methods.multi_view import MultiView
     from jax_sentemb.methods.simcse import Momentum, SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
-    from jax_sentemb.sharding import make_mesh, put_batch
-    from jax_sentemb.train import create_state, make_optimizer, make_step
+    from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
+    from jax_sentemb.parallel import make_mesh, put_batch
+    from jax_sentemb.training.optimizer import make_optimizer
+    from jax_sentemb.training.step import create_state, make_step
 
     layers, hidden, heads, inner, inputs, recurrent = SHAPES[options.shape]
     dtype = jnp.dtype(precision)

@@ -2,7 +2,7 @@
 
 python -m jax_sentemb.main --config configs/is_bert_afs.py --workdir runs/is_bert_afs \\
     --config.data.files=arguments.tsv --config.encoder.weights=path/to/bert
-python -m jax_sentemb.evaluate --model runs/is_bert_afs --arguments arguments.tsv
+jax-sentemb evaluate --model runs/is_bert_afs --arguments arguments.tsv
 
 data.files: a table; --config.data.column names its columns of sentences (here those of UKP ASPECT; AFS: sentence_1,sentence_2).
 Published (BERT-base, AFS, mean over topics): Pearson 49.14, Spearman 45.25.

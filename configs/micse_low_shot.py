@@ -14,8 +14,8 @@ AMI+SimCSE 73.85, 76.21, 76.31, 76.88; MoCo+SimCSE 69.54, 75.73, 76.73, 76.81; m
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant, sized
-from jax_sentemb.methods import Method
 from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import Momentum, SimCSE

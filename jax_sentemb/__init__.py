@@ -1,18 +1,43 @@
 """Sentence embeddings without labels, in JAX and Flax."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jax_sentemb.encode import SentenceEncoder
+    from jax_sentemb.evaluation.senteval_toolkit import senteval_batcher
+    from jax_sentemb.inference.encoder import SentenceEncoder
+    from jax_sentemb.retrieval.kmeans import kmeans
+    from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
+    from jax_sentemb.retrieval.vector_store import Vectors
+    from jax_sentemb.training.run import run as train
 
 __version__ = "0.1.0"
-__all__ = ["SentenceEncoder", "__version__"]
+__all__ = [
+    "SentenceEncoder",
+    "Vectors",
+    "__version__",
+    "community_detection",
+    "kmeans",
+    "mine_pairs",
+    "search",
+    "senteval_batcher",
+    "train",
+]
+
+_LAZY = {  # name -> module and name there, imported when it is asked for: the package itself stays quick to import
+    "SentenceEncoder": ("jax_sentemb.inference.encoder", "SentenceEncoder"),
+    "Vectors": ("jax_sentemb.retrieval.vector_store", "Vectors"),
+    "community_detection": ("jax_sentemb.retrieval.search", "community_detection"),
+    "kmeans": ("jax_sentemb.retrieval.kmeans", "kmeans"),
+    "mine_pairs": ("jax_sentemb.retrieval.search", "mine_pairs"),
+    "search": ("jax_sentemb.retrieval.search", "search"),
+    "senteval_batcher": ("jax_sentemb.evaluation.senteval_toolkit", "senteval_batcher"),
+    "train": ("jax_sentemb.training.run", "run"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """`SentenceEncoder`, imported when it is asked for: the package itself stays quick to import."""
-    if name == "SentenceEncoder":
-        from jax_sentemb.encode import SentenceEncoder
-
-        return SentenceEncoder
+    if name in _LAZY:
+        module, attribute = _LAZY[name]
+        return getattr(importlib.import_module(module), attribute)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

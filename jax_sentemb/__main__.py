@@ -5,19 +5,21 @@ import importlib
 import sys
 
 from jax_sentemb import __version__
-from jax_sentemb.command_line import program
+from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError
 
 # Name -> module whose `main` it is, and what it does.
 COMMANDS = {
-    "check": ("jax_sentemb.check", "what a corpus is like, and which recipe fits it"),
+    "check": ("jax_sentemb.cli.check", "what a corpus is like, and which recipe fits it"),
     "train": ("jax_sentemb.main", "train an encoder on a text file, score it, export it"),
-    "evaluate": ("jax_sentemb.evaluate", "score models on similarity, transfer, probing and argument tasks"),
-    "encode": ("jax_sentemb.encode_file", "vectors of a text file of any size, in files"),
-    "search": ("jax_sentemb.find", "the sentences of a corpus that are most similar to queries"),
-    "mine": ("jax_sentemb.mine", "the most similar pairs of a corpus"),
-    "cluster": ("jax_sentemb.cluster", "groups of similar sentences of a corpus"),
-    "export": ("jax_sentemb.convert", "a checkpoint as a directory for sentence-transformers"),
+    "evaluate": ("jax_sentemb.cli.evaluate", "score models on similarity, transfer, probing and argument tasks"),
+    "encode": ("jax_sentemb.cli.encode", "vectors of a text file of any size, in files"),
+    "search": ("jax_sentemb.cli.search", "the sentences of a corpus that are most similar to queries"),
+    "mine": ("jax_sentemb.cli.mine", "the most similar pairs of a corpus"),
+    "cluster": ("jax_sentemb.cli.cluster", "groups of similar sentences of a corpus"),
+    "report": ("jax_sentemb.cli.report", "report.html from the files of a work directory"),
+    "plots": ("jax_sentemb.cli.plots", "pictures of a run, of attention, of a low-shot study"),
+    "export": ("jax_sentemb.cli.export", "a checkpoint as a directory for sentence-transformers"),
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.methods import Method
+from jax_sentemb.methods.base import Method
 
 LARGEST = 1 << 31  # steps and seeds are counted in int32 on a device
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
@@ -90,7 +90,7 @@ class Evaluation:
     """What the model is scored on while it trains and at the end."""
 
     data: str = ""  # SentEval folder; "grammar" for the generated graded pairs; empty: label-free diagnostics only
-    tasks: str = ""  # scored at the end beside STS: names and groups as in jax_sentemb.evaluate; "corpus": that of data.files
+    tasks: str = ""  # scored at the end beside STS: names and groups as in jax-sentemb evaluate; "corpus": that of data.files
     classifier: str = "senteval"  # protocol of those tasks
     dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
     eval_steps: int = 250  # 0: at the end only; -1: after each epoch

@@ -70,3 +70,6 @@ class ResourceError(UserError):
     """Disk full or memory exhausted (exit 7)."""
 
     exit_code = 7
+
+
+PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again

@@ -2,7 +2,8 @@
 
 import sys
 
-from jax_sentemb.command_line import parse, program
+from jax_sentemb.cli.config_flags import parse
+from jax_sentemb.cli.program import program
 
 USAGE = """\
 Train a sentence encoder without labels, score it, and export it for sentence-transformers.
@@ -27,10 +28,10 @@ Exit codes: 0 done, 2 usage or configuration, 3 data, 4 model file or checkpoint
 def main(argv: list[str]) -> int:
     """Exit code of a run with the command line `argv` (program name first)."""
     config, workdir, how = parse(argv, USAGE)
-    from jax_sentemb.distributed import Join, join  # after parsing: --help and mistakes answer without loading JAX's compiler
+    from jax_sentemb.parallel import Join, join  # after parsing: --help and mistakes answer without loading JAX's compiler
 
     join(Join(**how))
-    from jax_sentemb.run import run
+    from jax_sentemb.training.run import run
 
     return run(config, workdir)
 

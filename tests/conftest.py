@@ -13,7 +13,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import jax
 import pytest
 
-from jax_sentemb.evaluation import scorer
+from jax_sentemb.training import evaluator
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it be ignored, here and in what tests start
 
@@ -51,5 +51,5 @@ def quick_compilation() -> Iterator[None]:
 def few_scored_pairs() -> Iterator[None]:
     """Runs on generated sentences are scored on 60 pairs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer, "GRAMMAR_PAIRS", 60)
+        patch.setattr(evaluator, "GRAMMAR_PAIRS", 60)
         yield

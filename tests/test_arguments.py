@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
+from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import arguments
 from jax_sentemb.evaluation.arguments import ArgumentTask, load_arguments, score_supervised, score_unsupervised
-from jax_sentemb.evaluation.sts import Pairs
-from jax_sentemb.evaluation.words import TfIdf, WordAverage
-from jax_sentemb.text.vectors import read_word_vectors
+from jax_sentemb.evaluation.sts_data import Pairs
+from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverage
 
 AFS_HEADER = ",".join(["regression_label"] + [f"x{column}" for column in range(8)] + ["sentence_1", "sentence_2"])
 

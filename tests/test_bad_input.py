@@ -15,14 +15,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb import SentenceEncoder, session
+from jax_sentemb import SentenceEncoder
 from jax_sentemb.__main__ import main as shell
-from jax_sentemb.command_line import program
+from jax_sentemb.cli.program import program
+from jax_sentemb.data import corpus_files
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.tokenizer import SPECIALS, Tokenizer
 from jax_sentemb.errors import DataError
 from jax_sentemb.main import main
-from jax_sentemb.text import files
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.tokenizer import SPECIALS, Tokenizer
+from jax_sentemb.training import trainer
 
 pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
@@ -201,7 +202,7 @@ def test_a_corpus_that_cannot_be_used_is_told_before_anything_compiles(folder, c
         name.symlink_to(content)
     elif content is not None:
         content(name)
-    monkeypatch.setattr(session, "create_state", None)
+    monkeypatch.setattr(trainer, "create_state", None)
     assert named in refused(capsys, 3, TINY, f"--config.data.files={files}", "--workdir=run")
 
 
@@ -234,7 +235,7 @@ def read_as_the_rules_say_or_refuse(folder, tokenizer, name, content):
     """A corpus of any bytes is either its lines, whose ids have no special token inside, or one line that names file and place."""
     packed = name.endswith(".gz")
     (folder / name).write_bytes(gzip.compress(content, mtime=0) if packed else content)
-    block, files.BLOCK = files.BLOCK, 5  # lines and characters across block ends
+    block, corpus_files.BLOCK = corpus_files.BLOCK, 5  # lines and characters across block ends
     sentences, refusal = [], ""
     try:
         corpus = open_corpus(str(folder / name))
@@ -243,7 +244,7 @@ def read_as_the_rules_say_or_refuse(folder, tokenizer, name, content):
     except DataError as error:
         refusal = str(error)
     finally:
-        files.BLOCK = block
+        corpus_files.BLOCK = block
     assert bool(sentences) != bool(refusal)
     assert "\n" not in refusal
     if "carriage returns" in refusal:
@@ -345,9 +346,9 @@ def test_a_million_sentences_keep_their_order(encoder):
 
 LONG = """
 import json, pathlib, time
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import tokenize
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import tokenize
 tokenizer = Tokenizer.train(["short words x a b"], 100)
 begin = time.process_time()
 report = tokenize(open_corpus("long.txt"), tokenizer, 32).report
@@ -547,7 +548,7 @@ def test_the_locale_changes_nothing(folder, environment):
 
     def check(**environment):
         code = "program(lambda argv: print('\\u00b1') or main(argv), sys.argv)"  # of a table with spreads, and what a corpus has
-        code = f"import sys; from jax_sentemb.__main__ import main; from jax_sentemb.command_line import program; sys.exit({code})"
+        code = f"import sys; from jax_sentemb.__main__ import main; from jax_sentemb.cli.program import program; sys.exit({code})"
         command = [sys.executable, "-c", code, "check", "--json", "\u00e9.txt".encode()]
         base = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHONUTF8"))}
         done = subprocess.run(command, cwd=folder, env={**base, "PYTHONPATH": str(ROOT), **environment}, capture_output=True)

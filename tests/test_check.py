@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_sentemb.__main__ import main
-from jax_sentemb.advice import LEAST, SMALL, Corpus, advise
-from jax_sentemb.command_line import parse, program
-from jax_sentemb.text.files import LONGEST, Sentences
-from jax_sentemb.text.grammar import sentences
-from jax_sentemb.text.survey import ODD, OVERLONG, histogram, odd_sentences, token_lengths
-from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.cli.config_flags import parse
+from jax_sentemb.cli.program import program
+from jax_sentemb.cli.recommend import LEAST, SMALL, Corpus, advise
+from jax_sentemb.data.corpus_files import LONGEST, Sentences
+from jax_sentemb.data.quality import ODD, OVERLONG, histogram, odd_sentences, token_lengths
+from jax_sentemb.data.synthetic import sentences
+from jax_sentemb.data.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]
 PLAIN = [
@@ -116,7 +117,7 @@ def test_every_length_is_in_its_range(lengths):
 
 
 def test_lengths_of_a_sample_are_evenly_spaced(tmp_path, monkeypatch):
-    monkeypatch.setattr("jax_sentemb.text.survey.SAMPLE", 10)
+    monkeypatch.setattr("jax_sentemb.data.quality.SAMPLE", 10)
     corpus = Sentences([corpus_of(tmp_path, ["a " * count for count in range(1, 41)])], tmp_path)
     lengths = token_lengths(corpus, Tokenizer.train(corpus, 50), 30)
     assert lengths.tolist() == [min(count + 2, 30) for count in range(1, 41, 4)]

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_sentemb import checkpoint, manifest
-from jax_sentemb.checkpoint import Checkpoints
-from jax_sentemb.convert import read_checkpoint
 from jax_sentemb.errors import ModelFileError, ResourceError
+from jax_sentemb.formats import checkpoint, manifest
+from jax_sentemb.formats.checkpoint import Checkpoints
+from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.types import TrainState
 
 FACTS = {"seed": 1}

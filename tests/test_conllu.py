@@ -2,9 +2,9 @@
 
 import pytest
 
+from jax_sentemb.data.conllu import Parse, read_conllu
 from jax_sentemb.errors import DataError
-from jax_sentemb.evaluation.pair_plots import model_names, syntax_pairs
-from jax_sentemb.text.conllu import Parse, read_conllu
+from jax_sentemb.reporting.pair_plots import model_names, syntax_pairs
 
 
 def word(number, form, head, relation, misc="_"):

@@ -11,20 +11,22 @@ import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
+from jax_sentemb.data.batches import Batches, make_batches
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.examples import Perturbed, hold_out
+from jax_sentemb.data.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
+from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.losses import ranking_loss
 from jax_sentemb.methods.cons_sent import IN_TURN, ConsSent, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.models.words import WordsConfig, WordVectors
-from jax_sentemb.session import Session
-from jax_sentemb.sharding import make_mesh, put_batch
-from jax_sentemb.text.batches import Batches, make_batches
-from jax_sentemb.text.examples import Corpus, Perturbed, hold_out
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
-from jax_sentemb.text.tokens import tokenize
-from jax_sentemb.text.words import WordTokenizer
-from jax_sentemb.train import create_state, make_optimizer, make_step
+from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
+from jax_sentemb.parallel import make_mesh, put_batch
+from jax_sentemb.training.optimizer import make_optimizer
+from jax_sentemb.training.step import create_state, make_step
+from jax_sentemb.training.trainer import Session
 from jax_sentemb.types import Rows
 
 RANDOM = np.random.default_rng(0)
@@ -227,7 +229,7 @@ def test_rows_of_one_word_are_found_across_chunks(tokens, monkeypatch):
     expected = [row for row in range(len(tokens[0])) if len(set(tokens[0].ids(row).tolist())) == 1]
     assert expected
     for chunk in (1, 7, 1 << 18):
-        monkeypatch.setattr("jax_sentemb.text.tokens.CHUNK", chunk)
+        monkeypatch.setattr("jax_sentemb.data.tokens.CHUNK", chunk)
         assert tokens[0].rows_of_one_word().tolist() == expected
 
 

@@ -10,17 +10,17 @@ import numpy as np
 import optax
 import pytest
 
-from jax_sentemb import train
-from jax_sentemb.checkpoint import Checkpoints
-from jax_sentemb.command_line import read_config
+from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import Words, check, flatten
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.evaluation import scorer
-from jax_sentemb.material import prepare
+from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.models.words import FROZEN, WordsConfig, make_encoder
-from jax_sentemb.run import run
-from jax_sentemb.sharding import make_mesh, over_parameters, put_batch
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder
+from jax_sentemb.parallel import make_mesh, over_parameters, put_batch
+from jax_sentemb.training import evaluator, optimizer
+from jax_sentemb.training.run import run
+from jax_sentemb.training.setup import prepare
+from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Rows
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
@@ -53,14 +53,14 @@ class Tiny:
         self.encoder = make_encoder(self.material.encoder_config, jnp.float32, getattr(self.config.encoder, "dropout", 0.0))
         keep = optax.trace(0.0)  # passes gradients on, and keeps them where a test can look at them
         self.optimizer = optax.chain(
-            keep, train.make_optimizer(self.config.optimizer, STEPS, 1, getattr(self.config.method, "shares", None))
+            keep, optimizer.make_optimizer(self.config.optimizer, STEPS, 1, getattr(self.config.method, "shares", None))
         )
         self.states, self.steps = {}, {}
 
     def state(self, devices=1):
         if devices not in self.states:
             create = (self.config.method, self.encoder, self.optimizer, self.material.loaded, 0, self.mesh(devices))
-            self.states[devices] = train.create_state(*create)
+            self.states[devices] = create_state(*create)
         return jax.tree.map(jnp.copy, self.states[devices])  # a step gives the memory of its state away
 
     def mesh(self, devices):
@@ -71,7 +71,7 @@ class Tiny:
         if key not in self.steps:
             mesh = self.mesh(devices)
             shardings = over_parameters(mesh, self.state(devices)) if mesh.shape["fsdp"] > 1 else None
-            self.steps[key] = train.make_step(self.config.method, self.encoder, self.optimizer, mesh, chunk, shardings)
+            self.steps[key] = make_step(self.config.method, self.encoder, self.optimizer, mesh, chunk, shardings)
         return self.steps[key]
 
     def batch(self, number):
@@ -95,7 +95,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 @pytest.fixture(scope="module", autouse=True)
 def few_scored_pairs():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer, "GRAMMAR_PAIRS", 100)
+        patch.setattr(evaluator, "GRAMMAR_PAIRS", 100)
         yield
 
 

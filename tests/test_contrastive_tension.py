@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
-from jax_sentemb import train
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.sharding import make_mesh, put_batch
+from jax_sentemb.parallel import make_mesh, put_batch
+from jax_sentemb.training.optimizer import make_optimizer
+from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch
 
 CONFIG = BertConfig(
@@ -142,9 +143,9 @@ def test_two_copies_start_alike_and_differ_after_a_step(loaded):
     encoded = encode(method, params)
     np.testing.assert_allclose(encoded.first, encoded.second, atol=1e-6)  # no dropout, though the encoder has it
     np.testing.assert_array_equal(encoded.lengths, batch().mask.sum(1))
-    optimizer = train.make_optimizer(settings.Optimizer(learning_rate=1e-2), 10)
-    state = train.create_state(method, ENCODER, optimizer, loaded, 0, mesh)
-    state, metrics = train.make_step(method, ENCODER, optimizer, mesh)(state, put_batch(batch(), mesh))
+    optimizer = make_optimizer(settings.Optimizer(learning_rate=1e-2), 10)
+    state = create_state(method, ENCODER, optimizer, loaded, 0, mesh)
+    state, metrics = make_step(method, ENCODER, optimizer, mesh)(state, put_batch(batch(), mesh))
     assert np.isfinite(float(metrics["loss"]))
     for part in ("encoder", "first"):
         moved = jax.tree.map(lambda new, old: np.abs(new - old).max(), state.params[part], params["encoder"])

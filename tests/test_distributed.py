@@ -17,9 +17,8 @@ import pytest
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
-from jax_sentemb.distributed import Join, agree, join
 from jax_sentemb.errors import ConfigError, ResourceError
-from jax_sentemb.sharding import gathered, make_mesh, over_parameters
+from jax_sentemb.parallel import Join, agree, gathered, join, make_mesh, over_parameters
 
 ROOT = Path(__file__).parents[1]
 FLAGS = {

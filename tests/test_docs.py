@@ -20,14 +20,15 @@ import jax
 import numpy as np
 import pytest
 
-import jax_sentemb.run
+import jax_sentemb.training.run
 from jax_sentemb.__main__ import main
-from jax_sentemb.command_line import parse, program
+from jax_sentemb.cli.config_flags import parse
+from jax_sentemb.cli.program import program
 from jax_sentemb.config import Words
-from jax_sentemb.evaluation import scorer
-from jax_sentemb.evaluation.sts import SUBSETS
-from jax_sentemb.material import prepare
-from jax_sentemb.text import grammar
+from jax_sentemb.data import synthetic
+from jax_sentemb.evaluation.sts_data import SUBSETS
+from jax_sentemb.training import evaluator
+from jax_sentemb.training.setup import prepare
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,7 +43,7 @@ SUBSTITUTES = [
     (r"(evaluate .*--tasks .*)", r"\1 --classifier logreg --resamples 20"),
     (r"--config\.data\.subset=\d+", "--config.data.subset=100"),
     (r"20_000", "400"),
-    (r"runs/cons_sent/export", "runs/average/export"),  # in Python: its LSTM is tests/test_word_export.py's
+    (r"runs/cons_sent/export", "runs/average/export"),  # in Python: its LSTM is tests/test_word_model.py's
 ]
 ELSEWHERE = ("--distributed", "--coordinator")
 SETTING = re.compile(r"config\.((?:data|encoder|optimizer|eval|train|method)\.[a-z_.]*[a-z_])")
@@ -115,12 +116,12 @@ def workspace(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("JAX_SENTEMB_CACHE", str(folder / "cache"))
-        patch.setattr(scorer, "GRAMMAR_PAIRS", 60)
+        patch.setattr(evaluator, "GRAMMAR_PAIRS", 60)
         jax.config.update("jax_disable_most_optimizations", True)
-        lines = grammar.sentences(400, seed=0)
+        lines = synthetic.sentences(400, seed=0)
         for name in ("corpus.txt", "ordered.txt"):
             Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        pairs = zip(*(side[:100] for side in grammar.graded_pairs(100, 0)), strict=True)
+        pairs = zip(*(side[:100] for side in synthetic.graded_pairs(100, 0)), strict=True)
         rows = [f"{first}\t{second}\t{score}\n" for first, second, score in pairs]
         Path("pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows), encoding="utf-8")
         graded = [f"{line.rstrip()}\ttopic {row % 3}\n" for row, line in enumerate(rows)]
@@ -133,7 +134,7 @@ def workspace(tmp_path_factory):
         for name in ("micse", "multi_view", "word_average"):
             assert run_line(f"jax-sentemb train --config configs/{name}.py --workdir made/{name}") == 0
         shutil.copytree("made/micse/export", "bert")
-        patch.setattr(jax_sentemb.run, "run", rehearse)
+        patch.setattr(jax_sentemb.training.run, "run", rehearse)
         for name, kind in (("micse", "micse"), ("multi_view", "multi_view"), ("average", "word_average")):
             shutil.copytree(f"made/{kind}", f"runs/{name}")
         yield folder

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from jax_sentemb.command_line import program
-from jax_sentemb.evaluate import main
+from jax_sentemb.cli.evaluate import main
+from jax_sentemb.cli.program import program
 from jax_sentemb.evaluation import suite
-from jax_sentemb.evaluation.sts import SUBSETS
+from jax_sentemb.evaluation.sts_data import SUBSETS
 
 WORDS = [f"{one}{other}" for one in "klmnrs" for other in "aeiou"]
 

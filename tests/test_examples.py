@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jax_sentemb.data.batches import Batches
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.examples import SpanMasked, hold_out
+from jax_sentemb.data.pairs import Pairs, PairTokens, read_pairs
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import Tokens, tokenize
 from jax_sentemb.errors import DataError
-from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.examples import SpanMasked, hold_out
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.pairs import Pairs, PairTokens, read_pairs
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import Tokens, tokenize
 
 LINES = [
     "a short one",

@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from jax_sentemb import export as export_module
-from jax_sentemb.card import Card
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
-from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.export import PROBES, export, read_embedder, verify_export
-from jax_sentemb.model_folder import read_readout, sha256
+from jax_sentemb.files import sha256
+from jax_sentemb.formats.huggingface import from_torch, read_encoder, read_max_seq_length, table
+from jax_sentemb.formats.model_card import Card
+from jax_sentemb.formats.model_dir import read_readout
+from jax_sentemb.inference import verify as export_module
+from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.export import export
+from jax_sentemb.inference.load import read_embedder
+from jax_sentemb.inference.verify import PROBES, verify_export
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.pooling import pool
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.weights import from_torch, read_encoder, read_max_seq_length, table
 
 FILES = [
     "1_Pooling/config.json", "README.md", "config.json", "config_sentence_transformers.json", "jax_sentemb.json",
@@ -235,7 +238,7 @@ def test_exporting_needs_neither_torch_nor_transformers():
     import subprocess
     import sys
 
-    code = "import sys, jax_sentemb.export; print({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules))"
+    code = "import sys, jax_sentemb.inference.export; print({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules))"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "set()"
     assert export_module.TOLERANCE == 1e-5

@@ -6,19 +6,21 @@ import jax
 import numpy as np
 import pytest
 
-from jax_sentemb.card import Card
-from jax_sentemb.convert import convolution_of
+from jax_sentemb.data.pairs import JoinedPairs
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.evaluation.embed import Embedder
-from jax_sentemb.export import PROBES, export, read_embedder, read_scorer
+from jax_sentemb.formats.huggingface import from_torch, read_convolution, read_parts, table
+from jax_sentemb.formats.model_card import Card
+from jax_sentemb.formats.run_dir import convolution_of
+from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.export import export
+from jax_sentemb.inference.load import read_embedder, read_scorer
+from jax_sentemb.inference.verify import PROBES
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.models.head import init_token_head, pair_score, token_logits
+from jax_sentemb.models.heads import init_token_head, pair_score, token_logits
 from jax_sentemb.models.pooling import sentence_embedding
-from jax_sentemb.text.pairs import JoinedPairs
-from jax_sentemb.text.tokenizer import Tokenizer
 from jax_sentemb.types import Rows
-from jax_sentemb.weights import from_torch, read_convolution, read_parts, table
 
 LENGTH = 24
 PLAIN = [sentence for sentence in PROBES if "[" not in sentence]  # torch's tokenizers make a special token of the text "[SEP]"

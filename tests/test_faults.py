@@ -23,7 +23,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from jax_sentemb import manifest
+from jax_sentemb.formats import manifest
 
 ROOT = Path(__file__).parents[1]
 STEPS, SAVE = 60, 10

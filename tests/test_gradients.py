@@ -6,8 +6,6 @@ import numpy as np
 import optax
 import pytest
 
-from jax_sentemb import train
-from jax_sentemb.gradients import loss_and_gradients, split_frozen
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
@@ -16,8 +14,10 @@ from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
-from jax_sentemb.sharding import make_mesh, over_parameters, put_batch
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.parallel import make_mesh, over_parameters, put_batch
+from jax_sentemb.training.gradients import loss_and_gradients, split_frozen
+from jax_sentemb.training.step import create_state, make_measure, make_step
 from jax_sentemb.types import Batch
 
 BATCH, SHORT, WIDTH = 16, 6, 12
@@ -59,7 +59,7 @@ def start(method, mesh):
     words = isinstance(method, ConsSent)
     table = {FROZEN: {"vectors": np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32), "counts": np.ones(40)}}
     encoder = WordVectors(WordsConfig(40, 6)) if words else BERT
-    return encoder, train.create_state(method, encoder, optax.sgd(0.1), table if words else {}, 0, mesh)
+    return encoder, create_state(method, encoder, optax.sgd(0.1), table if words else {}, 0, mesh)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -97,7 +97,7 @@ def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one
         mesh = make_mesh(BATCH, jax.devices()[:count], fsdp=2 if count == 8 else 1)
         encoder, state = start(MICSE, mesh)
         shardings = over_parameters(mesh, state)
-        step, losses = train.make_step(MICSE, encoder, optax.sgd(0.1), mesh, chunk if split else 0, shardings), []
+        step, losses = make_step(MICSE, encoder, optax.sgd(0.1), mesh, chunk if split else 0, shardings), []
         for number in range(3):
             batch = whole_batch(MICSE, number)
             state, metrics = step(state, put_batch(parts_of(batch) if split else batch, mesh))
@@ -113,7 +113,7 @@ def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one
 def test_parts_of_held_out_sentences_measure_what_the_whole_batch_does():
     mesh = make_mesh(BATCH, jax.devices()[:2])
     encoder, state = start(MICSE, mesh)
-    measure = train.make_measure(MICSE, encoder, mesh)
+    measure = make_measure(MICSE, encoder, mesh)
     batch = whole_batch(MICSE)
     whole, parts = (measure(state, put_batch(given, mesh)) for given in (batch, parts_of(batch)))
     for name, value in whole.items():

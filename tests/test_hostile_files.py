@@ -25,18 +25,11 @@ import pytest
 import tokenizers
 from safetensors.numpy import save
 
-from jax_sentemb.convert import read_facts, read_run_tokenizer
+from jax_sentemb.data.tokenizer import Tokenizer, damage
+from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import DataError, ModelFileError
-from jax_sentemb.export import directory_embedder, export
-from jax_sentemb.material import _given_tokenizer
-from jax_sentemb.methods.language_model import LanguageModel
-from jax_sentemb.model_folder import JSON_LIMIT, MANIFEST
-from jax_sentemb.models.bert import BertConfig
-from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
-from jax_sentemb.text.tokenizer import Tokenizer, damage
-from jax_sentemb.text.words import WordTokenizer
-from jax_sentemb.vectors import Vectors
-from jax_sentemb.weights import (
+from jax_sentemb.files import JSON_LIMIT
+from jax_sentemb.formats.huggingface import (
     HEADER_LIMIT,
     from_torch,
     read_encoder,
@@ -45,7 +38,16 @@ from jax_sentemb.weights import (
     read_tokenizer,
     table,
 )
-from jax_sentemb.word_model import FORMAT, read_files, write_word_model
+from jax_sentemb.formats.model_dir import MANIFEST
+from jax_sentemb.formats.run_dir import read_facts, read_run_tokenizer
+from jax_sentemb.formats.word_model import FORMAT, read_files, write_word_model
+from jax_sentemb.inference.export import export
+from jax_sentemb.inference.load import directory_embedder
+from jax_sentemb.methods.language_model import LanguageModel
+from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.retrieval.vector_store import Vectors
+from jax_sentemb.training.setup import _given_tokenizer
 
 ROOT = Path(__file__).parents[1]
 SEED = int(os.environ.get("JAX_SENTEMB_SEED", "0"))
@@ -692,9 +694,9 @@ WATCHED = """
 import json, os, sys
 from pathlib import Path
 from jax_sentemb.errors import UserError
-from jax_sentemb.load import load
-from jax_sentemb.text.vectors import read_word_vectors
-from jax_sentemb.vectors import Vectors
+from jax_sentemb.inference.load import load
+from jax_sentemb.data.word_vectors import read_word_vectors
+from jax_sentemb import Vectors
 
 folder, noted = Path(sys.argv[1]), []
 RUNS = ("pickle.", "os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.", "socket.connect", "socket.getaddrinfo")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.formats.huggingface import convolution_to_torch, to_torch
 from jax_sentemb.losses import token_sentence_jsd
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Batch
-from jax_sentemb.weights import convolution_to_torch, to_torch
 
 CONFIG = BertConfig(
     vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_sentemb import kmeans as module
 from jax_sentemb.errors import ConfigError, NumericsError
-from jax_sentemb.kmeans import Groups, kmeans
-from jax_sentemb.vectors import Encoded, Vectors, write_shards
+from jax_sentemb.retrieval import kmeans as module
+from jax_sentemb.retrieval.kmeans import Groups, kmeans
+from jax_sentemb.retrieval.vector_store import Encoded, Vectors, write_shards
 
 
 def unit(rows):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_sentemb.command_line import program
+from jax_sentemb.cli.program import program
 from jax_sentemb.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +54,7 @@ def test_help_does_not_import_jax():
 
 def test_importing_the_package_imports_nothing_heavy():
     code = (
-        "import jax_sentemb, jax_sentemb.run, sys\n"
+        "import jax_sentemb, jax_sentemb.training.run, sys\n"
         "heavy = ('torch', 'transformers', 'datasets', 'tensorflow', 'sklearn')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

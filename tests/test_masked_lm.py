@@ -11,7 +11,7 @@ import pytest
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.masked_lm import MaskedLM, masked_lm_loss, select_tokens
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.models.head import init_token_head, token_logits
+from jax_sentemb.models.heads import init_token_head, token_logits
 from jax_sentemb.types import Rows
 
 CONFIG = BertConfig(

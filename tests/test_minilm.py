@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from jax_sentemb import SentenceEncoder
-from jax_sentemb.evaluation.sts import load_sts, score_tasks
-from jax_sentemb.export import PROBES, read_embedder
-from jax_sentemb.model_folder import read_readout
-from jax_sentemb.weights import read_max_seq_length
+from jax_sentemb.evaluation.sts import score_tasks
+from jax_sentemb.evaluation.sts_data import load_sts
+from jax_sentemb.formats.huggingface import read_max_seq_length
+from jax_sentemb.formats.model_dir import read_readout
+from jax_sentemb.inference.load import read_embedder
+from jax_sentemb.inference.verify import PROBES
 
 PUBLISHED = {"STS12": 72.37, "STS14": 75.59, "STS15": 85.39, "STSBenchmark-test": 82.03}  # Spearman, all pairs
 

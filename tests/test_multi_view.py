@@ -10,7 +10,7 @@ from jax_sentemb.losses import context_loss, negative_sampling, remove_top_direc
 from jax_sentemb.methods.multi_view import MultiView, draw_words
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.rnn import run_rnn
-from jax_sentemb.models.words import WordsConfig, WordVectors
+from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
 from jax_sentemb.types import Batch, Rows, TrainState
 
 ENCODER = WordVectors(WordsConfig(30, 4))

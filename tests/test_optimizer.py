@@ -8,7 +8,7 @@ import pytest
 from jax_sentemb.config import Config, Data, Optimizer, check, rate_steps
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.train import make_optimizer, make_schedule
+from jax_sentemb.training.optimizer import make_optimizer, make_schedule
 
 STEPS = 6
 

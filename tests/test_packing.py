@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from jax_sentemb.config import Config, Data
+from jax_sentemb.data import packing
+from jax_sentemb.data.batches import Batches
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.examples import hold_out
+from jax_sentemb.data.packing import pack
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.material import prepare
 from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.text import packing
-from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.examples import hold_out
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.packing import pack
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import tokenize
+from jax_sentemb.training.setup import prepare
 
 WIDTH = 16
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
-from jax_sentemb import train
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.formats.huggingface import to_torch
 from jax_sentemb.losses import class_loss, contrastive_tension, nt_xent, paired_cosine, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
@@ -16,10 +16,11 @@ from jax_sentemb.methods.cross_encoder import CrossEncoder
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.sbert import SBERT, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.models.head import pair_score
-from jax_sentemb.sharding import make_mesh, put_batch
+from jax_sentemb.models.heads import pair_score
+from jax_sentemb.parallel import make_mesh, put_batch
+from jax_sentemb.training.optimizer import make_optimizer
+from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch, Rows
-from jax_sentemb.weights import to_torch
 
 CONFIG = BertConfig(
     vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
@@ -112,13 +113,13 @@ def test_the_trained_scale_has_the_gradient_of_its_logarithm():
 def test_both_encoders_start_alike_and_part():
     method = ContrastiveTension(group=4, ami=AttentionMI(samples=20))  # without dropout rho is 1 at the start
     mesh = make_mesh(8, jax.devices()[:1])
-    optimizer = train.make_optimizer(settings.Optimizer(learning_rate=1e-2), 10)
-    state = train.create_state(method, ENCODER, optimizer, {}, 0, mesh)
+    optimizer = make_optimizer(settings.Optimizer(learning_rate=1e-2), 10)
+    state = create_state(method, ENCODER, optimizer, {}, 0, mesh)
     for one, other in zip(jax.tree.leaves(state.params["encoder"]), jax.tree.leaves(state.params["first"]), strict=True):
         np.testing.assert_array_equal(one, other)
     random = np.random.default_rng(0)
     batch = Batch(random.integers(5, 40, (8, 8)).astype(np.int32), np.arange(8) < random.integers(3, 9, (8, 1)))
-    state, metrics = train.make_step(method, ENCODER, optimizer, mesh)(state, put_batch(batch, mesh))
+    state, metrics = make_step(method, ENCODER, optimizer, mesh)(state, put_batch(batch, mesh))
     assert np.isfinite([float(value) for value in metrics.values()]).all()
     assert float(metrics["attention_mi"]) > 5  # the clamp: 6.9 nats
     parted = jax.tree.map(lambda one, other: np.abs(one - other).max(), state.params["encoder"], state.params["first"])

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
+from jax_sentemb.data.batches import Batches
+from jax_sentemb.data.pairs import JoinedPairs, PairTokens, make_pairs, read_pairs
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import DataError
-from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.pairs import JoinedPairs, PairTokens, make_pairs, read_pairs
-from jax_sentemb.text.tokenizer import Tokenizer
 
 NLI = ("contradiction", "entailment", "neutral")
 ROWS = [("A man.", "A person.", "Entailment"), ("A dog.", "A cat.", "0"), ("It rains.", "Wet.", " neutral "), ("x", "y", "-")]

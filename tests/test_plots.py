@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from jax_sentemb.command_line import program
+from jax_sentemb.cli import plots as cli_plots
+from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.evaluation import plots
-from jax_sentemb.evaluation.attention import attention_values, compare_attention, slice_names, view_seeds
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.reporting import pair_plots, plots
+from jax_sentemb.reporting.attention import attention_values, compare_attention, slice_names, view_seeds
 from jax_sentemb.types import Rows
 
 CONFIG = BertConfig(
@@ -124,7 +125,7 @@ def test_attention_histograms_give_each_slice_its_correlation(tmp_path):
 
 def test_semantic_against_attention_prints_the_distance_of_the_means(tmp_path):
     positive, negative = ([0.9, 0.7, 0.8], [1.0, 2.0, 3.0]), ([0.1, 0.3], [0.5, 0.5])
-    picture = plots.semantic_against_attention(tmp_path / "s.png", positive, negative, "pairs")
+    picture = pair_plots.semantic_against_attention(tmp_path / "s.png", positive, negative, "pairs")
     assert heading(picture) == "pairs\npositive minus negative mean: cosine +0.600, attention +1.500"
     assert [row["pair"] for row in table(picture)] == ["positive"] * 3 + ["negative"] * 2
     assert column(picture, "semantic").tolist() == [0.9, 0.7, 0.8, 0.1, 0.3]
@@ -161,9 +162,9 @@ def test_a_run_without_measured_alignment_shows_that_of_its_batches_or_none(tmp_
 
 
 def test_metrics_are_read_back_and_a_line_cut_by_a_crash_is_left_out(tmp_path, monkeypatch):
-    from jax_sentemb.log import Log
+    from jax_sentemb.training.logger import Log
 
-    monkeypatch.setattr("jax_sentemb.log.time.time", lambda: 12.5)
+    monkeypatch.setattr("jax_sentemb.training.logger.time.time", lambda: 12.5)
     log = Log(tmp_path)
     log.event(0, {"diagnostics/uniformity": np.float32(-1.5)})
     log.event(3, {"train/loss": jnp.float32(0.5)})
@@ -205,7 +206,7 @@ def test_what_is_drawn(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     gold, cosine, other = np.repeat([0.0, 1.0], 20), random.random(40), random.random(40)
     plots.similarity_against_gold(tmp_path / "a", cosine, gold, "a")
-    plots.semantic_against_attention(tmp_path / "b", (cosine, other), (other[:5], cosine[:5]), "b")
+    pair_plots.semantic_against_attention(tmp_path / "b", (cosine, other), (other[:5], cosine[:5]), "b")
     plots.alignment_uniformity(tmp_path / "c", [diagnostics(n, uniformity=-n, spread=n / 9) for n in range(9)], "c")
     plots.low_shot_curves(tmp_path / "d", {"A $x$": [(10, 1, 0.5), (100, 2, 0.25)], "none": [(0, 0.5, 0)]}, "d")
     plots.attention_histograms(tmp_path / "e", [cosine] * 7, [other] * 7, "e")
@@ -239,7 +240,7 @@ def test_what_is_drawn(tmp_path, monkeypatch):
         (lambda path: plots.attention_histograms(path, np.zeros((0, 4)), np.zeros((0, 4)), ""), DataError, "first is empty"),
         (lambda path: plots.attention_histograms(path, [[0.0]], [[-np.inf]], ""), NumericsError, "values of second"),
         (
-            lambda path: plots.semantic_against_attention(path, ([1], [1]), ([], []), ""),
+            lambda path: pair_plots.semantic_against_attention(path, ([1], [1]), ([], []), ""),
             DataError,
             "negative pairs: nothing to draw",
         ),
@@ -257,7 +258,7 @@ def test_what_cannot_be_drawn_is_one_line_and_no_file(tmp_path, call, error, say
 
 def test_nothing_is_left_in_matplotlibs_global_state(tmp_path):
     code = (
-        "import sys; from jax_sentemb.evaluation import plots; assert 'matplotlib' not in sys.modules; "
+        "import sys; from jax_sentemb.reporting import plots; assert 'matplotlib' not in sys.modules; "
         f"path = {str(tmp_path / 'x.png')!r}; plots.similarity_against_gold(path, [0.1, 0.2], [1, 2], ''); "
         "plots.attention_histograms(path, [[0.1, 0.2]], [[1, 2]], ''); plots.low_shot_curves(path, {'A': [(1, 2, 3)]}, ''); "
         "assert 'matplotlib.pyplot' not in sys.modules and 'jax' not in sys.modules"
@@ -269,7 +270,7 @@ def test_without_matplotlib_one_line_says_what_to_install(tmp_path, monkeypatch,
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match=r"pip install 'jax_sentemb\[plots\]'"):
         plots.similarity_against_gold(tmp_path / "x.png", [0.1, 0.2], [1, 2], "")
-    assert program(plots.main, ["plots", "run", "--workdir", str(tmp_path)]) == 2
+    assert program(cli_plots.main, ["plots", "run", "--workdir", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "error: plots need matplotlib: pip install 'jax_sentemb[plots]'\n"
 
 
@@ -279,7 +280,7 @@ def test_without_matplotlib_one_line_says_what_to_install(tmp_path, monkeypatch,
 def test_the_run_command_writes_into_the_work_directory(tmp_path, capsys):
     events = [diagnostics(0, uniformity=-1.0, spread=0.5), diagnostics(4, uniformity=-2.0, spread=0.9)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    assert program(plots.main, ["plots", "run", "--workdir", str(tmp_path)]) == 0
+    assert program(cli_plots.main, ["plots", "run", "--workdir", str(tmp_path)]) == 0
     assert "written" in capsys.readouterr().out
     assert "uniformity -2.000" in heading(tmp_path / "plots" / "alignment_uniformity.png")
 
@@ -288,10 +289,10 @@ def test_the_low_shot_command_does_not_overwrite_its_input(tmp_path, capsys):
     results = tmp_path / "results.csv"
     results.write_text("method,sentences,average\nA,100,1\n")
     options = ["plots", "low-shot", "--results", str(results), "--output"]
-    assert program(plots.main, [*options, str(tmp_path / "results.png")]) == 2
+    assert program(cli_plots.main, [*options, str(tmp_path / "results.png")]) == 2
     assert "would replace --results" in capsys.readouterr().err
     assert results.read_text() == "method,sentences,average\nA,100,1\n"
-    assert program(plots.main, [*options, str(tmp_path / "curve.png")]) == 0
+    assert program(cli_plots.main, [*options, str(tmp_path / "curve.png")]) == 0
 
 
 @pytest.mark.parametrize(
@@ -308,7 +309,7 @@ def test_the_low_shot_command_does_not_overwrite_its_input(tmp_path, capsys):
 )
 def test_mistakes_on_the_command_line_are_one_line(arguments, code, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert program(plots.main, ["plots", *arguments]) == code
+    assert program(cli_plots.main, ["plots", *arguments]) == code
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
@@ -317,10 +318,10 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, code, says, capsys
 
 @pytest.mark.parametrize("views", ["dropout", "gold"])
 def test_the_attention_command_on_a_tiny_encoder(views, tmp_path, monkeypatch, capsys):
-    from jax_sentemb.export import write_export
-    from jax_sentemb.text.tokenizer import Tokenizer
+    from jax_sentemb.data.tokenizer import Tokenizer
+    from jax_sentemb.formats.sentence_transformers import write_export
 
-    monkeypatch.setattr("jax_sentemb.evaluation.plots.use_compilation_cache", lambda: None)  # tests have their own
+    monkeypatch.setattr("jax_sentemb.parallel.use_compilation_cache", lambda: None)  # tests have their own
     sentences = [f"{who} {what} a {thing}" for who in ("she", "he", "tom") for what in ("sees", "has") for thing in ("dog", "cat")]
     tokenizer = Tokenizer.train(sentences, 60)
     config = dataclasses.replace(CONFIG, vocab_size=tokenizer.vocab_size)
@@ -334,7 +335,7 @@ def test_the_attention_command_on_a_tiny_encoder(views, tmp_path, monkeypatch, c
     (folder / "sts-dev.csv").write_text("".join(lines))
     output = tmp_path / "plots"
     options = ["--model", str(tmp_path / "model"), "--data", str(tmp_path / "data"), "--output", str(output), "--pairs", "7"]
-    assert program(plots.main, ["plots", "attention", *options, "--views", views]) == 0
+    assert program(cli_plots.main, ["plots", "attention", *options, "--views", views]) == 0
     kinds = [row["pair"] for row in table(output / "semantic_against_attention.png")]
     count = 2 if views == "gold" else 7
     assert kinds == ["positive"] * count + ["negative"] * count
@@ -359,7 +360,7 @@ def two_models_by_syntax(tmp_path, sentences, options):
     (tmp_path / "parses.conllu").write_text("\n".join(parses))
     output = tmp_path / "two"
     models = ["--model", str(tmp_path / "model"), str(tmp_path / "other"), "--parses", str(tmp_path / "parses.conllu")]
-    assert program(plots.main, ["plots", "attention", *models, *options[:2], "--output", str(output), *options[4:]]) == 0
+    assert program(cli_plots.main, ["plots", "attention", *models, *options[:2], "--output", str(output), *options[4:]]) == 0
     for name, kinds in (
         ("semantic_against_attention", {"positive", "negative"}),
         ("same_and_different_trees", {"same tree", "different trees"}),

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_sentemb.checkpoint import Checkpoints
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.losses import info_nce
 from jax_sentemb.methods import simcse
 from jax_sentemb.methods.simcse import Encoded, Momentum, SimCSE

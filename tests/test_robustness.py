@@ -21,22 +21,23 @@ import jax
 import numpy as np
 import pytest
 
-from jax_sentemb import SentenceEncoder, evaluate, report
-from jax_sentemb.collection import show
-from jax_sentemb.command_line import program
+from jax_sentemb import SentenceEncoder
+from jax_sentemb.cli import evaluate, report
+from jax_sentemb.cli.collection import show
+from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Evaluation, check
+from jax_sentemb.data import corpus_files, workers
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError, ResourceError
 from jax_sentemb.evaluation.diagnostics import FEWEST, diagnose
 from jax_sentemb.evaluation.suite import files_of
-from jax_sentemb.export import staged, write_export
-from jax_sentemb.log import Log
+from jax_sentemb.formats.sentence_transformers import staged, write_export
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.text import files, workers
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.tokenizer import Tokenizer
+from jax_sentemb.retrieval.vector_store import Encoded, write_file
+from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Rows
-from jax_sentemb.vectors import Encoded, write_file
 
 ROOT = Path(__file__).parents[1]
 LINES = [f"the {one} of {other}" for one in ("fox", "dog", "owl", "cat") for other in range(500)]
@@ -68,7 +69,7 @@ def test_a_text_file_that_is_overwritten_while_it_is_read_is_one_line(corpus):
 
 
 def test_a_text_file_that_shrinks_under_workers_is_one_line(corpus, monkeypatch):
-    monkeypatch.setattr(files, "LARGE", 1)
+    monkeypatch.setattr(corpus_files, "LARGE", 1)
     monkeypatch.setattr(workers, "PARALLEL", 1)
     monkeypatch.setattr(workers, "SENTENCES", 30)
     sentences = open_corpus(str(corpus))
@@ -105,8 +106,8 @@ def test_encoding_to_a_full_disk_names_the_file_and_ends_with_7(tmp_path, name):
 import resource, sys
 from pathlib import Path
 import numpy as np
-from jax_sentemb.command_line import program
-from jax_sentemb.vectors import SAME, Encoded, write_file, write_shards
+from jax_sentemb.cli.program import program
+from jax_sentemb.retrieval.vector_store import SAME, Encoded, write_file, write_shards
 
 def main(argv):
     output, texts = Path(argv[1]), ["a"] * 2000
@@ -169,14 +170,14 @@ def test_relative_globs_with_two_stars_are_those_of_the_standard_library(tmp_pat
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("a\n")
     for pattern in ("**/*.txt", "p/**/*.txt", "**/q/*.txt", "./**/d.txt", "**/*", "p**/*.txt", "p/**"):
-        found, expected = files._matches(pattern), glob.glob(pattern, recursive=True)
+        found, expected = corpus_files._matches(pattern), glob.glob(pattern, recursive=True)
         found, expected = (set(filter(os.path.isfile, names)) for names in (found, expected))
         assert found == expected, pattern
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.txt.xz", "a.jsonl.gz"])
 def test_a_packed_file_that_unpacks_to_more_than_any_text_is_refused_before_the_disk_is_full(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(files, "UNPACKED", 1 << 22)
+    monkeypatch.setattr(corpus_files, "UNPACKED", 1 << 22)
     content = b"a" * (1 << 23)
     (tmp_path / name).write_bytes((gzip if name.endswith("gz") else lzma).compress(content))
     with pytest.raises(DataError, match=r"unpacks to more than 200 times|line 1 has 4,194,304 bytes or more"):

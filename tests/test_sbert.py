@@ -5,19 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_sentemb.data.pairs import JoinedPairs
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts import score_of_pair
+from jax_sentemb.formats.huggingface import to_torch
 from jax_sentemb.methods import cross_encoder
 from jax_sentemb.methods.cross_encoder import CrossEncoder
 from jax_sentemb.methods.sbert import SBERT, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.models.head import pair_score
-from jax_sentemb.text.pairs import JoinedPairs
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import pad
+from jax_sentemb.models.heads import pair_score
 from jax_sentemb.types import Batch, Rows
-from jax_sentemb.weights import to_torch
 
 TOKENIZER = Tokenizer.train(["a man and a dog .", "it rains , it is wet ."] * 3, 60)
 SIZES = dict(

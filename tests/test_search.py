@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jax_sentemb import search as module
 from jax_sentemb.errors import ConfigError, NumericsError
-from jax_sentemb.search import build_index, community_detection, mine_pairs, search, search_index
+from jax_sentemb.retrieval import search as module
+from jax_sentemb.retrieval.search import build_index, community_detection, mine_pairs, search, search_index
 
 
 @pytest.fixture(scope="module")

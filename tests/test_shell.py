@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from jax_sentemb import SentenceEncoder, __version__
-from jax_sentemb import vectors as vectors_module
 from jax_sentemb.__main__ import COMMANDS, main
-from jax_sentemb.command_line import program
-from jax_sentemb.kmeans import kmeans
-from jax_sentemb.quantize import quantize, ranges_of
-from jax_sentemb.vectors import Vectors, read_manifest
+from jax_sentemb.cli.program import program
+from jax_sentemb.retrieval import vector_store as vectors_module
+from jax_sentemb.retrieval.kmeans import kmeans
+from jax_sentemb.retrieval.quantize import quantize, ranges_of
+from jax_sentemb.retrieval.vector_store import Vectors, read_manifest
 
 ROOT = Path(__file__).parents[1]
 COUNT = 420
@@ -93,7 +93,7 @@ def test_help_and_mistakes_do_not_wait_for_jax():
     code = f"""
 import sys
 from jax_sentemb.__main__ import main
-from jax_sentemb.command_line import program
+from jax_sentemb.cli.program import program
 codes = [program(main, ["jax-sentemb", name, option]) for name in {list(COMMANDS)} for option in ("--help", "--absent")]
 print(codes, [name for name in ("jax", "flax", "scipy") if name in sys.modules])
 """

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.examples import SpanMasked
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import tokenize
+from jax_sentemb.data.batches import Batches
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.examples import SpanMasked
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import tokenize
 
 SENTENCES = [
     "a short one",

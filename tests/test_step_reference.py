@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
-from jax_sentemb import train
+from jax_sentemb.formats.huggingface import to_torch
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.sharding import make_mesh, put_batch
+from jax_sentemb.parallel import make_mesh, put_batch
+from jax_sentemb.training.optimizer import make_optimizer, make_schedule
+from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch
-from jax_sentemb.weights import to_torch
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -103,10 +104,10 @@ def test_steps_equal_torch(name):
     method = METHODS[name]
     encoder = Bert(CONFIG, jnp.float32, 0.0)
     mesh = make_mesh(BATCH, jax.devices()[:1])
-    optimizer = train.make_optimizer(OPTIONS, TOTAL)
-    state = train.create_state(method, encoder, optimizer, {}, 0, mesh)
+    optimizer = make_optimizer(OPTIONS, TOTAL)
+    state = create_state(method, encoder, optimizer, {}, 0, mesh)
     reference = Torch(method, jax.device_get(state.params))
-    step = train.make_step(method, encoder, optimizer, mesh)
+    step = make_step(method, encoder, optimizer, mesh)
     for number, rows in enumerate(batches()):
         state, metrics = step(state, put_batch(rows, mesh))
         assert float(metrics["loss"]) == pytest.approx(reference.step(number, rows), rel=2e-5)
@@ -125,9 +126,9 @@ def same_weights(params, module):
 
 
 def test_the_schedule_warms_up_and_ends_at_zero():
-    linear = train.make_schedule(OPTIONS, TOTAL)
+    linear = make_schedule(OPTIONS, TOTAL)
     assert [float(linear(step)) for step in (0, 1, 2, 6, 10)] == pytest.approx([0, 5e-3, 1e-2, 5e-3, 0])
-    constant = train.make_schedule(settings.Optimizer(learning_rate=0.1, lr_scheduler_type="constant"), TOTAL)
+    constant = make_schedule(settings.Optimizer(learning_rate=0.1, lr_scheduler_type="constant"), TOTAL)
     assert float(constant(9)) == pytest.approx(0.1)
-    cosine = train.make_schedule(settings.Optimizer(learning_rate=0.1, lr_scheduler_type="cosine"), TOTAL)
+    cosine = make_schedule(settings.Optimizer(learning_rate=0.1, lr_scheduler_type="cosine"), TOTAL)
     assert [float(cosine(step)) for step in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])

@@ -12,17 +12,20 @@ import numpy as np
 import optax
 import pytest
 
-from jax_sentemb import run as running
-from jax_sentemb import session
-from jax_sentemb.checkpoint import read_params
-from jax_sentemb.command_line import PREEMPTED, program, read_config
+from jax_sentemb.cli.config_flags import read_config
+from jax_sentemb.cli.program import program
 from jax_sentemb.config import check
-from jax_sentemb.errors import ConfigError, NotFinite, NumericsError
-from jax_sentemb.evaluation.scorer import Scorer
+from jax_sentemb.data.batches import Batches, after_skips
+from jax_sentemb.errors import PREEMPTED, ConfigError, NotFinite, NumericsError
+from jax_sentemb.formats.checkpoint import read_params
+from jax_sentemb.formats.manifest import newest
 from jax_sentemb.main import main
-from jax_sentemb.manifest import newest
-from jax_sentemb.text.batches import Batches, after_skips
-from jax_sentemb.train import STOPPING, Stopped, StopSignal, check_finite
+from jax_sentemb.training import run as running
+from jax_sentemb.training import trainer
+from jax_sentemb.training.evaluator import Scorer
+from jax_sentemb.training.loop import check_finite
+from jax_sentemb.training.signals import Stopped, StopSignal
+from jax_sentemb.training.step import STOPPING
 
 CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
 STEPS = 6
@@ -94,7 +97,7 @@ def test_an_evaluation_that_a_signal_ends_is_done_by_the_next_start(straight, mo
 
 
 def test_a_signal_while_the_end_is_scored_leaves_that_for_the_next_start(straight, monkeypatch, tmp_path):
-    stops_in(monkeypatch, session.Session, "_score")
+    stops_in(monkeypatch, trainer.Session, "_score")
     assert running.run(tiny(), tmp_path) == PREEMPTED
     assert not (tmp_path / "export").exists()
     assert running.run(tiny(), tmp_path) == 0
@@ -160,7 +163,7 @@ PATIENT = {"select": "retrieval", "patience": 2, "max_steps": 11}
 def constant():
     """Nothing is learnt: no evaluation is above the first one, at step 2."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "make_optimizer", lambda *arguments: optax.set_to_zero())
+        patch.setattr(trainer, "make_optimizer", lambda *arguments: optax.set_to_zero())
         yield
 
 
@@ -210,7 +213,7 @@ class Poison:
 
     def __init__(self, monkeypatch, *numbers, stop_at=None):
         self.numbers, self.trained, self.names = numbers, [], {}
-        real_at, real_make_step = Batches.at, session.make_step
+        real_at, real_make_step = Batches.at, trainer.make_step
 
         def at(batches, number, *process):
             batch = real_at(batches, number, *process)
@@ -236,7 +239,7 @@ class Poison:
             return poisoned
 
         monkeypatch.setattr(Batches, "at", at)
-        monkeypatch.setattr(session, "make_step", make_step)
+        monkeypatch.setattr(trainer, "make_step", make_step)
 
 
 def test_nan_leaves_a_report_and_the_last_checkpoint(monkeypatch, tmp_path):

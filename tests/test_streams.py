@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SPEAKS = """
 import ctypes, logging, os, sys, warnings
 from tqdm import tqdm
-from jax_sentemb.command_line import program
+from jax_sentemb.cli.program import program
 
 def main(argv):
     sys.stdin.readline()  # the test has closed the other end

@@ -7,20 +7,8 @@ from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
 from jax_sentemb.evaluation import suite
-from jax_sentemb.evaluation.sts import (
-    PROTOCOLS,
-    SUBSETS,
-    Pairs,
-    Protocol,
-    StsTask,
-    load_pairs,
-    load_sts,
-    load_sts_task,
-    pair_similarities,
-    score_protocol,
-    score_sts,
-    score_tasks,
-)
+from jax_sentemb.evaluation.sts import PROTOCOLS, Protocol, pair_similarities, score_protocol, score_sts, score_tasks
+from jax_sentemb.evaluation.sts_data import SUBSETS, Pairs, StsTask, load_pairs, load_sts, load_sts_task
 
 
 def write(path, *lines, encoding="utf-8"):

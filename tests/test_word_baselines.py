@@ -12,7 +12,7 @@ from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.models.words import WordsConfig, WordVectors
+from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
 from jax_sentemb.types import Batch, TrainState
 
 RANDOM = np.random.default_rng(0)

@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 
 from jax_sentemb.config import Words
+from jax_sentemb.data.batches import Batches
+from jax_sentemb.data.corpus import check_order
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.errors import DataError, ModelFileError
+from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_model
+from jax_sentemb.inference.word_model import embedder_of, read_word_model
 from jax_sentemb.methods.multi_view import MultiView
-from jax_sentemb.models.words import FROZEN, WordsConfig, WordVectors
-from jax_sentemb.text.batches import Batches
-from jax_sentemb.text.examples import check_order
-from jax_sentemb.text.files import open_corpus
-from jax_sentemb.text.tokens import tokenize
-from jax_sentemb.text.words import WordTokenizer, count_words
-from jax_sentemb.word_model import FORMAT, embedder_of, is_word_model, read_word_model, write_word_model
-from jax_sentemb.word_table import word_table
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.training.setup import word_table
 
 SENTENCES = ["The dog barks, the cat doesn't.", "the DOG sleeps", "a bird sings"]
 

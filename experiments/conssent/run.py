@@ -87,7 +87,7 @@ def evaluate(options):
             if not data or (output / "tables.md").exists():
                 continue
             named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
-            command = [sys.executable, "-m", "jax_sentemb.evaluate", *named, *more, "--data", data, "--tasks", ",".join(tasks)]
+            command = [sys.executable, "-m", "jax_sentemb", "evaluate", *named, *more, "--data", data, "--tasks", ",".join(tasks)]
             subprocess.run([*command, "--classifier", "senteval_prototyping", "--output", str(output)], check=True)
 
 

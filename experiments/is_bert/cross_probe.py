@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import spearmanr
 
+from jax_sentemb.data.pairs import JoinedPairs
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import pad
 from jax_sentemb.evaluation.arguments import _ridge
+from jax_sentemb.formats.huggingface import read_encoder
 from jax_sentemb.models.bert import Bert
-from jax_sentemb.text.pairs import JoinedPairs
-from jax_sentemb.text.tokenizer import Tokenizer
-from jax_sentemb.text.tokens import pad
 from jax_sentemb.types import Rows
-from jax_sentemb.weights import read_encoder
 
 WEIGHTS, DEV = sys.argv[1:3]
 config, params = read_encoder(WEIGHTS)

@@ -12,7 +12,7 @@ import lzma
 import re
 from pathlib import Path
 
-from jax_sentemb.evaluation.sts import load_sts
+from jax_sentemb.evaluation.sts_data import load_sts
 from jax_sentemb.evaluation.tasks import load_task
 
 NLI = ("nli_snli-dev", "nli_snli-test", "nli_snli_counterfactual", "nli_mnli-train_sample", "nli_mnli-test_sample")

@@ -94,7 +94,7 @@ def evaluate(options, stage):
     output = options.workdir / f"{stage}-scores"
     if not (output / "tables.md").exists():
         named = [argument for name, model in models.items() for argument in ("--model", f"{name}={model}")]
-        command = [sys.executable, "-m", "jax_sentemb.evaluate", *named, *tasks, "--output", str(output)]
+        command = [sys.executable, "-m", "jax_sentemb", "evaluate", *named, *tasks, "--output", str(output)]
         subprocess.run(command, check=True)
 
 

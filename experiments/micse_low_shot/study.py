@@ -6,7 +6,7 @@
 
 from pathlib import Path
 
-from jax_sentemb.command_line import read_config
+from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import Config
 
 METHODS = ("SimCSE", "AMI+SimCSE", "MoCo+SimCSE", "miCSE")

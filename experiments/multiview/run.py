@@ -68,7 +68,7 @@ def evaluate(options):
             continue
         protocol = [] if stage == "supervised" else ["--sts-protocol", stage, "--resamples", "0"]
         named = [argument for name, model in chosen.items() for argument in ("--model", f"{name}={model}")]
-        command = [sys.executable, "-m", "jax_sentemb.evaluate", *named, *more, *protocol, "--data", options.senteval]
+        command = [sys.executable, "-m", "jax_sentemb", "evaluate", *named, *more, *protocol, "--data", options.senteval]
         subprocess.run([*command, "--tasks", tasks, "--output", str(output)], check=True)
 
 

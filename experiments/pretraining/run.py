@@ -109,7 +109,7 @@ class Scorer:
     """Scores the checkpoints of a run; each is a row of curve.csv."""
 
     def __init__(self, options, workdir):
-        from jax_sentemb.evaluation.sts import load_sts
+        from jax_sentemb.evaluation.sts_data import load_sts
 
         tasks = load_sts(options.senteval)[0]
         self.tasks = {short: tasks[name]._replace(name=short) for short, name in SETS.items()}
@@ -118,8 +118,8 @@ class Scorer:
 
     def score_new(self):
         """Add the starting point, and the newest checkpoint where it is not there yet."""
-        from jax_sentemb import manifest
         from jax_sentemb.errors import UserError
+        from jax_sentemb.formats import manifest
 
         if not (self.workdir / "model.json").exists():
             return
@@ -132,9 +132,10 @@ class Scorer:
                 print(f"step {step} is not scored: {error}", file=sys.stderr)
 
     def add(self, step):
-        from jax_sentemb.convert import read_checkpoint, read_facts, run_embedder
         from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-        from jax_sentemb.weights import read_parts, resolve
+        from jax_sentemb.formats.huggingface import read_parts, resolve
+        from jax_sentemb.formats.run_dir import read_checkpoint, read_facts
+        from jax_sentemb.inference.load import run_embedder
 
         facts = read_facts(self.workdir)
         params = read_checkpoint(self.workdir, str(step))[0] if step else read_parts(resolve(self.options.weights))[1]
@@ -217,7 +218,7 @@ def decay(options):
     start = options.workdir / f"start-{options.decay_from}"
     if not start.exists():
         flags = ["--workdir", str(options.workdir), "--step", str(options.decay_from), "--output", str(start)]
-        if code := subprocess.run([sys.executable, "-m", "jax_sentemb.convert", *flags], cwd=ROOT, check=False).returncode:
+        if code := subprocess.run([sys.executable, "-m", "jax_sentemb", "export", *flags], cwd=ROOT, check=False).returncode:
             return code
     options.weights = str(start)
     settings = {"optimizer.lr_scheduler_type": "linear", "optimizer.warmup_steps": 20, "train.seed": 1}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import senteval_toolkit
-from jax_sentemb.senteval import senteval_batcher
+from jax_sentemb.evaluation.senteval_toolkit import senteval_batcher
 
 
 def main() -> None:

@@ -17,9 +17,10 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.evaluation.sts import SAME_COSINE, Pairs, similarity
+from jax_sentemb.evaluation.sts import SAME_COSINE, similarity
+from jax_sentemb.evaluation.sts_data import Pairs
 from jax_sentemb.evaluation.transfer import pair_features
-from jax_sentemb.paths import user_path
+from jax_sentemb.files import user_path
 
 AFS_TOPICS = {"DP": "death penalty", "GC": "gun control", "GM": "gay marriage"}
 # Different topic or cannot decide, no, some and high similarity. The first two say "not alike", for different reasons;

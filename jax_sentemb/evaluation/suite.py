@@ -11,12 +11,12 @@ import numpy as np
 
 from jax_sentemb import __version__
 from jax_sentemb.errors import ConfigError, DataError, NumericsError, UserError
-from jax_sentemb.evaluation import arguments, sts, tasks, transfer
-from jax_sentemb.evaluation.scored import Encode, Scored
-from jax_sentemb.evaluation.words import NO_VIEWS, Views
-from jax_sentemb.model_folder import sha256
+from jax_sentemb.evaluation import arguments, sts, sts_data, tasks, transfer
+from jax_sentemb.evaluation.model_spec import Encode, Scored
+from jax_sentemb.files import sha256
+from jax_sentemb.inference.views import NO_VIEWS, Views
 
-STS = (*sts.SUBSETS, *sts.BENCHMARK, *sts.SICK)
+STS = (*sts_data.SUBSETS, *sts_data.BENCHMARK, *sts_data.SICK)
 ARGUMENTS = {
     "AFS": tuple(f"downstream/AFS/ArgPairs_{topic}.csv" for topic in ("DP", "GC", "GM")),
     "UKP_ASPECT": ("downstream/AFS/UKP_ASPECT.tsv",),
@@ -35,7 +35,7 @@ class Item(NamedTuple):
 
     name: str
     group: str
-    data: sts.StsTask | tasks.Task | arguments.ArgumentTask
+    data: sts_data.StsTask | tasks.Task | arguments.ArgumentTask
     files: tuple[Path, ...]
     sizes: dict[str, int]
     warnings: tuple[str, ...]
@@ -45,7 +45,7 @@ class Item(NamedTuple):
         """Every sentence, repetitions included."""
         if isinstance(self.data, tasks.Task):
             return self.data.sentences
-        parts = self.data.subsets if isinstance(self.data, sts.StsTask) else self.data.topics
+        parts = self.data.subsets if isinstance(self.data, sts_data.StsTask) else self.data.topics
         return [sentence for pairs in parts.values() for side in (pairs.first, pairs.second) for sentence in side]
 
 
@@ -97,7 +97,7 @@ def files_of(name: str, root: Path) -> list[Path]:
     """Where the files of a task belong below a SentEval folder."""
     group = group_of(name)
     if group == "sts":
-        return sts.sts_files(name, root)
+        return sts_data.sts_files(name, root)
     if group == "arguments":
         return [root / file for file in ARGUMENTS[name]]
     return sorted({root / file for file in tasks.SPECS[name].files.values()})
@@ -110,13 +110,13 @@ def load(name: str, root: Path, smt: bool = False) -> Item:
     """
     group, files = group_of(name), tuple(files_of(name, root))
     if group == "sts":
-        data = sts.load_sts_task(name, root, smt)
+        data = sts_data.load_sts_task(name, root, smt)
         sizes = {subset: len(pairs.gold) for subset, pairs in data.subsets.items()}
-        found, expected = sum(size for subset, size in sizes.items() if subset != sts.SMT), sts.COUNTS[name]
+        found, expected = sum(size for subset, size in sizes.items() if subset != sts_data.SMT), sts_data.COUNTS[name]
         wrong = f"{name}: {found:,} pairs with a gold score, published are {expected:,}: scores are not comparable"
         without = f"STS13: its subset SMT is absent (SentEval leaves it out), the score is over {', '.join(sizes)} only"
-        warnings = (wrong,) * (found != expected) + (without,) * (smt and name == "STS13" and sts.SMT not in sizes)
-        return Item(name, group, data, tuple(sts.sts_files(name, root, smt)), sizes, warnings)
+        warnings = (wrong,) * (found != expected) + (without,) * (smt and name == "STS13" and sts_data.SMT not in sizes)
+        return Item(name, group, data, tuple(sts_data.sts_files(name, root, smt)), sizes, warnings)
     if group == "arguments":
         return load_arguments(files[0].parent if name == "AFS" else files[0])
     data = tasks.load_task(name, root)
@@ -152,9 +152,7 @@ def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Ite
                 raise
             loaded.errors.append(error)
     if not loaded.items and not loaded.errors:
-        raise DataError(
-            f"none of the tasks is in {root}: python -m jax_sentemb.evaluate --check --data {root} lists what goes where"
-        )
+        raise DataError(f"none of the tasks is in {root}: jax-sentemb evaluate --check --data {root} lists what goes where")
     return loaded
 
 
@@ -219,7 +217,7 @@ def score(
 
 def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols: Protocols, views: Views = NO_VIEWS) -> Outcome:
     """Scores of one task from the embeddings [n, E] of its distinct sentences, or from the views that they consist of."""
-    if isinstance(item.data, sts.StsTask):
+    if isinstance(item.data, sts_data.StsTask):
         found = sts.pair_similarities(vectors, place, item.data, protocols.sts, views)
         return sts_outcome(item, found, protocols)
     vectors = views.joined(vectors)
@@ -246,7 +244,7 @@ def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols:
 
 def sts_outcome(item: Item, similarities: sts.Similarities, protocols: Protocols) -> Outcome:
     """Scores of a similarity task from the similarities of its pairs."""
-    assert isinstance(item.data, sts.StsTask)
+    assert isinstance(item.data, sts_data.StsTask)
     scores = sts.score_protocol(item.data, similarities, protocols.sts, protocols.resamples)
     scores.pop("sizes")
     return Outcome(item, scores, {item.name: scores["score"]}, protocols.sts.name, {}, {}, similarities=similarities)

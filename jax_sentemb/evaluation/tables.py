@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jax_sentemb.evaluation import suite
-from jax_sentemb.evaluation.sts import DEVELOPMENT
+from jax_sentemb.evaluation.sts_data import DEVELOPMENT
 
 # Columns that no average counts: development sets, second metrics, and what the papers' seven transfer tasks leave out.
 NOT_AVERAGED = (

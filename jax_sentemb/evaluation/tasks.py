@@ -209,7 +209,7 @@ def load_task(name: str, folder: Path) -> Task:
     """
     spec = SPECS[name]
     if missing := missing_files(name, folder):
-        raise DataError(f"{name}: {missing[0]} is missing (python -m jax_sentemb.evaluate --check lists what goes where)")
+        raise DataError(f"{name}: {missing[0]} is missing (jax-sentemb evaluate --check lists what goes where)")
     read = {"train": _probing("tr"), "dev": _probing("va"), "test": _probing("te")} if spec.group == "probing" else {}
     examples = {part: list(read.get(part, spec.read)(folder / file)) for part, file in spec.files.items()}
     warnings = tuple(

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import class_loss
-from jax_sentemb.methods import Learned
-from jax_sentemb.models.head import init_head, pair_score
-from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.methods.base import Learned
+from jax_sentemb.models.heads import init_head, pair_score
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 

@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import class_loss
-from jax_sentemb.methods import Learned
-from jax_sentemb.models.head import class_logits, init_classifier
+from jax_sentemb.methods.base import Learned
+from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
-from jax_sentemb.models.words import check_words, lstm_max
-from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.models.word_vectors import check_words, lstm_max
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 

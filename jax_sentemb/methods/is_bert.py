@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import token_sentence_jsd
-from jax_sentemb.methods import Learned
+from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.pooling import pool, sentence_embedding
-from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 

@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.methods import Learned
+from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.bert import MAX_POSITIONS
-from jax_sentemb.models.head import init_token_head, token_states
+from jax_sentemb.models.heads import init_token_head, token_states
 from jax_sentemb.models.layers import random_bits
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.models.token_loss import token_loss
-from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 MASK_STREAM = 1 << 21

@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, nt_xent
-from jax_sentemb.methods import Learned
 from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.base import Learned
 from jax_sentemb.methods.views import minus_information, two_dropout_views, view_seeds
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
-from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import (
     context_loss,
@@ -15,10 +17,9 @@ from jax_sentemb.losses import (
     towards_orthonormal_rows,
     unit,
 )
-from jax_sentemb.methods import Learned
+from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.rnn import init_rnn, run_rnn
-from jax_sentemb.models.words import FROZEN, check_words, pooled_states, vector_part, word_states
-from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.models.word_vectors import FROZEN, check_words, pooled_states, vector_part, word_states
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 VIEWS = {"fg": ("f", "g"), "f": ("f",), "g": ("g",), "ff": ("f", "f2"), "gg": ("g", "g2")}
@@ -46,7 +47,7 @@ class MultiView:
     does not say; with f and g it is one).
     The embedding takes f's mean over time, not its last states, and averages the views at unit length: the paper's choice without
     labels. `pooling` "max+mean+min+last" (g has no last) with `ensemble` "concatenation" is its choice for classifiers; `ensemble`
-    can be one view, too. jax_sentemb.evaluate takes both as options (runs/mv@f, runs/mv@max+mean+min+last+concatenation), and
+    can be one view, too. jax-sentemb evaluate takes both as options (runs/mv@f, runs/mv@max+mean+min+last+concatenation), and
     @remove-first, or its multiview protocol, takes the first component of each view over a data set out before views are joined.
     A batch is consecutive sentences. `params`: "f", "g", "f2", "g2", "U", "log_temperature" as needed, and the word vectors.
     """

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import neighbour_loss
-from jax_sentemb.methods import Learned
+from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.rnn import init_rnn, run_rnn
-from jax_sentemb.models.words import check_words, word_states
-from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.models.word_vectors import check_words, word_states
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 ENCODERS = ("source", "target")

@@ -11,15 +11,16 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, info_nce
-from jax_sentemb.methods import Learned
 from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.base import Learned
 from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import minus_information, two_dropout_views, view_seed
-from jax_sentemb.models.head import apply_head, init_head, init_token_head
+from jax_sentemb.models.heads import apply_head, init_head, init_token_head
 from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
-from jax_sentemb.text.examples import Corpus, Examples
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 MOMENTUM_VIEW, MASKED_VIEW = 2, 3  # numbers of the further forward passes: each has its own dropout

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.methods import Learned
-from jax_sentemb.models.words import check_words, pooled_states, word_states
-from jax_sentemb.text.examples import Corpus, Examples
+from jax_sentemb.methods.base import Learned
+from jax_sentemb.models.word_vectors import check_words, pooled_states, word_states
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 

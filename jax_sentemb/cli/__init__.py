@@ -1,0 +1,1 @@
+"""The commands of `jax-sentemb`, a module each with the name of its command."""

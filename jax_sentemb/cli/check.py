@@ -1,0 +1,188 @@
+"""jax-sentemb check corpus.txt: what a corpus is like, before anything is trained on it, and which recipe fits it."""
+
+import argparse
+import json
+import math
+import sys
+from typing import Any
+
+import numpy as np
+
+from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.cli.recommend import Advice, Corpus, advise
+from jax_sentemb.data.corpus import TELLING, ordered, words_in_common
+from jax_sentemb.data.corpus_files import Sentences, open_text, sources_of
+from jax_sentemb.data.quality import ODD, histogram, odd_sentences, token_lengths
+from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
+from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.errors import ConfigError, DataError, plain
+
+EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+POSITIONS = 512  # of a BERT
+STANDARD_INPUT = "standard input"
+PLAIN = (".txt", ".txt.gz", ".txt.xz", STANDARD_INPUT)  # what has lines
+EPILOG = f"""\
+examples:
+  jax-sentemb check corpus.txt
+  jax-sentemb check --weights path/to/bert --max-seq-length 64 corpus.txt
+  jax-sentemb check reviews.csv --column review --json
+
+{EXIT_CODES}"""
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    options = _parser().parse_args(argv[1:])
+    facts = survey(options)
+    advice = facts["advice"]
+    if options.json:
+        print(json.dumps(facts | {"advice": advice._asdict() if advice else None}, ensure_ascii=False, indent=2))
+    else:
+        print(plain("\n".join(describe(facts))))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="jax-sentemb check",
+        description="What a corpus is like, before anything is trained on it, and which recipe fits it.",
+        epilog=EPILOG,
+    )
+    parser.add_argument(
+        "files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv, also packed, .parquet; or hf:NAME"
+    )
+    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+    parser.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
+    parser.add_argument("--tokenizer", default="", help="directory (default: that of --weights, or a new vocabulary)")
+    parser.add_argument("--vocab-size", type=positive, default=8000, help="of a new vocabulary (default: 8000)")
+    parser.add_argument("--max-seq-length", type=positive, default=32, help="tokens that sentences are cut to (default: 32)")
+    parser.add_argument("--batch-size", type=positive, default=64, help="sentences of a batch (default: 64)")
+    parser.add_argument("--json", action="store_true", help="one JSON object in place of a text")
+    return parser
+
+
+def survey(options: argparse.Namespace) -> dict[str, Any]:
+    """Everything that is said about the corpus, and `advice`: an Advice, or None. Errors as in training."""
+    for name, least in (("max_seq_length", 3), ("batch_size", 2), ("vocab_size", 50)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {least}")
+    vocabulary, positions = options.tokenizer, POSITIONS
+    if options.weights:
+        from jax_sentemb.formats.huggingface import max_positions, resolve, transformer_folder
+
+        folder = resolve(options.weights, "--weights ")
+        vocabulary, positions = vocabulary or transformer_folder(folder), max_positions(folder)
+    if options.max_seq_length > positions:
+        raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
+    sentences = open_text("check", options.files, options.column)
+    files = [STANDARD_INPUT] if options.files == "-" else list(sources_of(options.files))
+    if not len(sentences):
+        raise DataError(f"{options.files}: no sentence in {sentences.report['lines']} lines, all are blank")
+    tokenizer = Tokenizer.load(vocabulary) if vocabulary else new_tokenizer(sentences, options.vocab_size)
+    report = tokenize(sentences, tokenizer, options.max_seq_length, workers=0 if options.files == "-" else -1).report
+    lengths = token_lengths(sentences, tokenizer, positions)
+    whole = int(np.percentile(lengths, 99, method="higher"))
+    in_common = words_in_common(sentences) if len(sentences) >= TELLING else None
+    in_order = ordered(*in_common) if in_common else None
+    corpus = Corpus(
+        "corpus.txt" if options.files == "-" else options.files,
+        options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
+        options.tokenizer, options.vocab_size, positions,
+    )  # fmt: skip
+    return {
+        "files": files,
+        "bytes": sentences.report["bytes"],
+        **{name: report[name] for name in ("lines", "blank", "sentences", "usable", "duplicates")},
+        "tokenizer": str(vocabulary) or f"a new one of {tokenizer.vocab_size} pieces",
+        "unknown_token_rate": report["unknown_token_rate"],
+        "max_seq_length": options.max_seq_length,
+        "truncated": report["truncated"],
+        "tokens": {
+            "sentences": len(lengths),
+            "mean": round(float(lengths.mean()), 1),
+            **{name: int(np.percentile(lengths, percent)) for name, percent in (("median", 50), ("p95", 95))},
+            "longest": int(lengths[-1]),
+            "at_most": positions,
+            "whole_99_percent": whole,
+            "histogram": histogram(lengths, [*(edge for edge in EDGES if edge < positions), positions]),
+        },
+        "odd": _odd(sentences, files),
+        "order": {
+            "consecutive": in_order,
+            "in_common_neighbours": in_common and round(in_common[0], 4),
+            "in_common_anywhere": in_common and round(in_common[1], 4),
+        },
+        "batch_size": options.batch_size,
+        "batches": report["usable"] // options.batch_size,
+        "advice": advise(corpus),
+    }
+
+
+def _odd(sentences: Sentences, files: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    for name, found in odd_sentences(sentences).items():
+        file, line = sentences.place(found.first)
+        rows.append({"what": name, "sentences": found.sentences, "file": files[file], "line": line, "remedy": ODD[name][1]})
+    return sorted(rows, key=lambda row: -row["sentences"])
+
+
+def describe(facts: dict[str, Any]) -> list[str]:
+    """The same for people, line by line."""
+    tokens, count, files = facts["tokens"], facts["sentences"], facts["files"]
+    more = f" and {len(files) - 4} more" if len(files) > 4 else ""
+    sampled = "" if tokens["sentences"] >= count else f" (of {tokens['sentences']:,} evenly spaced ones)"
+    cut = f"{facts['truncated']:,} ({facts['truncated'] / max(count, 1):.1%}) are cut at max_seq_length={facts['max_seq_length']}"
+    whole = tokens["whole_99_percent"]
+    lines = [
+        f"files       {', '.join(files[:4])}{more}",
+        f"size        {facts['bytes']:,} bytes, {facts['lines']:,} lines, {facts['blank']:,} blank",
+        f"sentences   {facts['usable']:,} usable; {facts['duplicates']:,} duplicates are left out",
+        f"tokenizer   {facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown",
+        f"tokens      mean {tokens['mean']}, median {tokens['median']}, 95 % have {tokens['p95']} or fewer{sampled}",
+        *_bars(tokens["histogram"]),
+        f"length      {cut}; {f'more than {whole - 1}' if whole >= tokens['at_most'] else whole} keeps 99 % whole",
+        f"batches     {facts['batches']:,} of {facts['batch_size']} in an epoch",
+        f"order       {_order(facts['order'])}",
+    ]
+    for row in facts["odd"]:
+        unit = "line" if row["file"].endswith(PLAIN) else "text"  # of a table or data set: the number of the text
+        where = f"first: {row['file']} {unit} {row['line']}"
+        lines.append(f"odd         {row['what']}: {row['sentences']:,} sentences ({where}); {row['remedy']}")
+    return [*lines, *([] if facts["odd"] else ["odd         nothing"]), *_advice(facts["advice"], facts["usable"])]
+
+
+def _bars(counts: dict[int, int]) -> list[str]:
+    """A line for each range up to an edge, until the last that is not empty: the range, how many, a bar."""
+    edges, most = list(counts), max(counts.values())
+    last = max(edge for edge, count in counts.items() if count)
+    rows = zip([1, *(edge + 1 for edge in edges)], counts.items(), strict=False)
+    return [
+        f"{start:>7} to {edge:<4}{count:>9,}  {'#' * math.ceil(40 * count / most)}".rstrip()
+        for start, (edge, count) in rows
+        if edge <= last
+    ]
+
+
+def _order(order: dict[str, Any]) -> str:
+    if order["consecutive"] is None:
+        return f"fewer than {TELLING:,} sentences: not looked at"
+    verdict = "running text: multi-view and QuickThoughts apply" if order["consecutive"] else "no running text"
+    near, far = order["in_common_neighbours"], order["in_common_anywhere"]
+    return f"{verdict} (neighbours have {near:.2%} of their long words in common, any two {far:.2%})"
+
+
+def _advice(advice: Advice | None, usable: int) -> list[str]:
+    if advice is None:
+        return [f"advice      {usable} sentences are too few for any recipe: add text"]
+    how = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
+    return [
+        f"advice      {advice.recipe}: {how}",
+        f"            {advice.command}",
+        f"sure        {advice.sure}",
+        f"            {advice.evidence}",
+        *(f"or          {alternative}" for alternative in advice.alternatives),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

@@ -1,0 +1,124 @@
+"""jax-sentemb encode: the vectors of a text file of any size, in files. JAX is imported when the arguments are understood."""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jax_sentemb import __version__
+from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.data.corpus_files import open_text
+from jax_sentemb.errors import ConfigError, plain
+from jax_sentemb.files import user_path
+from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
+from jax_sentemb.retrieval.vector_store import Encoded, write_file, write_shards
+
+if TYPE_CHECKING:
+    from jax_sentemb.inference.encoder import SentenceEncoder
+
+logger = logging.getLogger("jax_sentemb")
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    options = _parser().parse_args(argv[1:])
+    output = options.output
+    single = output.suffix in (".npy", ".parquet")
+    sentences = open_text("--input", options.input, options.column)
+    encoder = open_encoder(options)
+    if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
+        width = encoder.get_sentence_embedding_dimension()
+        raise ConfigError(f"--truncate-dim {options.truncate_dim} is more than the model's {width} dimensions")
+
+    def encode(texts: list[str]) -> Encoded:
+        vectors = encoder.encode(
+            texts, options.batch_size, False, normalize_embeddings=options.normalize, truncate_dim=options.truncate_dim
+        )
+        sentences.check_unchanged()
+        return Encoded(vectors, encoder.truncated)
+
+    from tqdm import tqdm
+
+    logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
+    with tqdm(total=len(sentences), desc=plain(output.name), unit=" rows", disable=None) as bar:
+        if single:
+            truncated = write_file(output, options.precision, sentences, encode, bar.update, options.rows_per_shard)
+        else:
+            facts = {
+                "jax_sentemb": __version__,
+                "model": Path(options.model).name,
+                "model_sha256": encoder.fingerprint,
+                "corpus_sha256": sentences.fingerprint,
+                **sentences.report,
+                "precision": options.precision,
+                "dtype": options.dtype,
+                "normalize": options.normalize,
+                "truncate_dim": options.truncate_dim,
+                "max_seq_length": encoder.max_seq_length,
+                "rows_per_shard": options.rows_per_shard,
+                "format": options.format,
+            }
+            truncated = write_shards(output, facts, sentences, encode, bar.update)["truncated"]
+    notes = [f"{output}: {len(sentences)} vectors"]
+    if truncated:
+        notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
+    if blank := sentences.report["blank"]:
+        notes.append(f"{blank} blank lines have no vector")
+    print(plain("; ".join(notes)), file=sys.stderr)
+    return 0
+
+
+def open_encoder(options: argparse.Namespace) -> "SentenceEncoder":
+    """The model of a command line."""
+    from jax_sentemb.inference.encoder import SentenceEncoder
+
+    try:
+        encoder = SentenceEncoder.load(options.model, dtype=options.dtype)
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+    if options.max_seq_length:
+        encoder.max_seq_length = options.max_seq_length
+    return encoder
+
+
+def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
+    """What all commands say of the model that encodes."""
+    parser.add_argument(
+        "--model", required=required, help="a work directory, an export, any sentence-transformers or BERT directory"
+    )
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrix products")
+    parser.add_argument("--max-seq-length", type=positive, help="tokens that a sentence is cut to (default: what the model says)")
+    parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once")
+    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="jax-sentemb encode",
+        description="Encode the sentences of a text file, one vector for each line that is not blank.",
+        epilog=f"""\
+--output vectors/      shards of --rows-per-shard rows and vectors.json; the same command again continues after a kill
+--output x.npy         one file, for what fits into memory; x.parquet has columns text and embedding (needs [parquet])
+
+examples:
+  jax-sentemb encode --model runs/micse --input corpus.txt --output vectors
+  zcat corpus.txt.gz | jax-sentemb encode --model all-MiniLM-L6-v2 --input - --output corpus.npy --normalize
+
+{EXIT_CODES}""",
+    )
+    parser.add_argument(
+        "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz; .parquet; globs, several; - reads lines"
+    )
+    parser.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
+    add_model_options(parser, required=True)
+    parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
+    parser.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
+    parser.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
+    parser.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

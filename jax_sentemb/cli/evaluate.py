@@ -1,0 +1,245 @@
+"""jax-sentemb evaluate --model DIR --data SENTEVAL --tasks sts,transfer,probing --output results/
+
+Scores models on the tasks of SentEval with the protocols of the papers.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.cli.program import Parser, program
+from jax_sentemb.errors import ConfigError, UserError, plain
+from jax_sentemb.files import user_path
+
+EPILOG = """\
+models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
+vectors (GloVe or fastText text, .vec, .npz; .gz and .xz too), or tf-idf; several --model give several rows. Options follow an @:
+  bert@cls  bert@mean  bert@first_last   the pooling of an encoder
+  multi@f  multi@max+mean+concatenation  what is read of a multi-view model (--vectors FILE adds words that a corpus did not have)
+  bert@mean+whiten                       embeddings of a task whitened; remove-first takes out their first component; unit length
+  glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words
+  "mine=runs/micse"                      another name in the tables
+
+examples:
+  jax-sentemb evaluate --model runs/micse --data SentEval/data --tasks sts --output results
+  jax-sentemb evaluate --model bert@cls --model bert@mean --data SentEval/data --tasks sts,transfer --output results
+  jax-sentemb evaluate --check --data SentEval/data
+
+Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN, collapsed embeddings), 7 memory or disk full.
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    options = _parser().parse_args(argv[1:])
+    if options.tasks == "help":
+        print(_task_list())
+        return 0
+    if not options.data and not (options.arguments and options.model):
+        raise ConfigError("no --data: give the SentEval folder, the one that holds downstream/ and probing/")
+    from jax_sentemb.evaluation import sts, suite, transfer
+
+    if options.fetch:
+        from jax_sentemb.evaluation.download import fetch
+
+        if not options.data:
+            raise ConfigError("--fetch needs --data, the folder to write to")
+        written = fetch(options.tasks, options.data)
+        print(f"fetched: {', '.join(written) or 'nothing, all of it is there'}")
+        if not options.model and not options.check:
+            return 0
+    root = _root(options.data) if options.data else Path.cwd()
+    if options.check:
+        if not options.data:
+            raise ConfigError("--check needs --data, the SentEval folder")
+        return _check(root)
+    if not options.model:
+        raise ConfigError("no --model: give a model directory, a word-vector file or tf-idf (--help shows examples)")
+    if options.sts_protocol not in sts.PROTOCOLS:
+        raise ConfigError(f"--sts-protocol {options.sts_protocol}: unknown; there are {', '.join(sts.PROTOCOLS)}")
+    protocols = suite.Protocols(sts.PROTOCOLS[options.sts_protocol], transfer.check_protocol(options.classifier), options.resamples)
+    if options.plots:
+        _check_plots(options)
+    chosen = suite.select(options.tasks) if options.data else []
+    extra = [suite.load_arguments(path) for path in options.arguments]
+    loaded = suite.load_all(chosen, root, extra, protocols.sts.smt)
+    from jax_sentemb.parallel import use_compilation_cache
+
+    use_compilation_cache()
+    return _score(options, loaded, root, protocols)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="jax-sentemb evaluate",
+        description="Score sentence embeddings: similarity (STS), transfer, probing and argument similarity tasks.",
+        epilog=EPILOG,
+    )
+    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="what to score; see below")
+    parser.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
+    parser.add_argument(
+        "--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help"
+    )
+    parser.add_argument("--vectors", type=user_path, help="the word vectors of a model on them: words that it lacks are added")
+    parser.add_argument("--output", type=user_path, help="folder for a JSON file a task, tables.md and plots")
+    parser.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
+    parser.add_argument(
+        "--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018 or logreg"
+    )
+    parser.add_argument(
+        "--arguments", type=user_path, action="append", default=[], help="an argument similarity corpus: file or folder"
+    )
+    parser.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
+    parser.add_argument("--resamples", type=int, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
+    parser.add_argument("--batch-size", type=int, default=64, help="sentences an encoder takes at once")
+    parser.add_argument("--plots", action="store_true", help="cosine against gold for every similarity task (needs [plots])")
+    parser.add_argument("--fetch", action="store_true", help="first write what the Hugging Face hub has into --data (needs [hub])")
+    parser.add_argument("--check", action="store_true", help="list which files are there, which are missing and where they go")
+    return parser
+
+
+def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:
+    from tqdm import tqdm
+
+    from jax_sentemb.evaluation import suite, tables
+    from jax_sentemb.evaluation.model_spec import open_model
+
+    items = loaded.items
+    for error in loaded.errors:
+        print(f"error: {error}", file=sys.stderr)
+    if not items:
+        return loaded.errors[0].exit_code
+    for warning in dict.fromkeys(warning for item in items for warning in item.warnings):
+        print(plain(f"warning: {warning}"), file=sys.stderr)
+
+    def vocabulary() -> set[str]:
+        words = {word for item in items for sentence in set(item.sentences) for word in sentence.split()}
+        return words | {word.lower() for word in words}
+
+    models = [open_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")
+    outcomes: dict[str, dict[str, suite.Outcome]] = {}
+    failed: list[str] = []
+    code = loaded.errors[0].exit_code if loaded.errors else 0
+    for model in models:
+        outcomes[model.name] = {}
+        distinct = [len(set(item.sentences)) for item in items]
+        total = sum(distinct) if model.per_task else len({sentence for item in items for sentence in item.sentences})
+        with tqdm(total=total, desc=plain(model.name), unit=" sentences", disable=None) as bar:
+            for item, outcome in suite.score(model, items, protocols, bar.update):
+                if isinstance(outcome, UserError):
+                    problem = str(outcome).removeprefix(item.name).removeprefix(":").strip()
+                    failed.append(f"{model.name}: {item.name}: {problem}")
+                    bar.write(plain(f"error: {failed[-1]}"), file=sys.stderr)
+                    code = code or outcome.exit_code
+                    continue
+                outcomes[model.name][item.name] = outcome
+                bar.write(plain(f"{model.name}: {_line(outcome)}"))
+                _write(options, model.name, suite.record(model.name, model.facts, outcome, root))
+                if options.plots and outcome.similarities:
+                    _plot(options, model.name, outcome)
+    if options.ensemble and len(models) > 1:
+        members = {name: [row[name] for row in outcomes.values() if name in row] for name in (item.name for item in items)}
+        mixed = {name: suite.combine(each, protocols) for name, each in members.items() if len(each) == len(models)}
+        outcomes["ensemble"] = {name: outcome for name, outcome in mixed.items() if outcome}
+        for outcome in outcomes["ensemble"].values():
+            _write(options, "ensemble", suite.record("ensemble", {"members": names}, outcome, root))
+    found = tables.layout(outcomes, protocols, loaded.absent, failed)
+    print()
+    print(plain("\n\n".join(tables.as_text(table) for table in found)))
+    if options.output:
+        text = "\n".join(tables.as_markdown(table) for table in found)
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "tables.md").write_text(text + "\n", encoding="utf-8")
+        print(f"\nwritten: {options.output}/tables.md and a JSON file for each model and task")
+    return code
+
+
+def _line(outcome: Any) -> str:
+    scores = ", ".join(f"{column} {value:.2f}" for column, value in outcome.headline.items())
+    if "interval" in outcome.scores:
+        scores += " [{:.2f}, {:.2f}]".format(*outcome.scores["interval"])
+    dev = f", dev {outcome.scores['dev']:.2f}" if "dev" in outcome.scores else ""
+    return f"{scores}{dev} ({sum(outcome.seconds.values()):.1f} s)"
+
+
+def _write(options: argparse.Namespace, model: str, record: dict[str, Any]) -> None:
+    if not options.output:
+        return
+    folder = options.output / model
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{record['task']}.json").write_text(
+        json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
+    )
+
+
+def _plot(options: argparse.Namespace, model: str, outcome: Any) -> None:
+    import numpy as np
+
+    from jax_sentemb.reporting.plots import similarity_against_gold
+
+    cosine = np.concatenate(list(outcome.similarities["cosine"].values()))
+    gold = np.concatenate([pairs.gold for pairs in outcome.item.data.subsets.values()])
+    similarity_against_gold(options.output / model / f"{outcome.item.name}.png", cosine, gold, f"{outcome.item.name}, {model}")
+
+
+def _check_plots(options: argparse.Namespace) -> None:
+    """ConfigError before anything is scored, not after the first task."""
+    from importlib.util import find_spec
+
+    if not options.output:
+        raise ConfigError("--plots needs --output, the folder to write to")
+    if not find_spec("matplotlib"):
+        raise ConfigError("--plots needs matplotlib: pip install 'jax_sentemb[plots]'")
+
+
+def _task_list() -> str:
+    from jax_sentemb.evaluation import suite
+
+    return "\n".join(f"{group:<10} {', '.join(names)}" for group, names in suite.GROUPS.items())
+
+
+def _root(folder: Path) -> Path:
+    """The SentEval folder, also where only `probing` is there."""
+    from jax_sentemb.evaluation.sts_data import senteval_root
+
+    folder = user_path(folder)
+    return folder if (folder / "probing").is_dir() else senteval_root(folder)
+
+
+def _check(root: Path) -> int:
+    """List what is there, what is missing and where it goes; exit code 3 if a file is malformed."""
+    from jax_sentemb.errors import DataError
+    from jax_sentemb.evaluation import suite
+
+    code = 0
+    for group, names in suite.GROUPS.items():
+        print(group)
+        for name in names:
+            missing = [file for file in suite.files_of(name, root) if not file.is_file()]
+            try:
+                state = "there" if not missing else "missing"
+                item = None if missing else suite.load(name, root)
+                sizes = item.sizes if item else {}
+                detail = ", ".join(f"{part} {size:,}" for part, size in sizes.items())
+                if len(sizes) > 8:
+                    detail = f"{sum(sizes.values()):,} in {len(sizes)} parts"
+                print(f"  {name:<24}{state:<9}{detail}")
+                for warning in item.warnings if item else ():
+                    print(f"  {'':<24}warning: {warning}")
+            except DataError as error:
+                print(f"  {name:<24}{'bad':<9}{error}")
+                code = DataError.exit_code
+            for folder in dict.fromkeys(file.parent for file in missing):
+                there = [file.name for file in missing if file.parent == folder]
+                names_of = ", ".join(there[:3]) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
+                print(f"  {'':<24}missing: {folder.relative_to(root)}/ {names_of}")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

@@ -1,0 +1,30 @@
+"""jax-sentemb export --workdir runs/micse [--step best|last|N] [--output DIR]: exports a checkpoint of a run."""
+
+import sys
+
+from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.files import user_path
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    parser = Parser(
+        prog="jax-sentemb export",
+        description="Export a checkpoint for transformers and sentence-transformers.",
+        epilog=f"example: jax-sentemb export --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
+    )
+    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
+    parser.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")
+    parser.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
+    options = parser.parse_args(argv[1:])
+    from jax_sentemb.formats.run_dir import read_checkpoint, read_facts
+    from jax_sentemb.inference.export import export_run
+
+    facts = read_facts(options.workdir)
+    params, step = read_checkpoint(options.workdir, options.step)
+    export_run(options.output or options.workdir / "export", facts, params, options.workdir, step)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

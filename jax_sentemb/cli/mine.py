@@ -1,0 +1,38 @@
+"""jax-sentemb mine --model runs/micse --corpus corpus.txt: the most similar pairs of a corpus."""
+
+import sys
+
+from jax_sentemb.cli.collection import Opener, parser_of, show
+from jax_sentemb.cli.program import positive, program
+
+EPILOG = """\
+prints cosine, row and row (from 0), sentence and sentence, best first
+
+examples:
+  jax-sentemb mine --model runs/micse --corpus corpus.txt --top-k 20
+  jax-sentemb mine --corpus vectors --corpus-text corpus.txt --threshold 0.95 --top-k 100000
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    parser = parser_of("mine", "The most similar pairs of a corpus; every pair is compared.", EPILOG)
+    parser.add_argument("--top-k", type=positive, default=100, help="how many pairs (default: 100)")
+    parser.add_argument("--threshold", type=float, help="only pairs with this cosine or more")
+    options = parser.parse_args(argv[1:])
+    from jax_sentemb.retrieval.search import mine_pairs
+
+    corpus = Opener(options).corpus()
+    pairs = mine_pairs(corpus.vectors, options.top_k, options.threshold)
+    show(
+        (
+            {"score": score, "first": first, "second": second, "first_text": corpus.text(first), "second_text": corpus.text(second)}
+            for first, second, score in zip(*(side.tolist() for side in pairs), strict=True)
+        ),
+        options.json,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

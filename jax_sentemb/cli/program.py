@@ -1,0 +1,119 @@
+"""What the commands share: options, exit codes, and errors as one line."""
+
+import argparse
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from jax_sentemb.cli.streams import protect, refused_output
+from jax_sentemb.errors import ConfigError, ResourceError, UserError
+from jax_sentemb.files import is_full
+
+OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
+EXIT_CODES = """\
+Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in use by another process, 7 disk or memory full.
+"""
+
+
+class _Once(argparse.Action):
+    """An option with one value: which of two would be meant?"""
+
+    _given = False
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if self._given:
+            parser.error(f"{option_string} is given twice: leave one of them out")
+        self._given = option_string is not None
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """Options of a command; texts are shown with their own line breaks, and a mistake is a ConfigError."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+        self.register("action", None, _Once)
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (--help lists the options)")
+
+
+def positive(text: str) -> int:
+    """An option that counts something."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
+    """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
+    protect()
+    debug = "--debug" in argv
+    if not debug:
+        for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        sys.unraisablehook = _without_late_answers
+    try:
+        code = main([argument for argument in argv if argument != "--debug"])
+        if not (error := refused_output()):
+            return code
+        problem, code = f"standard output: {error.strerror}: its end is lost", code or ResourceError.exit_code
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 0
+    except KeyboardInterrupt:
+        return 130
+    except UserError as error:
+        problem, code = str(error), error.exit_code
+    except MemoryError:
+        problem, code = OUT_OF_MEMORY, ResourceError.exit_code
+    except OSError as error:
+        problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
+        code = code if is_full(error) else ConfigError.exit_code
+    except (RuntimeError, AssertionError) as error:
+        problem, code = _runtime_problem(error), ResourceError.exit_code
+        if traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py"):
+            problem, code = _no_device(), ConfigError.exit_code
+        if not problem:
+            raise
+    if debug:
+        traceback.print_exc()
+    print(f"error: {problem}", file=sys.stderr, flush=True)
+    if _several_processes():
+        os._exit(code)  # at once: at its exit JAX waits for the others, and they wait for this one
+    return code
+
+
+def _without_late_answers(found: Any) -> None:
+    """sys.unraisablehook, without what TensorStore's threads say when a write that failed has ended the event loop they answer to.
+
+    Orbax raises the failure itself. There may be dozens of these, in the middle of the line that says so.
+    """
+    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
+        sys.__unraisablehook__(found)
+
+
+def _no_device() -> str:
+    """What JAX, which found no device, may mean."""
+    wanted = os.environ.get("JAX_PLATFORMS", "")
+    advice = "leave the variable out, or install JAX for that device" if wanted else "JAX finds none; see its installation guide"
+    return f"JAX_PLATFORMS={wanted}: no such device can be used here: {advice}"
+
+
+def _runtime_problem(error: Exception) -> str:
+    """What an error of JAX's runtime says to a user; "" where it is a defect of the program."""
+    if type(error).__name__ != "JaxRuntimeError":
+        return ""
+    first = str(error).splitlines()[0]
+    if "RESOURCE_EXHAUSTED" in first or "out of memory" in first.lower():
+        return OUT_OF_MEMORY
+    if _several_processes():
+        return f"another process of this run was lost ({first[:200]}): run the same command again, it continues"
+    return ""
+
+
+def _several_processes() -> bool:
+    jax = sys.modules.get("jax")  # without it there is one
+    return jax is not None and jax.distributed.is_initialized()

@@ -1,0 +1,20 @@
+"""jax-sentemb report --workdir runs/micse: writes report.html from the files of a work directory."""
+
+import sys
+
+from jax_sentemb.cli.program import Parser, program
+from jax_sentemb.files import user_path
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first); prints the file written."""
+    parser = Parser(prog="jax-sentemb report", description="Write report.html from the files of a work directory.")
+    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run, or of config.vary's runs")
+    from jax_sentemb.reporting.html_report import write_report
+
+    print(f"written: {write_report(parser.parse_args(argv[1:]).workdir)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

@@ -1,0 +1,55 @@
+"""jax-sentemb search --model runs/micse --corpus corpus.txt --query TEXT: what is most similar to a query."""
+
+import sys
+
+from jax_sentemb.cli.collection import Opener, parser_of, show
+from jax_sentemb.cli.program import positive, program
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.files import user_path
+
+EPILOG = """\
+prints number of the query, row of the corpus (both from 0), cosine, query and sentence, best first
+
+examples:
+  jax-sentemb search --model runs/micse --corpus corpus.txt --query "where is the station?"
+  jax-sentemb search --model runs/micse --corpus vectors --corpus-text corpus.txt --queries queries.txt --top-k 3 --json
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    parser = parser_of("search", "The sentences of a corpus that are most similar to each query; all are compared.", EPILOG)
+    parser.add_argument("--queries", help="a text file, one query a line; - reads standard input")
+    parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
+    parser.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
+    parser.add_argument("--index", type=user_path, help="approximate search in this file, built when it is not there (needs [ann])")
+    options = parser.parse_args(argv[1:])
+    if bool(options.queries) == bool(options.query):
+        raise ConfigError("give --queries FILE or --query TEXT, one of the two")
+    from jax_sentemb.retrieval.search import build_index, search, search_index
+
+    opener = Opener(options)
+    corpus = opener.corpus()
+    if options.queries:
+        queries = opener.text("--queries", options.queries, corpus.vectors)
+    else:
+        queries = opener.sentences(options.query, corpus.vectors)
+    if options.index:
+        if not options.index.exists():
+            build_index(corpus.vectors, options.index)
+        hits = search_index(queries.vectors, options.index, options.top_k)
+    else:
+        hits = search(queries.vectors, corpus.vectors, options.top_k)
+    show(
+        (
+            {"query": query, "row": row, "score": score, "query_text": queries.text(query), "text": corpus.text(row)}
+            for query, (rows, scores) in enumerate(zip(hits.indices.tolist(), hits.scores.tolist(), strict=True))
+            for row, score in zip(rows, scores, strict=True)
+        ),
+        options.json,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

@@ -1,0 +1,1 @@
+"""Text on the host: corpora, tokenizers, examples and batches. No JAX here."""

@@ -1,0 +1,75 @@
+"""Dependency trees of parsed sentences, from CoNLL-U files (universaldependencies.org/format.html)."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from jax_sentemb.errors import DataError
+from jax_sentemb.files import user_path
+
+COLUMNS = 10
+ID, FORM, HEAD, RELATION, MISC = 0, 1, 6, 7, 9
+
+
+class Parse(NamedTuple):
+    """A sentence and its tree: of each word the number of its head (0: root) and the relation to it; miCSE, appendix B."""
+
+    text: str
+    tree: tuple[tuple[int, str], ...]
+
+
+def read_conllu(path: str | Path) -> list[Parse]:
+    """The sentences of a file in its order; DataError with the line that is wrong, or for a file without a sentence.
+
+    The text is that of the comment "# text = ", or the words with the spaces that SpaceAfter=No does not forbid. Lines of
+    multiword tokens (1-2) and empty nodes (1.1) are no words of the tree.
+    """
+    file = user_path(path)
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: byte {error.start} is not UTF-8") from None
+    found: list[Parse] = []
+    text, words, last = "", [], 0
+    for number, line in enumerate([*lines, ""], 1):
+        if line.startswith("#"):
+            key, _, value = line[1:].partition("=")
+            text = value.strip() if key.strip() == "text" else text
+        elif line.strip():
+            words.append(_word(line.split("\t"), f"{file}:{number}"))
+            last = number
+        elif words:
+            found.append(_parse(text, words, f"{file}:{last}"))
+            text, words = "", []
+    if not found:
+        raise DataError(f"{file}: no parsed sentence")
+    return found
+
+
+def _word(fields: list[str], where: str) -> list[str]:
+    if len(fields) != COLUMNS:
+        raise DataError(f"{where}: {len(fields)} fields instead of {COLUMNS}, with tabs between them: not CoNLL-U")
+    if fields[ID].isdecimal() and not fields[HEAD].isdecimal():
+        raise DataError(f"{where}: the head {fields[HEAD]!r} of word {fields[ID]} is not a number")
+    return fields
+
+
+def _parse(text: str, lines: list[list[str]], where: str) -> Parse:
+    """The sentence that ends at `where`; DataError where its numbers are no tree."""
+    words = [fields for fields in lines if fields[ID].isdecimal()]
+    if [fields[ID] for fields in words] != [str(number) for number in range(1, len(words) + 1)]:
+        raise DataError(f"{where}: the words of this sentence are not numbered 1, 2, ...")
+    heads = [int(fields[HEAD]) for fields in words]
+    if heads.count(0) != 1:
+        raise DataError(f"{where}: this sentence has {heads.count(0)} roots (words with head 0) instead of one")
+    for start in range(1, len(heads) + 1):
+        word, steps = start, 0
+        while word and steps <= len(heads):
+            if word > len(heads):
+                raise DataError(f"{where}: head {word} of a sentence of {len(heads)} words")
+            word, steps = heads[word - 1], steps + 1
+        if word:
+            raise DataError(f"{where}: word {start} of this sentence does not hang on its root")
+    joined = "".join(fields[FORM] + " " * ("SpaceAfter=No" not in fields[MISC].split("|")) for fields in words).strip()
+    return Parse(text or joined, tuple(zip(heads, (fields[RELATION] for fields in words), strict=True)))

@@ -1,0 +1,238 @@
+"""What a method reads from its corpus: sentences, sentences beside a copy with a masked span, or labelled pairs."""
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from jax_sentemb.data.perturb import RANKED, Draws, delete, insert, permute, replace, split_at, split_randomly, unchangeable
+from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.data.tokens import Tokens, pad
+from jax_sentemb.errors import DataError
+
+
+class Examples(Protocol):
+    """Rows that batches are made of."""
+
+    line: Any  # int64 [N], an array or Computed: the number of the (first) sentence of a row in the corpus, rising
+    lengths: Any  # int [N], an array or Computed: tokens of the longest text of a row
+    report: dict[str, Any]  # counts for people
+    fingerprint: str  # stands for the content: a run with another one does not continue
+    pad_id: int
+    max_seq_length: int
+
+    def __len__(self) -> int: ...
+
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """int32 ids of every text of the rows: V lists of one array a row; pure in (rows, epoch)."""
+        ...
+
+    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
+        """float32 [B], or None without labels."""
+        ...
+
+
+class Computed:
+    """Values [N] that are computed when they are asked for: for N that no memory holds."""
+
+    def __init__(self, count: int, at: Callable[[Any], Any]) -> None:
+        self._count, self._at = count, at
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, rows: Any) -> Any:
+        return self._at(rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[np.arange(self._count)])
+
+
+def all_but(rows: np.ndarray, count: int) -> Computed:
+    """0 .. count - 1 without `rows`, which are sorted."""
+    before = rows - np.arange(len(rows))  # how many numbers that stay are smaller
+    return Computed(count - len(rows), lambda places: places + np.searchsorted(before, places, side="right"))
+
+
+class SpanMasked:
+    """Sentences beside a copy with a masked span (Mirror-BERT): `span` characters, drawn anew each epoch, become one [MASK].
+
+    Sentences of fewer than SHORTEST characters stay as they are. The mask is the tokenizer's own (the published code writes the
+    text " [MASK] ", also for RoBERTa, whose mask token has another name).
+    """
+
+    SHORTEST = 30
+    GROWTH = 4  # tokens that a masked copy may have more than its sentence: pieces of a word that was cut apart
+
+    def __init__(self, tokens: Tokens, sentences: Lines, tokenizer: Tokenizer, span: int, seed: int) -> None:
+        self._tokens, self._sentences, self._span, self._seed = tokens, sentences, span, seed
+        self._tokenizer = tokenizer.copy()  # batches are made in a thread of their own
+        self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
+        self.max_seq_length = tokens.max_seq_length
+        self.lengths = Computed(len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + self.GROWTH, tokens.max_seq_length))
+        self.fingerprint = f"{tokens.fingerprint}|span {span}"
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """The sentences, and the sentences with a masked span."""
+        whole = self._tokens.texts(rows, epoch)[0]
+        halves = {place: cut for place, row in enumerate(rows.tolist()) if (cut := self._halves(row, epoch))}
+        sides = [self._tokenizer.encode([cut[side] for cut in halves.values()], self.max_seq_length)[0] for side in (0, 1)]
+        masked = list(whole)
+        for place, left, right in zip(halves, *sides, strict=True):
+            ids = np.concatenate([left[:-1], [self._tokenizer.mask_id], right[1:]]).astype(np.int32)
+            limit = int(self.lengths[rows[place]])
+            masked[place] = ids if len(ids) <= limit else np.append(ids[: limit - 1], ids[-1])
+        return [whole, masked]
+
+    def labels(self, rows: np.ndarray, epoch: int) -> None:
+        """There are none."""
+        return None
+
+    def _halves(self, row: int, epoch: int) -> tuple[str, str] | None:
+        """What is left and right of the masked span of a sentence; None for one that is too short to mask."""
+        text = self._sentences[int(self.line[row])]
+        if len(text) < max(self.SHORTEST, self._span + 1):
+            return None
+        random = np.random.Generator(np.random.Philox(key=[self._seed, row], counter=[epoch, 0, 0, 0]))
+        start = int(random.integers(len(text) - self._span + 1))
+        return text[:start], text[start + self._span :]
+
+
+class Perturbed:
+    """Sentences for a task of ConsSent: one text that is made inconsistent half of the time, or the two parts of a cut sentence.
+
+    Labels of the first kind: 1 consistent, 0 not, and 2 * `place` more where the task is one of several. Sentences that are too
+    short for the change, or that no change makes another sentence, stay consistent (the paper does not say);
+    those that cannot be cut, of fewer than 3 words, are left out. `report` counts all of them.
+    """
+
+    def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int, place: int = 0) -> None:
+        self._tokens, self._task, self._k, self._seed, self._place = tokens, task, k, seed, place
+        self._ranked = task in RANKED
+        short_rows = np.flatnonzero(tokens.lengths <= (2 if self._ranked else k))
+        short, none = len(short_rows), short_rows[:0]
+        self._kept = kept = all_but(short_rows if self._ranked else none, len(tokens))
+        longer = k if task == "I" else 0
+        self.line = Computed(len(kept), lambda rows: tokens.line[kept[rows]])
+        self.lengths = Computed(len(kept), lambda rows: tokens.lengths[kept[rows]] + longer)
+        self.pad_id, self.max_seq_length = tokens.pad_id, tokens.max_seq_length + longer
+        self.fingerprint = f"{tokens.fingerprint}|{task}({k})|2"
+        share = np.cumsum(tokens.word_counts(vocab_size), dtype=np.float64)
+        self._share = share / share[-1]
+        self._fixed = unchangeable(tokens, task, k, self._share)
+        self.report = {**tokens.report, "too short for the task": short, "not changed by the task": len(self._fixed)}
+        if short + len(self._fixed) == len(tokens):
+            need = 3 if self._ranked else k + 1
+            kind = ", of different words but not all of the corpus" if len(self._fixed) else ""
+            raise DataError(
+                f"task {task}({k}) needs sentences of {need} words or more{kind}, and the corpus has none: lower method.k"
+            )
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """The sentences as the task has them."""
+        batch = pad([self._tokens.ids(row) for row in self._kept[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
+        lengths, draws = batch.mask.sum(axis=1), Draws(self._seed, epoch, rows)
+        if self._ranked:
+            parts = (split_randomly if self._task == "N" else split_at)(batch.tokens, lengths, draws)
+            return [_ragged(*part) for part in parts]
+        words = () if self._task in "DP" else (self._share,)
+        change = {"D": delete, "P": permute, "I": insert, "R": replace}[self._task]
+        changed = _ragged(*change(batch.tokens, lengths, self._k, draws, *words))
+        plain, kept = _ragged(batch.tokens, lengths), self._consistent(rows, epoch)
+        return [[whole if keep else other for whole, other, keep in zip(plain, changed, kept, strict=True)]]
+
+    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
+        """float32 [B], 1 for a consistent sentence; None for the tasks that rank."""
+        return None if self._ranked else self._consistent(rows, epoch).astype(np.float32) + 2 * self._place
+
+    def _consistent(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """Bool [B]: half of the sentences, and those that are too short to change or cannot be changed."""
+        kept, sentences = Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5, self._kept[rows]
+        return kept | (self._tokens.lengths[sentences] <= self._k) | np.isin(sentences, self._fixed)
+
+
+class InTurn:
+    """Several kinds of examples that are trained on in turn, a batch each; what is asked of all of them is that of the first."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+        first = parts[0]
+        self.line, self.lengths, self.pad_id, self.max_seq_length = first.line, first.lengths, first.pad_id, first.max_seq_length
+        self.report = first.report
+        self.fingerprint = "|".join(part.fingerprint for part in parts)
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """Those of the first kind."""
+        return self.parts[0].texts(rows, epoch)
+
+    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
+        """Those of the first kind."""
+        return self.parts[0].labels(rows, epoch)
+
+
+class Some:
+    """Some rows of other examples; `which` names them in the fingerprint."""
+
+    def __init__(self, whole: Examples, rows: np.ndarray | Computed, which: str) -> None:
+        self._whole, self._rows = whole, rows
+        self.line = Computed(len(rows), lambda places: whole.line[rows[places]])
+        self.lengths = Computed(len(rows), lambda places: whole.lengths[rows[places]])
+        self.report, self.pad_id, self.max_seq_length = whole.report, whole.pad_id, whole.max_seq_length
+        self.fingerprint = f"{whole.fingerprint}|{which}"
+        self.ordered = getattr(whole, "ordered", False)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """Those of the rows."""
+        return self._whole.texts(self._rows[rows], epoch)
+
+    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
+        """Those of the rows."""
+        return self._whole.labels(self._rows[rows], epoch)
+
+
+def hold_out(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
+    """The examples without `count` sentences, and those of them: drawn by seed, or the last ones of an ordered corpus."""
+    if count >= len(examples):
+        raise DataError(f"data.validation={count} leaves nothing of the {len(examples)} examples to train on")
+    if getattr(examples, "ordered", False):
+        rows = np.arange(len(examples) - count, len(examples))
+    else:
+        rows = np.random.Generator(np.random.Philox(seed)).choice(len(examples), count, replace=False)
+    if isinstance(examples, InTurn):
+        lines = np.sort(examples.line[rows])
+        rest, held = zip(*(_divide(part, _rows_of_lines(part, lines), count) for part in examples.parts), strict=True)
+        return InTurn(rest), InTurn(held)
+    return _divide(examples, np.sort(rows), count)
+
+
+def _divide(examples: Examples, held: np.ndarray, count: int) -> tuple[Examples, Examples]:
+    """The examples without the sorted rows `held`, and those."""
+    which = f"{count} held out {zlib.crc32(held.tobytes())}"
+    return Some(examples, all_but(held, len(examples)), f"without {which}"), Some(examples, held, which)
+
+
+def _rows_of_lines(examples: Examples, lines: np.ndarray) -> np.ndarray:
+    """The rows of those of the sorted `lines` that the examples have, by bisection: there may be too many rows to look at all."""
+    rows = np.zeros(len(lines), np.int64)  # how many rows are known to have a smaller line
+    for bit in reversed(range(len(examples).bit_length())):
+        further = np.minimum(rows + (1 << bit), len(examples))
+        rows = np.where(examples.line[further - 1] < lines, further, rows)
+    found = rows[rows < len(examples)]
+    return found[examples.line[found] == lines[: len(found)]]
+
+
+def _ragged(tokens: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    return [row[:length].astype(np.int32) for row, length in zip(tokens, lengths.tolist(), strict=True)]

@@ -1,0 +1,143 @@
+"""Labelled pairs of sentences, for the supervised baselines: read from tables, tokenised apart or as one row."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jax_sentemb.data.corpus_files import read_rows, sources_of
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.errors import DataError
+
+SIDES = ("sentence1", "sentence2")
+WHOLE = 10_000  # tokens of a side that are looked at
+NO_LABEL = ("", "-")  # SNLI writes "-" where people did not agree
+
+
+class Pairs(NamedTuple):
+    """Pairs of sentences with a class number or a score each."""
+
+    first: list[str]
+    second: list[str]
+    labels: np.ndarray  # float32 [N]
+    unlabelled: int  # rows that were left out
+
+    @property
+    def sentences(self) -> list[str]:
+        """The first sentences, then the second ones."""
+        return self.first + self.second
+
+
+def read_pairs(files: str, classes: tuple[str, ...] = ()) -> Pairs:
+    """The pairs of .tsv, .csv or .jsonl files (.gz, .xz), .parquet files and data sets.
+
+    Columns: sentence1, sentence2 and score, or label. With `classes` the column is `label`, and holds one of their names or
+    its number; without, `score` holds a number. Rows without a label, or without a sentence, are left out and counted. DataError
+    names the row that is malformed.
+    """
+    columns = (*SIDES, "label" if classes else "score")
+    remedy = f"labelled pairs have the columns {', '.join(columns)}"
+    rows = (row for source in sources_of(files) for row in read_rows(source, columns, remedy))
+    return make_pairs(rows, classes, files)
+
+
+def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ...], files: str) -> Pairs:
+    """Pairs from (where, (sentence, sentence, label or score))."""
+    first, second, labels, left_out = [], [], [], 0
+    for where, (one, other, label) in rows:
+        for side, sentence in zip(SIDES, (one, other), strict=True):
+            if not isinstance(sentence, str):
+                raise DataError(f"{where}: {side} is {type(sentence).__name__}, not text")
+        if str(label).strip() in NO_LABEL or not one.strip() or not other.strip():
+            left_out += 1
+            continue
+        first.append(one.strip())
+        second.append(other.strip())
+        labels.append(_class(label, classes, where) if classes else _score(label, where))
+    if not first:
+        raise DataError(f"data.files={files}: no pair with a label in {left_out} rows")
+    return Pairs(first, second, np.array(labels, np.float32), left_out)
+
+
+def _class(label: Any, classes: tuple[str, ...], where: str) -> int:
+    name = str(label).strip().lower()
+    if name in classes:
+        return classes.index(name)
+    if name.isdigit() and int(name) < len(classes):
+        return int(name)
+    raise DataError(f"{where}: label {name[:20]!r} is not one of {', '.join(classes)}, or a number from 0 to {len(classes) - 1}")
+
+
+def _score(score: Any, where: str) -> float:
+    try:
+        value = float(score)
+    except (TypeError, ValueError):
+        value = np.nan
+    if not np.isfinite(value):
+        raise DataError(f"{where}: score {str(score)[:20]!r} is not a number")
+    return value
+
+
+class PairTokens:
+    """Pairs as token rows: two texts a row, or joined to one as a cross-encoder reads them. See `examples.Examples`."""
+
+    def __init__(self, pairs: Pairs, tokenizer: Tokenizer, max_seq_length: int, joined: bool = False) -> None:
+        if joined:
+            ids, cut = JoinedPairs(tokenizer).encode(list(zip(pairs.first, pairs.second, strict=True)), max_seq_length)
+            self._sides = [ids]
+        else:
+            (one, cut_first), (other, cut_second) = (tokenizer.encode(side, max_seq_length) for side in (pairs.first, pairs.second))
+            self._sides, cut = [one, other], cut_first + cut_second
+        lengths = np.array([[len(row) for row in side] for side in self._sides])
+        self.line, self.lengths = np.arange(len(pairs.first)), lengths.max(axis=0)
+        self._labels, self.pad_id, self.max_seq_length = pairs.labels, tokenizer.pad_id, max_seq_length
+        text = "\n".join([*pairs.sentences, *map(repr, pairs.labels.tolist())])
+        known = f"{hashlib.sha256(text.encode()).hexdigest()}|{tokenizer.fingerprint}|{max_seq_length}|{joined}"
+        self.fingerprint = hashlib.sha256(known.encode()).hexdigest()
+        self.report: dict[str, Any] = {
+            "pairs": len(pairs.first),
+            "unlabelled": pairs.unlabelled,
+            "truncated": cut,
+            "mean_tokens": round(float(lengths.mean()), 1),
+            "max_seq_length": max_seq_length,
+        }
+
+    def __len__(self) -> int:
+        return len(self.line)
+
+    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+        """The int32 ids of each text of each row."""
+        return [[side[row] for row in rows.tolist()] for side in self._sides]
+
+    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """float32 [B]: class numbers or scores."""
+        return self._labels[rows]
+
+
+class JoinedPairs:
+    """A tokenizer whose texts are pairs: [CLS] first [SEP] second [SEP], the longer side cut first, as transformers does.
+
+    RoBERTa separates with two tokens.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self.pad_id = tokenizer, tokenizer.pad_id
+        self._between = [tokenizer.sep_id] * (2 if tokenizer.names["cls"] == "<s>" else 1)
+
+    def encode(self, pairs: Sequence[tuple[str, str]], max_seq_length: int) -> tuple[list[np.ndarray], int]:
+        """int32 ids of each pair, at most `max_seq_length`, and how many pairs were cut."""
+        room = max_seq_length - 2 - len(self._between)
+        # Which side is longer decides who gets an odd token: sides are looked at beyond what can stay.
+        first, second = (self._tokenizer.encode(list(side), WHOLE)[0] for side in zip(*pairs, strict=True))
+        rows, cut = [], 0
+        for one, other in zip(first, second, strict=True):
+            left, right = one[1:-1], other[1:-1]
+            if len(left) + len(right) > room:
+                cut += 1
+                # The shorter side stays whole, or both get half; an odd token goes to the longer one, at a tie to the second.
+                shorter = min(len(left), len(right), room // 2)
+                keep = room - shorter if len(left) > len(right) else shorter
+                left, right = left[:keep], right[: room - keep]
+            rows.append(np.concatenate([one[:1], left, self._between, right, one[-1:]]).astype(np.int32))
+        return rows, cut

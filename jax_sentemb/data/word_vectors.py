@@ -1,0 +1,111 @@
+"""Word vectors from the files in which they are distributed: GloVe and fastText text, and NumPy archives."""
+
+import gzip
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import user_path
+
+ENDINGS = (".txt", ".vec", ".npz")
+PACKED = {".gz": gzip.open, ".xz": lzma.open}
+
+
+class WordVectors(NamedTuple):
+    """Words and their vectors, row by row."""
+
+    name: str
+    words: list[str]
+    vectors: np.ndarray  # float32 [words, E]
+
+
+def is_word_vectors(path: str | Path) -> bool:
+    """Whether the name is that of a word-vector file: .txt, .vec or .npz, the first two also with .gz or .xz."""
+    path = Path(path)
+    return path.with_suffix("").suffix in ENDINGS[:2] if path.suffix in PACKED else path.suffix in ENDINGS
+
+
+def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVectors:
+    """The vectors of a file, of the words in `keep` only where it is given; the first of equal words counts.
+
+    Text: a word and its numbers a line, with or without fastText's first line (count and width). `.npz`: `words` (UTF-8
+    bytes or text) and `vectors` [words, E]. Memory grows with the words that are kept. ModelFileError names the line.
+    """
+    path = user_path(path)
+    try:
+        found = dict(_archive(path, keep) if path.suffix == ".npz" else _lines(path, keep))
+    except OSError as error:
+        raise ModelFileError(f"{path}: {error.strerror or error}") from None
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, UnicodeDecodeError) as error:
+        raise ModelFileError(f"{path} is damaged: {error}") from None
+    if not found:
+        raise ModelFileError(f"{path} has no vector" + (" for any word of the text" if keep else ""))
+    matrix = np.stack(list(found.values()))
+    if not np.isfinite(matrix).all():
+        row = int((~np.isfinite(matrix)).any(axis=1).argmax())
+        raise ModelFileError(f"{path}: the vector of {list(found)[row]!r} is not finite (NaN or Inf)")
+    return WordVectors(_name(path), list(found), matrix)
+
+
+def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    seen: set[str] = set()
+    width = 0
+    with _opened(path) as file:
+        for number, raw in enumerate(file, 1):
+            line = raw.decode("utf-8", errors="replace").rstrip("\r\n ")
+            if number == 1 and len(line.split(" ")) == 2 and line.replace(" ", "").isdigit():
+                width = int(line.split(" ")[1])
+                continue
+            if not line:
+                continue
+            width = width or len(line.split(" ")) - 1
+            # From the right: some words of GloVe 840B hold spaces.
+            word, *numbers = line.rsplit(" ", width)
+            if len(numbers) != width or not width:
+                raise ModelFileError(f"{path}:{number}: expected a word and {width or 'its'} numbers")
+            if word in seen or (keep is not None and word not in keep):
+                continue
+            seen.add(word)
+            try:
+                yield word, np.array(numbers, np.float32)
+            except ValueError:
+                raise ModelFileError(f"{path}:{number}: a value of {word[:30]!r} is not a number") from None
+
+
+def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            words, vectors = archive["words"], archive["vectors"]
+    except KeyError as error:
+        raise ModelFileError(f"{path}: {str(error.args[0])[:80]}; expected arrays words and vectors") from None
+    except OSError:
+        raise
+    except Exception as error:  # NumPy parses headers as Python literals, which fails in half a dozen kinds
+        raise ModelFileError(f"{path} is damaged: {(str(error).splitlines() or [type(error).__name__])[0][:100]}") from None
+    if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or words.dtype.kind not in "SU":
+        raise ModelFileError(f"{path}: words {list(words.shape)} and vectors {list(vectors.shape)} do not belong together")
+    seen: set[str] = set()
+    for word, vector in zip(words.tolist(), vectors, strict=True):
+        text = word.decode("utf-8", errors="replace") if isinstance(word, bytes) else word
+        if text not in seen and (keep is None or text in keep):
+            seen.add(text)
+            yield text, vector.astype(np.float32)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator:
+    with PACKED.get(path.suffix, open)(path, "rb") as file:
+        yield file
+
+
+def _name(path: Path) -> str:
+    for ending in (*PACKED, *ENDINGS):
+        path = path.with_suffix("") if path.suffix == ending else path
+    return path.name

@@ -1,0 +1,108 @@
+"""Whatever can be scored, opened by one line of text: directories of encoders, word-vector files, tf-idf.
+
+PATH[@OPTION+OPTION...], or NAME=PATH... for another name in tables. Options: a pooling of a BERT (cls, mean, first_last);
+readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g); sif or stop-words for word vectors; then what
+is done to the embeddings of a task (whiten, remove-first, unit), in order.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
+from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverage
+from jax_sentemb.files import sha256, user_path
+from jax_sentemb.inference.load import READOUTS, load, split_options
+from jax_sentemb.inference.views import NO_VIEWS, Views, unit_length
+from jax_sentemb.models.pooling import POOLINGS
+
+Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
+
+
+AFTERWARDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "whiten": whiten,
+    "remove-first": remove_first_component,
+    "unit": unit_length,
+}
+WORD_OPTIONS = ("sif", "stop-words")
+SIF = 1e-3  # Arora, Liang and Ma 2017
+TF_IDF = "tf-idf"
+
+
+class Scored(NamedTuple):
+    """A model to score."""
+
+    name: str  # in tables and file names
+    fit: Callable[[Sequence[str]], Encode]  # from all sentences of a task to the encoder of that task
+    per_task: bool  # False: `fit` does not look at its argument, so tasks can share embeddings
+    afterwards: tuple[str, ...]  # of AFTERWARDS, applied to the embeddings of a task's distinct sentences
+    facts: dict[str, Any]  # what results say of it
+    views: Views = NO_VIEWS  # that `fit`'s embeddings consist of
+
+    def finish(self, vectors: np.ndarray) -> np.ndarray:
+        """Views [n, E] of a task's distinct sentences after what is done to them as a set; `views.joined` makes embeddings."""
+        for step in self.afterwards:
+            vectors = self.views.each(AFTERWARDS[step], vectors).astype(np.float32)
+        return vectors
+
+
+def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None) -> Scored:
+    """The model that `text` describes; of word vectors only the words of `vocabulary()` are read.
+
+    `vectors_of`: the file that a model on word vectors was trained with; the words of `vocabulary()` that it lacks are added.
+
+    ConfigError for an unknown path or option, ModelFileError for a damaged model.
+    """
+    name, equals, rest = text.partition("=")
+    if not equals or "/" in name:
+        name, rest = "", text
+    if equals and name in (".", ".."):
+        raise ConfigError(f"--model {text}: {name!r} is no name for a model")
+    try:
+        source, options = split_options(rest, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *AFTERWARDS))
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+    afterwards = tuple(option for option in options if option in AFTERWARDS)
+    pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
+    words = [option for option in options if option in WORD_OPTIONS]
+    path = user_path(source)
+    facts: dict[str, Any] = {"source": path.name, "options": list(options)}
+    per_task, views = False, NO_VIEWS
+    if source == TF_IDF:
+        if pooling or words:
+            raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(AFTERWARDS)}")
+        fit, per_task = _fitted(TfIdf()), True
+        facts["kind"] = "tf-idf"
+    elif is_word_vectors(path):
+        if pooling:
+            raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders; word vectors are averaged")
+        vectors = read_word_vectors(path, vocabulary())
+        average = WordAverage(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
+        fit, per_task = _fitted(average), "sif" in words
+        facts |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
+    else:
+        if words:
+            raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files")
+        readout = [option for option in options if option not in afterwards]
+        more_words = (vectors_of, vocabulary) if vectors_of else None
+        try:
+            model = load(source, readout, batch_size, apart=True, more_words=more_words)
+        except ConfigError as error:
+            raise ConfigError(f"--model {error}") from None
+        fit, views = _constant(functools.partial(model.embedder, model.params)), model.views
+        facts |= model.facts
+    label = name or "+".join([path.resolve().name or source, *options])
+    return Scored(label, fit, per_task, afterwards, facts, views)
+
+
+def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:
+    return lambda sentences: encode
+
+
+def _fitted(model: Any) -> Callable[[Sequence[str]], Encode]:
+    return lambda sentences: model.fit(sentences).encode

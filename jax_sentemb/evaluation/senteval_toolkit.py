@@ -1,0 +1,67 @@
+"""The real SentEval toolkit (Facebook's, or its SimCSE fork) on an exported model: `prepare` and `batcher` for it.
+
+    import senteval                                    # a checkout of the toolkit on the path
+    from jax_sentemb import senteval_batcher
+
+    prepare, batcher = senteval_batcher("runs/micse/export")
+    parameters = {"task_path": "SentEval/data", "usepytorch": True, "kfold": 10, "classifier": {
+        "nhid": 0, "optim": "adam", "batch_size": 64, "tenacity": 5, "epoch_size": 4}}
+    print(senteval.engine.SE(parameters, batcher, prepare).eval(["MR", "CR", "STS12"]))
+
+The export runs with its PyTorch weights in sentence-transformers (extra `torch`); nothing of JAX is imported.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.files import user_path
+
+Tokens = Sequence[str | bytes]  # a sentence as the toolkit gives it; its SimCSE fork has bytes in places
+
+
+def senteval_batcher(model: Any, batch_size: int = 64) -> tuple[Callable[..., None], Callable[..., np.ndarray]]:
+    """(prepare, batcher) for `senteval.engine.SE`.
+
+    `model` is a directory that sentence-transformers loads, a SentenceTransformer, or any function from a list of sentences
+    to vectors [N, E]. `prepare` encodes each distinct sentence of a task once, `batcher` looks the vectors up (and encodes
+    what it was not prepared for); vectors of the previous task are dropped. ConfigError without sentence-transformers.
+    """
+    encode = _encoder(model, batch_size)
+    known: dict[str, np.ndarray] = {}
+
+    def prepare(params: Any, samples: Sequence[Tokens]) -> None:
+        known.clear()
+        learn(samples)
+
+    def batcher(params: Any, batch: Sequence[Tokens]) -> np.ndarray:
+        learn(batch)
+        return np.stack([known[_join(tokens)] for tokens in batch])
+
+    def learn(samples: Sequence[Tokens]) -> None:
+        new = [sentence for sentence in dict.fromkeys(map(_join, samples)) if sentence not in known]
+        if new:
+            known.update(zip(new, np.asarray(encode(new), np.float32), strict=True))
+
+    return prepare, batcher
+
+
+def _join(tokens: Tokens) -> str:
+    return " ".join(token.decode("utf-8") if isinstance(token, bytes) else token for token in tokens)
+
+
+def _encoder(model: Any, batch_size: int) -> Callable[[list[str]], np.ndarray]:
+    if isinstance(model, str | Path):
+        if not user_path(model).is_dir():
+            raise ConfigError(f"{model} is not a directory: give an export, for instance runs/micse/export")
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            raise ConfigError("sentence-transformers is not installed: pip install 'jax_sentemb[torch]'") from None
+        model = SentenceTransformer(str(user_path(model)))
+    if hasattr(model, "encode"):
+        return lambda sentences: model.encode(sentences, batch_size=batch_size, show_progress_bar=False)
+    return model

@@ -1,0 +1,217 @@
+"""Sentence pairs with gold scores from disk: STS12 to STS16, STS-B, SICK-R, and pair files."""
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jax_sentemb.errors import DataError
+from jax_sentemb.files import user_path
+
+# The subsets of each year as SentEval names its files. Its STS13 lacks SMT, whose licence does not let SentEval pass it on: papers
+# that score SentEval's files leave it out, older ones (SIF, Tang and de Sa) count it. See Protocol.smt.
+SMT = "SMT"
+SUBSETS = {
+    "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    "STS13": ("FNWN", "headlines", "OnWN"),
+    "STS14": ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
+    "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+}
+BENCHMARK = {"STSBenchmark-dev": "sts-dev.csv", "STSBenchmark-test": "sts-test.csv"}
+SICK = {"SICKRelatedness-trial": "SICK_trial.txt", "SICKRelatedness-test": "SICK_test_annotated.txt"}
+
+# Published numbers of pairs with a gold score.
+COUNTS = {
+    "STS12": 3108,
+    "STS13": 1500,  # and 750 of SMT
+    "STS14": 3750,
+    "STS15": 3000,
+    "STS16": 1186,
+    "STSBenchmark-dev": 1500,
+    "STSBenchmark-test": 1379,
+    "SICKRelatedness-trial": 500,
+    "SICKRelatedness-test": 4927,
+}
+DEVELOPMENT = ("STSBenchmark-dev", "SICKRelatedness-trial")  # to select by, not to report
+
+
+class Pairs(NamedTuple):
+    """Sentence pairs with the similarity that people gave them."""
+
+    first: list[str]
+    second: list[str]
+    gold: np.ndarray  # float64 [number of pairs], higher is more similar
+
+
+class StsTask(NamedTuple):
+    """One evaluation set: a year of STS with its subsets, or a single file as its only subset."""
+
+    name: str
+    subsets: dict[str, Pairs]
+
+
+def sts_files(name: str, folder: Path, smt: bool = False) -> list[Path]:
+    """The files of the set `name` below a SentEval folder, there or not; `smt`: SMT of STS13 too, where it is there."""
+    if name in SUBSETS:
+        directory = folder / "downstream" / "STS" / f"{name}-en-test"
+        return [directory / f"STS.{kind}.{subset}.txt" for subset in subsets_of(name, folder, smt) for kind in ("input", "gs")]
+    if name in BENCHMARK:
+        return [folder / "downstream" / "STS" / "STSBenchmark" / BENCHMARK[name]]
+    return [folder / "downstream" / "SICK" / SICK[name]]
+
+
+def subsets_of(name: str, folder: Path, smt: bool = False) -> tuple[str, ...]:
+    """The subsets of a year, or "all" where the year lies there in one piece, as from the hub; `smt` as for `sts_files`."""
+    year = folder / "downstream" / "STS" / f"{name}-en-test"
+    if (year / "STS.input.all.txt").is_file():
+        return ("all",)
+    return (*SUBSETS[name], SMT) if smt and name == "STS13" and (year / f"STS.input.{SMT}.txt").is_file() else SUBSETS[name]
+
+
+def load_sts(folder: str | Path, required: bool = True) -> tuple[dict[str, StsTask], list[str]]:
+    """The sets found in a SentEval folder by name, and the names of those that are absent.
+
+    `folder` is the one that holds `downstream`, or `downstream` itself. DataError: a bad file, or no set found but one `required`.
+    """
+    root = senteval_root(folder, "eval.data=")
+    names = (*SUBSETS, *BENCHMARK, *SICK)
+    tasks = {name: load_sts_task(name, root) for name in names if _is_there(name, root)}
+    if not tasks and required:
+        raise DataError(f"no evaluation set in eval.data={str(folder)!r}: expected downstream/STS/STS12-en-test and the like")
+    return tasks, [name for name in names if name not in tasks]
+
+
+def _is_there(name: str, root: Path) -> bool:
+    """A year with a folder of its own is there, even if a file of it is missing; other sets are one file."""
+    first = sts_files(name, root)[0]
+    return first.parent.is_dir() if name in SUBSETS else first.is_file()
+
+
+def senteval_root(folder: str | Path, setting: str = "--data ") -> Path:
+    """The folder that holds `downstream`, given itself or `downstream`; DataError, naming the `setting`, where there is neither."""
+    folder = user_path(folder)
+    for root in (folder, folder.parent):
+        if root / "downstream" in (folder, folder / "downstream") and (root / "downstream").is_dir():
+            return root
+    raise DataError(f"{setting}{str(folder)!r} is not a SentEval directory: give the folder that holds downstream/STS")
+
+
+def load_sts_task(name: str, root: Path, smt: bool = False) -> StsTask:
+    """The set `name` below the SentEval folder `root`, `smt` as for `sts_files`; DataError where a file is missing or malformed."""
+    files = sts_files(name, root)
+    split = name.partition("-")[2]
+    if name in SUBSETS:
+        subsets = {subset: _load_subset(files[0].parent, subset) for subset in subsets_of(name, root, smt)}
+    elif name in BENCHMARK:
+        subsets = {split: _load_benchmark(files[0])}
+    else:
+        subsets = {split: _load_columns(files[0], ("sentence_A", "sentence_B", "relatedness_score"))}
+    return StsTask(name, {subset: _single_spaces(pairs) for subset, pairs in subsets.items()})
+
+
+def _single_spaces(pairs: Pairs) -> Pairs:
+    """Tokens joined by one space, as SentEval hands them on."""
+    first, second = ([" ".join(sentence.split()) for sentence in side] for side in (pairs.first, pairs.second))
+    return Pairs(first, second, pairs.gold)
+
+
+def load_pairs(path: str | Path) -> Pairs:
+    """The pairs of a `.tsv` or `.csv` file whose header names `sentence1`, `sentence2` and `score`.
+
+    A TSV is split at tabs and its quotes are text; a CSV may quote fields. Rows without a score are dropped. DataError
+    names the line that is malformed.
+    """
+    return _load_columns(user_path(path), ("sentence1", "sentence2", "score"))
+
+
+def _load_subset(directory: Path, subset: str) -> Pairs:
+    sentences, scores = directory / f"STS.input.{subset}.txt", directory / f"STS.gs.{subset}.txt"
+    inputs, gold = _lines(sentences), _lines(scores)
+    if len(inputs) != len(gold):
+        raise DataError(f"{sentences} has {len(inputs)} lines and {scores.name} has {len(gold)}: the files do not match")
+    # STS16 has further columns (the sources of the sentences) behind the pair.
+    rows = ((number, _fields(sentences, number, line, 2)) for number, line in inputs)
+    both = zip(rows, gold, strict=True)
+    return _pairs(sentences, ((number, fields[0], fields[1], score) for (number, fields), (_, score) in both))
+
+
+def _load_benchmark(path: Path) -> Pairs:
+    """STS-B as distributed: no header; genre, file, year, id, score, two sentences, and sometimes sources."""
+    rows = ((number, _fields(path, number, line, 7)) for number, line in _lines(path))
+    return _pairs(path, ((number, fields[5], fields[6], fields[4]) for number, fields in rows))
+
+
+def _load_columns(path: Path, names: tuple[str, str, str]) -> Pairs:
+    """The columns `names` (two sentences and a score) of a table with a header."""
+    table = _table(path)
+    _, header = next(table, (1, []))
+    if missing := [name for name in names if name not in header]:
+        raise DataError(f"{path}:1: no column {missing[0]!r} in the header: needed are {', '.join(names)}")
+    columns = [header.index(name) for name in names]
+
+    def rows() -> Iterable[tuple[int, str, str, str]]:
+        for number, fields in table:
+            if not any(field.strip() for field in fields):
+                continue
+            if len(fields) <= max(columns):
+                raise DataError(f"{path}:{number}: {len(fields)} fields, expected {len(header)} as in the header")
+            yield number, fields[columns[0]], fields[columns[1]], fields[columns[2]]
+
+    return _pairs(path, rows())
+
+
+def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and fields: of a CSV if the name ends so, else tab-separated."""
+    lines = _lines(path)
+    if path.suffix != ".csv":
+        yield from ((number, line.split("\t")) for number, line in lines)
+        return
+    reader = csv.reader(line + "\n" for _, line in lines)
+    try:
+        yield from ((reader.line_num, fields) for fields in reader)
+    except csv.Error as error:
+        raise DataError(f"{path}:{reader.line_num}: not a CSV file: {error}") from None
+
+
+def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Pairs:
+    """Pairs of the rows (line number, sentence, sentence, score) that have a score."""
+    first, second, gold = [], [], []
+    for number, one, other, score in rows:
+        if not score.strip():
+            continue
+        try:
+            value = float(score)
+        except ValueError:
+            value = np.nan
+        if not np.isfinite(value):
+            raise DataError(f"{path}:{number}: score {score.strip()[:40]!r} is not a number")
+        first.append(one.strip())
+        second.append(other.strip())
+        gold.append(value)
+    if len(set(gold)) < 2:
+        raise DataError(f"{path}: {len(gold)} pairs with {len(set(gold))} distinct scores: a correlation needs at least two")
+    return Pairs(first, second, np.array(gold))
+
+
+def _fields(path: Path, number: int, line: str, expected: int) -> list[str]:
+    fields = line.split("\t")
+    if len(fields) < expected:
+        raise DataError(f"{path}:{number}: {len(fields)} tab-separated fields, expected at least {expected}")
+    return fields
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """Lines with their numbers from 1, split at line feeds only (other Unicode line ends are text)."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start} is not UTF-8: convert the file to UTF-8") from None
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [(number, line.removesuffix("\r")) for number, line in enumerate(lines, 1)]

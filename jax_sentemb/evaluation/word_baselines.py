@@ -1,0 +1,113 @@
+"""Baselines without training: averages of word vectors, tf-idf, words in common."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from jax_sentemb.data.word_vectors import WordVectors
+
+# Function words of English: pronouns, articles, prepositions, conjunctions, auxiliaries and the most general adverbs.
+FUNCTION_WORDS = """
+    a about above after again against all am an and any are as at be because been before being below between both but by
+    can cannot could did do does doing down during each few for from further had has have having he her here hers herself him
+    himself his how i if in into is it its itself just me more most my myself no nor not now of off on once only or other our
+    ours ourselves out over own same she should so some such than that the their theirs them themselves then there these they
+    this those through to too under until up very was we were what when where which while who whom why will with would you
+    your yours yourself yourselves 's 't n't 'd 'll 'm 're 've"""
+STOP_WORDS = frozenset(FUNCTION_WORDS.split())
+
+
+class WordAverage(NamedTuple):
+    """Mean of the vectors of a sentence's known words (split at spaces); zero for a sentence without one.
+
+    A word that is unknown as it stands is looked up in lower case. `sif`: words weigh a / (a + p) with their share p of the
+    words of the fitted sentences (Arora, Liang and Ma 2017; their removal of the first component is a step of its own).
+    `stop_words`: function words and punctuation are left out, as for the GloVe row of Reimers and Gurevych (2019).
+    """
+
+    vectors: WordVectors
+    sif: float | None = None
+    stop_words: bool = False
+    weights: dict[str, float] | None = None
+
+    def fit(self, sentences: Sequence[str]) -> "WordAverage":
+        """With word weights from these sentences; the same without `sif`."""
+        if self.sif is None:
+            return self
+        counts = Counter(word for sentence in sentences for word in sentence.split())
+        total = max(1, sum(counts.values()))
+        return self._replace(weights={word: self.sif / (self.sif + count / total) for word, count in counts.items()})
+
+    def encode(self, sentences: Sequence[str]) -> np.ndarray:
+        """float32 [N, E]."""
+        index = {word: row for row, word in enumerate(self.vectors.words)}
+        rows, columns, values = [], [], []
+        for number, sentence in enumerate(sentences):
+            for word in sentence.split():
+                if self.stop_words and (word.lower() in STOP_WORDS or not re.search(r"\w", word)):
+                    continue
+                place = index.get(word, index.get(word.lower()))
+                if place is not None:
+                    rows.append(number)
+                    columns.append(place)
+                    values.append(1.0 if self.weights is None else self.weights.get(word, 1.0))
+        table = csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
+        known = np.bincount(rows, minlength=len(sentences)).astype(np.float64)
+        return (np.asarray(table @ self.vectors.vectors, np.float64) / np.maximum(known, 1)[:, None]).astype(np.float32)
+
+
+class TfIdf(NamedTuple):
+    """Word counts times inverse document frequency, log((1 + N) / (1 + n)), over the fitted sentences.
+
+    The columns are the `width` words in most of the fitted sentences, or all if there are fewer; memory is N x width.
+    """
+
+    width: int = 4096
+    frequencies: dict[str, float] | None = None  # idf by word, in the order of columns
+
+    def fit(self, sentences: Sequence[str]) -> "TfIdf":
+        """With the words and document frequencies of these sentences."""
+        documents = Counter(word for sentence in sentences for word in set(_words(sentence)))
+        common = sorted(documents.items(), key=lambda entry: (-entry[1], entry[0]))[: self.width]
+        return self._replace(frequencies={word: math.log((1 + len(sentences)) / (1 + count)) for word, count in common})
+
+    def encode(self, sentences: Sequence[str]) -> np.ndarray:
+        """float32 [N, columns]."""
+        frequencies = self.frequencies or {}
+        index = {word: column for column, word in enumerate(frequencies)}
+        table = np.zeros((len(sentences), len(index)), np.float32)
+        for number, sentence in enumerate(sentences):
+            for word in _words(sentence):
+                if word in index:
+                    table[number, index[word]] += frequencies[word]
+        return table
+
+
+def _words(sentence: str) -> list[str]:
+    return re.findall(r"[a-z]+", sentence.lower())
+
+
+def _cosine(first: Sequence[str], second: Sequence[str], weight: Callable[[str], float]) -> np.ndarray:
+    """Cosine [N] of weighted word counts, pair by pair; 0 where a sentence has no word."""
+    scores = np.zeros(len(first))
+    for row, pair in enumerate(zip(first, second, strict=True)):
+        one, other = ({word: weight(word) * n for word, n in Counter(_words(sentence)).items()} for sentence in pair)
+        length = math.hypot(*one.values()) * math.hypot(*other.values())
+        scores[row] = sum(one[word] * other.get(word, 0.0) for word in one) / length if length else 0.0
+    return scores
+
+
+def bag_of_words_similarity(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
+    """Baseline: cosine of the word counts of each pair, float64 [N]."""
+    return _cosine(first, second, lambda word: 1.0)
+
+
+def tf_idf_similarity(first: Sequence[str], second: Sequence[str], corpus: Sequence[str]) -> np.ndarray:
+    """Baseline: cosine of word counts times the words' inverse document frequency in `corpus`, float64 [N]."""
+    documents = Counter(word for sentence in corpus for word in set(_words(sentence)))
+    return _cosine(first, second, lambda word: math.log((1 + len(corpus)) / (1 + documents[word])))

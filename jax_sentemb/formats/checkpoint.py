@@ -1,0 +1,288 @@
+"""Checkpoints through Orbax: the whole TrainState of the latest steps, the parameters of the best one, and what they belong to.
+
+A step counts once it has its manifest (manifest.py): Orbax writes and finalises it, then every file is hashed. Both happen in the
+background.
+"""
+
+import errno
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+
+from jax_sentemb import __version__, files
+from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
+from jax_sentemb.formats import manifest
+from jax_sentemb.parallel import first
+from jax_sentemb.types import Params, TrainState
+
+PATTERN = "*?[\\"  # in a path, Orbax takes it for a pattern: it saves there, and then finds nothing, or another folder
+ADDED = {"data.length_grouping": 32}  # settings that checkpoints of earlier versions do not name, and what those did
+SHOWN = 10  # arrays that do not fit, named in a message
+Warn = Callable[[int, str], None]  # step, what is wrong
+
+
+class Checkpoints:
+    """`workdir`/checkpoints/<step> (state and facts) and `workdir`/best/<step> (parameters and scores)."""
+
+    def __init__(self, workdir: Path, keep: int = 2, warn: Warn = lambda step, text: files.say(text)) -> None:
+        self._latest = Steps(workdir / "checkpoints", keep, warn)
+        self._best = Steps(workdir / "best", 1, warn)
+
+    def save(self, step: int, state: TrainState, facts: dict[str, Any]) -> None:
+        """Write the state in the background. An earlier save that failed is reported here, or raised (ResourceError)."""
+        if step not in self._latest.written:
+            self._latest.save(step, _leaves(state), facts)
+
+    def save_best(self, step: int, params: Params, scores: dict[str, Any]) -> None:
+        """Replace the best parameters."""
+        if self._best.written.get(step) == files.fingerprint(scores):
+            return  # a run that was killed after it had written them comes by again
+        self._best.save(step, {"params": params}, scores)
+
+    def restore(self, state: TrainState, facts: dict[str, Any]) -> tuple[TrainState, dict[str, Any]] | None:
+        """The newest intact checkpoint in the shapes and shardings of `state`, with its facts; None without one.
+
+        ModelFileError if none of several is intact, or if it belongs to another run: any of `facts` differs, or the arrays do.
+        """
+        found = self._latest.choose()
+        if found is None:
+            return None
+        where = self._latest.folder / str(found)
+        saved = self._latest.facts(found)
+        for name, value in json.loads(json.dumps(facts)).items():
+            there = saved.get(name, ADDED.get(name.removeprefix("before.")))
+            if there != value:
+                raise ModelFileError(
+                    f"{where} was written with {name}={there!r}, this run has {value!r}: give the old value, or another --workdir"
+                )
+        return state._replace(**self._latest.read(found, _leaves(state))), saved
+
+    def restore_best(self, params: Params) -> tuple[int, Params] | None:
+        """Step and parameters of the best checkpoint, in the shapes of `params`; None without one."""
+        step = self._best.choose()
+        return None if step is None else (step, self._best.read(step, {"params": params})["params"])
+
+    def best_facts(self, step: int) -> dict[str, Any]:
+        """What `save_best` was told of a step; {} where there is none."""
+        return self._best.facts(step) if step in self._best.written else {}
+
+    def wait(self) -> None:
+        """Return when everything is on disk and counts; ResourceError where the last save of either kind failed."""
+        self._latest.finish(last=True)
+        self._best.finish(last=True)
+
+    def close(self) -> None:
+        """End the background work; what it meets is no error any more."""
+        self._latest.close()
+        self._best.close()
+
+
+class Steps:
+    """A folder of steps, of which the newest `keep` are kept. Process 0 writes manifests and deletes."""
+
+    def __init__(self, folder: Path, keep: int, warn: Warn) -> None:
+        self.folder, self._keep, self._warn = folder.absolute(), keep, warn
+        self.written: dict[int, str] = {}  # fingerprints of the facts of steps that count
+        self._thread: threading.Thread | None = None
+        self._begun: tuple[int, str] | None = None  # step and fingerprint of the save in the background
+        self._error: Exception | None = None
+        self._failed = 0  # saves in a row
+        handler = ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), facts=ocp.JsonCheckpointHandler())
+        self._orbax = ocp.AsyncCheckpointer(
+            handler,
+            async_options=ocp.options.AsyncOptions(post_finalization_callback=lambda: manifest.fail_point("finalize")),
+            multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=folder.name),
+        )
+
+    def choose(self) -> int | None:
+        """The newest step that counts, the same in every process; None without steps, ModelFileError if none is intact."""
+        self.finish()
+        problem, step = "", -1
+        if first():
+            try:
+                found = manifest.recover(self.folder, lambda text: self._warn(0, text))
+                if found is not None:
+                    step = found[0]
+                    self.written = {step: found[1]["facts"]}
+            except ModelFileError as error:
+                problem, step = str(error), -2
+        if jax.process_count() > 1:
+            from jax.experimental import multihost_utils
+
+            step = int(multihost_utils.broadcast_one_to_all(np.int32(step)))
+        if step == -2:
+            raise ModelFileError(problem or f"{self.folder}: no step is intact")
+        if step < 0:
+            return None
+        self.written.setdefault(step, "")
+        return step
+
+    def save(self, step: int, arrays: dict, facts: dict) -> None:
+        """Begin to write a step, after the one before it is done."""
+        self.finish()
+        # A copy: the background write must not read buffers that the next step, to which the state is donated, overwrites.
+        arrays = jax.tree.map(jnp.copy, arrays)
+        content = {
+            "step": step,
+            "arrays": {name: list(kind) for name, kind in _kinds(arrays).items()},
+            "facts": files.fingerprint(facts),
+            "versions": {"jax_sentemb": __version__, "jax": jax.__version__, "orbax": ocp.__version__},
+        }
+        target = self.folder / str(step)
+        self._begun = step, content["facts"]
+        try:
+            if first():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                (self.folder / manifest.UNFINISHED).write_text(str(step), encoding="utf-8")
+                if target.exists():
+                    manifest.remove(target)
+            if jax.process_count() == 1:
+                _check_room(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
+            manifest.fail_point("write")
+            self._orbax.save(target, args=ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts)))
+        except (OSError, ValueError, RuntimeError) as error:
+            self._error = error
+            self.finish()
+            return
+        self._thread = threading.Thread(target=self._in_background, args=(step, content), name=f"save of {target}")
+        self._thread.start()
+
+    def _in_background(self, step: int, content: dict[str, Any]) -> None:
+        try:
+            self._orbax.wait_until_finished()
+            if first():
+                manifest.write(self.folder / str(step), content)
+                manifest.fail_point("delete")
+                for old in manifest.steps(self.folder, lambda text: None):
+                    if old < step and old not in self._kept(step):
+                        manifest.remove(self.folder / str(old))
+                (self.folder / manifest.UNFINISHED).unlink()
+                manifest.fail_point("done")
+        except Exception as error:  # reported by the main thread
+            self._error = error
+
+    def finish(self, last: bool = False) -> None:
+        """Wait for the save in the background. One that failed is a warning while an older step is there, else ResourceError.
+
+        `last`: nothing comes after it, so a failure is an error. So is the second in a row, and any of several processes.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        step, facts = begun
+        if error is None:
+            self._failed = 0
+            known = {**self.written, step: facts}
+            self.written = {number: known[number] for number in self._kept(step)}
+            return
+        if jax.process_count() > 1 and not isinstance(error, OSError | ValueError):
+            raise error  # a process was lost
+        self._failed += 1
+        if first():
+            self._clear(step)
+        reason = f"step {step} could not be saved in {self.folder}: {(str(error).splitlines() or [''])[0][:300]}"
+        if last or self._failed > 1 or jax.process_count() > 1 or not self.written:
+            raise ResourceError(f"{reason}; free some space and run the same command again") from error
+        self._warn(step, f"{reason}; the checkpoint of step {max(self.written)} is intact, free some space before the next save")
+
+    def _kept(self, step: int) -> list[int]:
+        """The steps that are left once `step` counts."""
+        return sorted({*self.written, step})[-self._keep :]
+
+    def _clear(self, step: int) -> None:
+        """Give back the space that a failed save has taken."""
+        try:
+            manifest.remove(self.folder / str(step))
+            manifest.clear(self.folder)
+        except OSError:
+            pass  # the next start does it
+
+    def facts(self, step: int) -> dict[str, Any]:
+        """What a step belongs to."""
+        return self._restore(step, facts=ocp.args.JsonRestore())["facts"]
+
+    def read(self, step: int, arrays: dict) -> dict:
+        """The arrays of a step in the shapes and shardings of `arrays`; ModelFileError if structure, a shape or a dtype differs."""
+        where = self.folder / str(step)
+        saved = {name: tuple(kind) for name, kind in _manifest(where)["arrays"].items()}
+        here = _kinds(arrays)
+        if different := [name for name in sorted({*saved, *here}) if saved.get(name) != here.get(name)]:
+            shown = [f"{name} {_shown(saved.get(name))} there, {_shown(here.get(name))} here" for name in different[:SHOWN]]
+            more = [f"and {len(different) - SHOWN} more"] if len(different) > SHOWN else []
+            raise ModelFileError(f"{where} does not fit this model: {'; '.join([*shown, *more])}")
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), arrays)
+        return self._restore(step, state=ocp.args.StandardRestore(shapes))["state"]
+
+    def _restore(self, step: int, **items: Any) -> Any:
+        where = self.folder / str(step)
+        try:
+            return self._orbax.restore(where, args=ocp.args.Composite(**items))
+        except (ValueError, KeyError, OSError) as error:
+            raise ModelFileError(f"{where} cannot be read: {str(error).splitlines()[0]}") from error
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is None:
+            self._orbax.close()
+
+
+def _check_room(folder: Path, size: int) -> None:
+    """OSError before anything is written where a disk is nearly full: metrics and scores need room, too."""
+    free = shutil.disk_usage(folder).free
+    if free < 1.2 * size:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free:,} bytes are free, it needs {round(1.2 * size):,}")
+
+
+def _leaves(state: TrainState) -> dict[str, Any]:
+    return {name: value for name, value in state._asdict().items() if value is not None}
+
+
+def _kinds(arrays: Any) -> dict[str, tuple[str, str]]:
+    """{path: (shape, dtype)} of every array."""
+    leaves = jax.tree_util.tree_leaves_with_path(arrays)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): ("x".join(map(str, leaf.shape)), str(leaf.dtype))
+        for path, leaf in leaves
+    }
+
+
+def _shown(kind: tuple[str, ...] | None) -> str:
+    return "absent" if kind is None else f"{kind[1]}[{kind[0]}]"
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """That of a step which was verified before."""
+    return json.loads((folder / manifest.NAME).read_text(encoding="utf-8"))["content"]
+
+
+def check_path(folder: Path) -> None:
+    """ConfigError for a folder below which no checkpoint could be read again."""
+    if odd := sorted(set(PATTERN) & set(str(folder.absolute()))):
+        raise ConfigError(f"{folder}: no checkpoint can be kept under a path with {' or '.join(odd)}: name the folder otherwise")
+
+
+def read_params(folder: Path) -> Params:
+    """The parameters of one checkpoint folder as NumPy arrays, whatever run and number of devices wrote it."""
+    check_path(folder)
+    try:
+        with ocp.StandardCheckpointer() as reader:
+            tree = reader.metadata((folder / "state").absolute()).item_metadata.tree
+            device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), tree)
+            return jax.device_get(reader.restore((folder / "state").absolute(), shapes)["params"])
+    except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
+        raise ModelFileError(f"{folder} is no checkpoint that can be read: {str(error).splitlines()[0]}") from error

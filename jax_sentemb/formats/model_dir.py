@@ -1,0 +1,113 @@
+"""What a model directory says about itself: its modules, its pooling, its length limit, its hashes.
+
+No code that a file names is imported, and no path that a file names leads out of the directory.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import inside, read_json, sha256, shown, user_path
+
+MODULES = 16  # of a directory: we know four
+MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
+WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content: since sentence-transformers 5, and before
+OLD_POOLING_KEYS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+}  # until sentence-transformers 5
+
+
+def transformer_folder(path: str | Path) -> Path:
+    """The folder with config.json, weights and tokenizer: `path` itself, or the one that its modules.json names."""
+    kind, folder = _modules(user_path(path))[0]
+    if kind != "Transformer":
+        raise ModelFileError(f"{path}/modules.json: the first module is {kind}, expected Transformer")
+    return folder
+
+
+def _modules(root: Path) -> list[tuple[str, Path]]:
+    """(kind, folder) of the modules of a sentence-transformers directory; a plain directory is one Transformer."""
+    if not root.is_dir():
+        raise ModelFileError(f"encoder.weights={str(root)!r} is not a directory: give one with config.json and model.safetensors")
+    file = root / "modules.json"
+    if not file.is_file():
+        return [("Transformer", root)]
+    modules, stated = [], read_json(file, list)
+    if len(stated) > MODULES:
+        raise ModelFileError(f"{file} names {len(stated):,} modules, more than any model that we know has")
+    for module in stated:
+        name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
+        if not isinstance(name, str) or not name.startswith("sentence_transformers."):
+            raise ModelFileError(
+                f"{file}: type {shown(name)} is no sentence-transformers module; code that a model names is not run"
+            )
+        modules.append((name.rsplit(".", 1)[1], inside(root, folder, file)))
+    if not modules:
+        raise ModelFileError(f"{file} names no module")
+    return modules
+
+
+class Readout(NamedTuple):
+    """How a sentence-transformers directory makes one vector of token states."""
+
+    pooling: str | None  # "cls" or "mean"; None for a plain encoder directory
+    normalize: bool  # to unit length
+    cnn: Path | None  # folder of a CNN module between encoder and pooling
+    masked: bool  # token states at [PAD] are set to zero before the CNN
+
+
+def read_readout(path: str | Path) -> Readout:
+    """What stands behind the encoder of a directory.
+
+    ModelFileError where the directory computes its embedding in a way that we cannot.
+    """
+    modules = _modules(user_path(path))
+    kinds = [kind for kind, _ in modules]
+    folders = dict(modules)
+    if kinds == ["Transformer"]:
+        return Readout(None, False, None, False)
+    known = [
+        ["Transformer", *middle, "Pooling", *end] for middle in ([], ["CNN"], ["WordWeights", "CNN"]) for end in ([], ["Normalize"])
+    ]
+    if kinds not in known:
+        raise ModelFileError(
+            f"{path}: modules {' + '.join(kinds)[:200]}: we know Transformer + Pooling, a CNN between and Normalize behind or not"
+        )
+    if "WordWeights" in folders:
+        _check_plain_weights(folders["WordWeights"])
+    file = folders["Pooling"] / "config.json"
+    stated = read_json(file)
+    mode: Any
+    if "pooling_mode" in stated:  # sentence-transformers >= 6
+        mode = stated["pooling_mode"]
+    else:
+        chosen = [key for key, on in stated.items() if key.startswith("pooling_mode_") and on]
+        mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
+    if mode not in OLD_POOLING_KEYS.values():
+        raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
+    return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds)
+
+
+def _check_plain_weights(folder: Path) -> None:
+    """An export has a module of equal word weights because it sets [PAD] to zero; any other weighting is not ours."""
+    for file in (folder / name for name in WORD_WEIGHTS):
+        stated = read_json(file)
+        if stated.get("word_weights") or stated.get("unknown_word_weight") != 1:
+            raise ModelFileError(f"{file}: words of different weight are not supported")
+
+
+def check_hashes(root: Path) -> None:
+    """ModelFileError where an export of ours lacks a file of its manifest, or has another one; others have no manifest.
+
+    README.md is left out: an owner may edit it.
+    """
+    if not (root / MANIFEST).is_file():
+        return
+    expected = read_json(root / MANIFEST).get("sha256")
+    if not isinstance(expected, dict):
+        raise ModelFileError(f"{root / MANIFEST} is damaged: it has no SHA-256 of the files")
+    for name, digest in expected.items():
+        file = inside(root, name, root / MANIFEST)
+        if name != "README.md" and sha256(file) != digest:
+            raise ModelFileError(f"{file} is not the file that was exported: its SHA-256 differs from {MANIFEST}")

@@ -1,0 +1,260 @@
+"""Models on word vectors as files: settings, weights and vocabulary in one directory, read back without any code from it.
+
+model.json          {"format": "jax_sentemb words", "method": name, "settings": {...}, "encoder": {...}, "max_seq_length": n}
+model.safetensors   PyTorch's state dict: emb_layer.weight (word vectors), then the parts by the names of nn.GRU, nn.LSTM and
+                    nn.Linear, for instance f.weight_ih_l0_reverse or g.weight
+tokenizer.json      the words
+
+One LSTM, the linear view alone, or the average of word vectors is a chain of stock modules of sentence-transformers, too: then
+modules.json is there, and a part's tensors lie in the folder of its module. Its vectors are the same but for a sentence without any
+word, whose maximum over nothing is -inf there and 0 here.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import keystr, tree_leaves_with_path
+from safetensors.numpy import save
+
+from jax_sentemb import __version__
+from jax_sentemb.data.tokenizer import check_rows
+from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
+from jax_sentemb.data.word_vectors import read_word_vectors
+from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.files import inside, read_json, shown, write_json
+from jax_sentemb.formats.huggingface import check_finite, read_safetensors
+from jax_sentemb.formats.model_dir import check_hashes
+from jax_sentemb.formats.sentence_transformers import pooling_config
+from jax_sentemb.methods.cons_sent import ConsSent
+from jax_sentemb.methods.infer_sent import InferSent
+from jax_sentemb.methods.language_model import LanguageModel
+from jax_sentemb.methods.multi_view import POOLINGS, MultiView
+from jax_sentemb.methods.quick_thoughts import QuickThoughts
+from jax_sentemb.methods.word_average import WordAverage
+from jax_sentemb.models.rnn import DIRECTIONS
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors, vector_part
+from jax_sentemb.types import Params
+
+FORMAT = "jax_sentemb words"
+KNOWN = (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts, WordAverage)
+METHODS = {method.__name__: method for method in KNOWN}  # what a file may name
+VECTORS = "emb_layer.weight"
+LSTM_FOLDER, POOLING_FOLDER, DENSE_FOLDER, NORMALIZE_FOLDER = "1_LSTM", "2_Pooling", "3_Dense", "4_Normalize"
+STOCK = {LSTM_FOLDER: "encoder", DENSE_FOLDER: "linear"}  # what these modules of sentence-transformers call their tensors
+TORCH = {"input": "ih_l0", "recurrent": "hh_l0"}
+ENDINGS: dict[str, str] = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
+
+
+def is_word_model(directory: str | Path) -> bool:
+    """Whether a directory says that it is one of these."""
+    file = Path(directory) / "model.json"
+    return file.is_file() and read_json(file).get("format") == FORMAT
+
+
+def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tokenizer: WordTokenizer) -> None:
+    """The files of a model; what only training needs is left out."""
+    method, parts = method_of(facts, "the run"), _with_linear_view(params)
+    vectors = vector_part(params)["vectors"]
+    files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
+    for name in method.embeds_by:
+        folder, prefix = _place(method, name)
+        files.setdefault(folder, {}).update(part_to_torch(parts[name], prefix))
+    for folder, tensors in files.items():
+        (directory / folder).mkdir(exist_ok=True)
+        (directory / folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+    write_json(directory / "model.json", facts)
+    tokenizer.save(directory)
+    if _stock(method) is not None:
+        _write_modules(directory, method, facts["max_seq_length"], files)
+
+
+def _with_linear_view(params: Params) -> Params:
+    """The generative linear view, "g" or beside another one "h", is the transpose of what predicts words."""
+    return {**params, "h" if "g" in params else "g": {"kernel": params["U"]}} if "U" in params else params
+
+
+def _stock(method: Any) -> tuple[str, ...] | None:
+    """The stock modules of sentence-transformers that compute the whole embedding, as folders behind the word vectors; or None."""
+    if isinstance(method, WordAverage):
+        return (POOLING_FOLDER,)
+    if method.embeds_by == ("lstm",):
+        return (LSTM_FOLDER, POOLING_FOLDER)
+    if method.embeds_by == ("g",) and method.pooling == "mean":
+        return (POOLING_FOLDER, DENSE_FOLDER, NORMALIZE_FOLDER)
+    return None
+
+
+def _place(method: Any, part: str) -> tuple[str, str]:
+    """Folder of a part's tensors, and the prefix of their names."""
+    return next(((folder, STOCK[folder]) for folder in _stock(method) or () if folder in STOCK), ("", part))
+
+
+def _write_modules(directory: Path, method: Any, max_seq_length: int, files: dict[str, dict[str, np.ndarray]]) -> None:
+    """The list of modules, and the settings of each."""
+    chain = _stock(method) or ()
+    inputs = width = files[""][VECTORS].shape[1]
+    content: dict[str, dict | list] = {
+        "wordembedding_config.json": {
+            "tokenizer_class": "sentence_transformers.models.tokenizer.TransformersTokenizerWrapper",
+            "update_embeddings": False,
+            "max_seq_length": max_seq_length,
+        },
+        # Special tokens are not named: a text that says "[PAD]" has three words. The module pads by itself.
+        "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**9},
+        "config_sentence_transformers.json": {
+            "__version__": {"jax_sentemb": __version__}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine",
+        },
+    }  # fmt: skip
+    if LSTM_FOLDER in chain:
+        hidden, both = files[LSTM_FOLDER]["encoder.weight_hh_l0"].shape[1], "encoder.weight_hh_l0_reverse" in files[LSTM_FOLDER]
+        width = hidden * (2 if both else 1)
+        content[f"{LSTM_FOLDER}/lstm_config.json"] = {
+            "word_embedding_dimension": inputs, "hidden_dim": hidden, "num_layers": 1, "dropout": 0, "bidirectional": both,
+        }  # fmt: skip
+    if DENSE_FOLDER in chain:
+        content[f"{DENSE_FOLDER}/config.json"] = {
+            "in_features": inputs, "out_features": len(files[DENSE_FOLDER]["linear.weight"]), "bias": False,
+            "activation_function": "torch.nn.modules.linear.Identity",
+        }  # fmt: skip
+    content[f"{POOLING_FOLDER}/config.json"] = pooling_config(width, method.pooling)
+    content["modules.json"] = [
+        {"idx": place, "name": str(place), "path": folder, "type": f"sentence_transformers.models.{kind}"}
+        for place, (folder, kind) in enumerate([("", "WordEmbeddings"), *((folder, folder.split("_")[1]) for folder in chain)])
+    ]
+    for name, value in content.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        write_json(directory / name, value)
+
+
+def part_to_torch(part: Params, name: str) -> dict[str, np.ndarray]:
+    """A recurrent or linear part under PyTorch's names and in its shapes."""
+    if "kernel" in part:
+        return {f"{name}.weight": np.ascontiguousarray(np.asarray(part["kernel"], np.float32).T)}
+    tensors = {}
+    for direction, suffix in ENDINGS.items():
+        for ours, theirs in TORCH.items() if direction in part else ():
+            leaf, ending = part[direction][ours], theirs + suffix
+            tensors[f"{name}.weight_{ending}"] = np.ascontiguousarray(np.asarray(leaf["kernel"], np.float32).T)
+            tensors[f"{name}.bias_{ending}"] = np.asarray(leaf["bias"], np.float32)
+    return tensors
+
+
+def part_from_torch(tensors: dict[str, np.ndarray], name: str) -> Params:
+    """The inverse of `part_to_torch`; KeyError for a missing tensor."""
+    if f"{name}.weight" in tensors:
+        return {"kernel": tensors[f"{name}.weight"].T}
+    both = DIRECTIONS if f"{name}.weight_ih_l0_reverse" in tensors else DIRECTIONS[:1]
+    return {
+        direction: {
+            ours: {
+                "kernel": tensors[f"{name}.weight_{theirs}{ENDINGS[direction]}"].T,
+                "bias": tensors[f"{name}.bias_{theirs}{ENDINGS[direction]}"],
+            }
+            for ours, theirs in TORCH.items()
+        }
+        for direction in both
+    }
+
+
+def method_of(facts: dict[str, Any], where: str) -> Any:
+    try:
+        method = METHODS[facts["method"]](**facts["settings"])
+        encoder = WordVectors(WordsConfig(**facts["encoder"]))
+        method.check(encoder, 2**30)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # of values of other types, too
+        raise ModelFileError(f"{where} describes no model that this version knows: {type(error).__name__} {error}") from None
+    return method
+
+
+def with_readout(facts: dict[str, Any], options: Sequence[str], params: Params | None) -> dict[str, Any]:
+    """`facts` with other poolings or another ensemble; ConfigError for what the method, or `params`, does not have."""
+    if not options:
+        return facts
+    if facts["method"] != "MultiView":
+        raise ConfigError(f"{', '.join(options)}: {facts['method']} has one way to embed; only multi-view models have others")
+    poolings = [option for option in options if option in POOLINGS]
+    ensembles = [option for option in options if option not in poolings]
+    if len(ensembles) > 1:
+        raise ConfigError(f"{' and '.join(ensembles)}: give one")
+    chosen = {"pooling": "+".join(poolings)} if poolings else {}
+    chosen |= {"ensemble": ensembles[0]} if ensembles else {}
+    changed = {**facts, "settings": {**facts["settings"], **chosen}}
+    method = method_of(changed, "the option")
+    if absent := [name for name in method.embeds_by if params is not None and name not in params]:
+        raise ConfigError(f"{' and '.join(absent)}: the directory has no such view")
+    return changed
+
+
+def with_words(
+    facts: dict[str, Any], params: Params, tokenizer: WordTokenizer, file: Path, text: Iterable[str]
+) -> tuple[dict[str, Any], Params, WordTokenizer]:
+    """The model with those words of `text` that it lacks, from the file of vectors that it was trained with.
+
+    ConfigError where the file is another one: its vectors of words that the model has are not the model's.
+    """
+    part = "encoder" if "encoder" in params else FROZEN
+    known, vectors = tokenizer.words, np.asarray(params[part]["vectors"], np.float32)
+    wanted = sorted(count_words(text, tokenizer.lowercase).keys() - set(known))
+    checked = known[2:102]
+    found = read_word_vectors(file, {*wanted, *checked})
+    table = dict(zip(found.words, found.vectors, strict=True))
+    same = [
+        len(table[word]) == vectors.shape[1] and np.allclose(table[word], vectors[number], atol=1e-5)
+        for number, word in enumerate(checked, 2)
+        if word in table
+    ]
+    if not same or not all(same):
+        raise ConfigError(f"{file.name} does not have the vectors of this model: give the file that it was trained with")
+    new = [word for word in wanted if word in table]
+    if not new:
+        return facts, params, tokenizer
+    longer = np.concatenate([vectors, np.stack([table[word] for word in new])])
+    facts = {**facts, "encoder": {**facts["encoder"], "vocab_size": len(longer)}}
+    return facts, {**params, part: {**params[part], "vectors": longer}}, tokenizer.extended(new)
+
+
+def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
+    """Facts, parameters and vocabulary; ModelFileError where a file is damaged or changed."""
+    directory = Path(directory)
+    check_hashes(directory)
+    file = directory / "model.json"
+    facts = read_json(file)
+    try:
+        method = method_of(facts, str(file))
+    except ConfigError as error:
+        raise ModelFileError(f"{file}: {error}") from None
+    tensors: dict[str, np.ndarray] = {}
+    for folder in dict.fromkeys(("", *(_place(method, name)[0] for name in method.embeds_by))):
+        tensors |= read_safetensors(inside(directory, folder, file) / "model.safetensors")
+    check_finite(tensors, directory)
+    try:
+        parts = {name: part_from_torch(tensors, _place(method, name)[1]) for name in method.embeds_by}
+        vectors = tensors[VECTORS]
+    except KeyError as error:
+        raise ModelFileError(f"{directory} has no tensor {error}, which {facts['method']} needs") from None
+    words = WordsConfig(**facts["encoder"])
+    if vectors.shape != (words.vocab_size, words.hidden_size):
+        raise ModelFileError(
+            f"{directory}: {VECTORS} has shape {list(vectors.shape)}, model.json says "
+            f"[{shown(words.vocab_size)}, {shown(words.hidden_size)}]"
+        )
+    _check_parts(method, words, parts, file)
+    tokenizer = WordTokenizer.load(directory)
+    check_rows(tokenizer.vocab_size, words.vocab_size, directory)
+    return facts, {FROZEN: {"vectors": vectors}, **parts}, tokenizer
+
+
+def _check_parts(method: Any, words: WordsConfig, parts: Params, where: Path) -> None:
+    """ModelFileError unless the parts have the shapes that the method itself would give them."""
+    try:
+        fresh = jax.eval_shape(lambda: _with_linear_view(method.init(WordVectors(words), {}, jax.random.key(0)).params))
+    except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have
+        raise ModelFileError(f"{where} describes no model: {type(error).__name__} {error}") from None
+    for name, part in parts.items():
+        found, expected = ({keystr(path): leaf.shape for path, leaf in tree_leaves_with_path(tree)} for tree in (part, fresh[name]))
+        for leaf in sorted({*found, *expected}):
+            if found.get(leaf) != expected.get(leaf):
+                raise ModelFileError(f"{where}: {name}{leaf} has shape {found.get(leaf)}, its settings say {expected.get(leaf)}")

@@ -1,0 +1,132 @@
+"""Embeddings of any number of sentences through a small, fixed set of compiled shapes."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec, Sharding
+
+from jax_sentemb.data.batches import bucket
+from jax_sentemb.data.tokens import pad
+from jax_sentemb.parallel import gathered, put_whole
+from jax_sentemb.types import Array, Params, Rows
+
+# Widths in tokens: fine where most sentences are, coarse above; one compilation each, and only for those that occur.
+BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# For many sentences on a CPU, where padding costs what words cost and a compilation is quick: 8 % padding in place of 30 %.
+FINE_BUCKETS = (*range(4, 64, 4), *range(64, 128, 8), *range(128, 513, 32))
+MANY = 1 << 10  # sentences of a call, from which on fine buckets pay for their compilation
+CPU_ROWS = 16  # of a processor's batch at most: what a layer makes of them stays in its cache (benchmarks/README.md)
+FEW = (1, 8)  # rows of a batch that is not full: a query or two need not wait for the work of a whole batch
+IN_FLIGHT = 4  # batches whose results are still on the device: enough to keep it busy, little memory
+FIRST_WINDOW, WINDOW = 1 << 12, 1 << 16  # sentences tokenised and sorted by length together
+
+
+class Reader(Protocol):
+    """Texts to ids: a Tokenizer, or JoinedPairs whose texts are pairs of sentences."""
+
+    pad_id: int
+
+    def encode(self, sentences: Any, max_seq_length: int, /) -> tuple[list[np.ndarray], int]: ...
+
+
+class Embedder:
+    """Sentences to vectors: each distinct sentence encoded once, in batches of like length, in the caller's order.
+
+    `embed` maps (params, rows) to [R, E]; it is compiled once for every shape that occurs: a bucket wide, and `batch_size` rows or
+    one of FEW. On a CPU a batch has at most CPU_ROWS rows, and full batches of calls with MANY sentences are as wide as one of
+    FINE_BUCKETS. Params are an argument of the call, so that training can evaluate again and again without compiling anew.
+    `sharding` spreads the rows of a batch over devices (first axis); without it they go to the default device. `truncated` counts
+    the distinct sentences of the latest call that were longer than `max_seq_length` tokens.
+    """
+
+    def __init__(
+        self,
+        embed: Callable[[Params, Rows], Array],
+        tokenizer: Reader,
+        max_seq_length: int,
+        batch_size: int = 64,
+        buckets: Sequence[int] = BUCKETS,
+        sharding: Sharding | None = None,
+    ) -> None:
+        self.embed = embed
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.buckets = buckets
+        self.truncated = 0
+        self._sharding = sharding
+        self._cpu = jax.default_backend() == "cpu"
+        self.batch_size = self._full(batch_size)
+        self._replicated = NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else None
+        self._embed = jax.jit(embed, out_shardings=self._replicated)  # every process reads all of it
+
+    def __call__(
+        self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
+    ) -> np.ndarray:
+        """float32 [N, E], row i for sentence i; [0, E] for no sentence. `progress` is told of sentences that are done."""
+        # Once, not with every batch; free where it already lies there.
+        params = put_whole(gathered(params), self._replicated)
+        place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
+        vectors = np.zeros((len(place), self.width(params)), np.float32)
+        full = self._full(batch_size or self.batch_size)
+        running: deque[tuple[np.ndarray, Array]] = deque()
+        self.truncated = 0
+
+        def collect() -> None:
+            chosen, output = running.popleft()
+            vectors[chosen] = jax.device_get(output)[: len(chosen)]
+            if progress:
+                progress(len(chosen))
+
+        for first, ids, truncated in self._tokenized(list(place)):
+            self.truncated += truncated
+            for chosen in _batches(ids, full):
+                fine = self._cpu and len(chosen) == full and len(place) >= MANY
+                rows = self._rows([ids[index] for index in chosen], full, (*self.buckets, *(FINE_BUCKETS if fine else ())))
+                running.append((first + chosen, self._embed(params, rows)))
+                if len(running) > IN_FLIGHT:
+                    collect()
+        while running:
+            collect()
+        return vectors[[place[sentence] for sentence in sentences]]
+
+    def width(self, params: Params) -> int:
+        """E, without computing anything."""
+        shape = (self.batch_size, min((*self.buckets, self.max_seq_length)))
+        rows = Rows(np.zeros(shape, np.int32), np.ones(shape, np.bool_))
+        return jax.eval_shape(self._embed, params, rows).shape[-1]
+
+    def _tokenized(self, sentences: list[Any]) -> Iterator[tuple[int, list[np.ndarray], int]]:
+        """Of each window the number of its first sentence, the ids, and how many were cut.
+
+        The next one is tokenised while the device works on this one; the first is small, so that the device has not long to wait.
+        """
+        ends = [min(FIRST_WINDOW, len(sentences)), *range(FIRST_WINDOW + WINDOW, len(sentences), WINDOW), len(sentences)]
+
+        def tokenize(window: tuple[int, int]) -> tuple[int, list[np.ndarray], int]:
+            return window[0], *self.tokenizer.encode(sentences[window[0] : window[1]], self.max_seq_length)
+
+        with ThreadPoolExecutor(1) as thread:
+            yield from thread.map(tokenize, pairwise([0, *dict.fromkeys(ends)]))
+
+    def _rows(self, ids: list[np.ndarray], full: int, buckets: Sequence[int]) -> Rows:
+        """A batch on the device; one that is not full is filled up with copies of its first row."""
+        width = min(bucket(max(len(row) for row in ids), (*buckets, self.max_seq_length)), self.max_seq_length)
+        count = bucket(len(ids), [*(few for few in map(self._full, FEW) if few < full), full])
+        return put_whole(pad(ids + [ids[0]] * (count - len(ids)), width, self.tokenizer.pad_id), self._sharding)
+
+    def _full(self, rows: int) -> int:
+        """`rows`, or a few more, so that every device gets equally many; as many as a processor can take."""
+        devices = 1 if self._sharding is None else len(self._sharding.device_set)
+        share = -(-rows // devices)
+        return devices * (min(share, CPU_ROWS) if self._cpu else share)
+
+
+def _batches(ids: list[np.ndarray], size: int) -> list[np.ndarray]:
+    """Indices of the sentences of each batch, longest first: what does not fit into memory fails at once."""
+    order = np.argsort([-len(row) for row in ids], kind="stable")
+    return [order[start : start + size] for start in range(0, len(order), size)]

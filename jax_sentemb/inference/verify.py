@@ -1,0 +1,41 @@
+"""Re-encodes probe sentences with an export and compares them with the model in memory."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.inference.load import read_embedder
+
+TOLERANCE = 1e-5  # largest difference in an entry of an embedding between the model in memory and its export
+
+# What `export` re-encodes: sentences of the kinds that break tokenizers, and lengths up to far beyond usual limits.
+ODD = [
+    "", " ", "a", ".", "?!", "[CLS] [SEP] [PAD]", "<s> </s>", "ALL CAPS", "C++ != C#", "a\tb\nc", "don't won't",
+    "x" * 300, "3.14 1,000", "https://example.org/?q=1#a", "na\u00efve caf\u00e9", "e" + "\u0301" * 40, "a\u2028b",
+    "\u6f22\u5b57\u4eee\u540d", "\u0645\u0631\u062d\u0628\u0627", "\u05e9\u05dc\u05d5\u05dd", "\u202eabc", "\u200b",
+    "\ufffd", "\U0001f600\U0001f3fd",
+]  # fmt: skip
+LONG = "The quick brown fox jumps over the lazy dog while nobody looks. " * 60
+PROBES = (*ODD, *(LONG[:length].strip() for length in range(1, 3200, 80)))
+
+
+def verify_export(
+    directory: str | Path,
+    embed: Callable[[Sequence], np.ndarray],
+    inputs: Sequence,
+    read: Callable[[str | Path], Callable[[Sequence], np.ndarray]] | None = None,
+) -> float:
+    """Largest difference between the outputs of `embed` and of the directory; ModelFileError above TOLERANCE."""
+    ours = np.asarray(embed(inputs), np.float32)
+    exported = (read or read_embedder)(directory)(inputs)
+    if ours.shape != exported.shape:
+        raise ModelFileError(f"the export encodes to {list(exported.shape)}, the model in memory to {list(ours.shape)}")
+    difference = float(np.abs(ours - exported).max(initial=0.0))
+    if not difference <= TOLERANCE:  # also refuses NaN
+        raise ModelFileError(
+            f"the export encodes {len(inputs)} sentences with a max abs difference of {difference:.1e} from the "
+            f"model in memory, above {TOLERANCE:.0e}: nothing was exported"
+        )
+    return difference

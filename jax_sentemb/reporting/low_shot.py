@@ -1,0 +1,34 @@
+"""Figure 4 of miCSE: methods over training sizes, and what each adds to its baseline in the same seeds."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jax_sentemb.reporting import plots
+
+Curves = Mapping[str, Sequence[tuple[int, float, float]]]  # method -> [(sentences, mean, standard deviation)]
+
+
+def low_shot_differences(path: str | Path, scores: Curves, differences: Curves, title: str, score: str) -> Path:
+    """Scores on the left and paired differences to the baseline on the right, both over the number of training sentences.
+
+    Bars are one standard deviation, on the right of the differences. The CSV file has a column `panel`. Source: miCSE Fig. 4.
+    DataError where there is no point, NumericsError for NaN or Inf.
+    """
+    flat = [
+        (panel, method, *point)
+        for panel, curves in (("score", scores), ("difference", differences))
+        for method, points in curves.items()
+        for point in sorted(points)
+    ]
+    columns = {name: [row[place] for row in flat] for place, name in enumerate(("sentences", "mean", "standard_deviation"), 2)}
+    numbers = plots._numbers(path, columns)
+    figure = plots._figure(11.0, 4.8)
+    left, right = (plots._plain(axes) for axes in figure.subplots(1, 2))
+    plots.errors_over_sizes(left, scores)
+    plots.errors_over_sizes(right, differences, list(scores))
+    right.axhline(0, color="0.4", lw=1, zorder=1)
+    left.set_ylabel(score, fontsize=9)
+    right.set_ylabel("difference to the baseline in the same seeds", fontsize=9)
+    plots._legend(figure, left)
+    table = {"panel": [row[0] for row in flat], "method": [row[1] for row in flat], **numbers}
+    return plots._save(figure, path, title, "mean and standard deviation over seeds", table)

@@ -1,0 +1,442 @@
+"""Pictures for people, each a PNG with its numbers in a CSV file of the same name; needs the extra [plots] (matplotlib).
+
+    jax-sentemb plots run --workdir runs/micse
+    jax-sentemb plots attention --model runs/micse/export --data SentEval/data --output plots
+    jax-sentemb plots attention --model runs/simcse runs/micse --data corpus.txt --parses parses.conllu \\
+        --output plots
+    jax-sentemb plots low-shot --results results.csv --output low_shot.png
+
+No display is needed and no global state of matplotlib is touched. Functions return the path of the PNG, whose text chunk
+"Title" repeats title and numbers of the heading.
+"""
+
+import csv
+import itertools
+import json
+import math
+import statistics
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import pearsonr, spearmanr
+
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.files import user_path
+
+# Okabe and Ito's colours: told apart with any kind of colour blindness. Markers differ too, for print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vPX"
+DOTS_PER_INCH = 150
+WIDEST_GRID = 6  # panels in a row
+
+FIGURE_8 = "the best thing you can do is to know your stuff."  # the sentence of miCSE's figure
+ALIKE, UNLIKE = 4.0, 1.0  # gold scores of STS-B, 0 to 5, from which and up to which pairs count as positive and negative
+
+Values = Any  # numbers: a sequence, NumPy or JAX
+Pairs = tuple[Values, Values]
+
+
+def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, title: str) -> Path:
+    """Cosine [N] against gold scores [N]: every pair as a dot, a box for each range of gold scores, correlations x 100.
+
+    Boxes hold the middle half of the pairs, the line is the median, whiskers go to the 5th and 95th percentile.
+    DataError for no pairs, NumericsError for NaN or Inf. Source: miCSE Fig. 7.
+    """
+    values = _numbers(path, {"cosine": cosine, "gold": gold})
+    x, y = values["gold"], values["cosine"]
+    figure = _figure(7.0, 4.6)
+    axes = _axes(figure)
+    size, opacity = float(np.clip(6e3 / len(x), 5, 18)), float(np.clip(300 / len(x), 0.3, 0.8))
+    axes.scatter(x, y, s=size, color=COLOURS[0], alpha=opacity, linewidths=0, label="pair")
+    ticks, centres, place = gold_ranges(x)
+    width = 0.4 * min(np.diff(centres), default=1.0)
+    present = np.unique(place)
+    at = centres[present]
+    # Not axes.boxplot: it asks every setting of matplotlib, and so chooses a window system.
+    low, start, middle, end, high = np.array([np.percentile(y[place == number], [5, 25, 50, 75, 95]) for number in present]).T
+    box = {"facecolor": (1, 1, 1, 0.6), "edgecolor": "black", "linewidth": 1.4, "zorder": 3}
+    axes.bar(at, end - start, width, start, **box, label="middle half of a range, 5th and 95th percentile")
+    for inner, outer in ((start, low), (end, high)):
+        axes.vlines(at, inner, outer, color="black", lw=1.2, zorder=3)
+        axes.hlines(outer, at - width / 4, at + width / 4, color="black", lw=1.2, zorder=3)
+    axes.hlines(middle, at - width / 2, at + width / 2, color=COLOURS[1], lw=2.5, zorder=4, label="median")
+    count = {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 7, "color": "0.35"}
+    for number, place_of in zip(present, at, strict=True):
+        axes.annotate(f"n={(place == number).sum():,}", (place_of, 0.01), **count)
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom - 0.06 * (top - bottom), top)  # room for the counts
+    axes.set_xticks(ticks)
+    axes.set_xlabel("gold similarity (score given by people)")
+    axes.set_ylabel("cosine similarity of the embeddings")
+    _legend(figure, axes)
+    return _save(figure, path, title, f"{correlations(x, y)}, {len(x):,} pairs", values)
+
+
+def correlations(first: Values, second: Values) -> str:
+    """ "Spearman 81.25, Pearson 80.10" of two [N], both x 100; says so where one of them is constant."""
+    first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
+        return "no correlation (all values equal)"
+    return f"Spearman {100 * spearmanr(first, second).statistic:.2f}, Pearson {100 * pearsonr(first, second).statistic:.2f}"
+
+
+def attention_histograms(
+    path: str | Path, first: Values, second: Values, title: str, names: Sequence[str] = (), quantity: str = "log attention (nats)"
+) -> Path:
+    """Joint histogram of the attention [S, M] of two views for each of S slices, with their Pearson correlation rho.
+
+    All panels share ranges and colours. `names` of the slices; `quantity` is written at the axes.
+    DataError for no slice or no entry, NumericsError for NaN or Inf. Source: miCSE Fig. 8.
+    """
+    one, other = (np.asarray(values, np.float64) for values in (first, second))
+    count, samples = one.shape
+    names = list(names) or [f"slice {number}" for number in range(1, count + 1)]
+    values = _numbers(path, {"first": one.ravel(), "second": other.ravel()})
+    columns = min(WIDEST_GRID, math.ceil(math.sqrt(count)))
+    columns = min(range(columns, WIDEST_GRID + 1), key=lambda number: -count % number)  # few empty places
+    rows = -(-count // columns)
+    figure = _figure(max(1.75 * columns + 1.3, 4.5), 2.1 * rows + 1.1)
+    figure.set_layout_engine("compressed")  # for square panels
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    low, high = min(one.min(), other.min()), max(one.max(), other.max())
+    margin = 0.03 * (high - low) or 0.5
+    edges = np.linspace(low - margin, high + margin, int(np.clip(math.sqrt(samples) * 1.5, 10, 48)) + 1)
+    counts = [np.histogram2d(x, y, bins=[edges, edges])[0].T for x, y in zip(one, other, strict=True)]
+    correlation = [_pearson(x, y) for x, y in zip(one, other, strict=True)]
+    from matplotlib.colors import LogNorm
+
+    norm = LogNorm(1, max(max(found.max() for found in counts), 2))
+    for number, axes in enumerate(panels.flat):
+        if number >= count:
+            axes.set_visible(False)
+            if number - columns >= 0:
+                panels.flat[number - columns].xaxis.set_tick_params(labelbottom=True)
+            continue
+        image = axes.pcolormesh(edges, edges, np.ma.masked_equal(counts[number], 0), norm=norm, cmap="viridis", rasterized=True)
+        axes.plot(edges[[0, -1]], edges[[0, -1]], color="0.6", lw=0.7, zorder=0)
+        axes.set_aspect("equal")
+        rho = "constant" if correlation[number] is None else f"ρ = {correlation[number]:.3f}"
+        axes.set_title(f"{names[number]}\n{rho}", fontsize=8, parse_math=False)
+        axes.tick_params(labelsize=7)
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=30, pad=0.02)
+    bar.set_label("entries in a cell", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    figure.supxlabel(f"{quantity}, first view", fontsize=9)
+    figure.supylabel(f"{quantity}, second view", fontsize=9)
+    known = [rho for rho in correlation if rho is not None]
+    mean = f"mean ρ {np.mean(known):.3f}, " if known else ""
+    heading = f"{mean}{count} slice{'s' * (count > 1)} of {samples:,} entries"
+    table = {"slice": np.repeat(np.asarray(names, object), samples), **values}
+    return _save(figure, path, title, heading, table)
+
+
+# Column of the CSV file -> its name in metrics.jsonl, and what is written at its axis.
+COURSES = {
+    "alignment": ("diagnostics/alignment", "alignment\n(0 is best)"),
+    "training_alignment": ("train/alignment", "alignment of\ntraining batches\n(0 is best)"),
+    "uniformity": ("diagnostics/uniformity", "uniformity\n(lower is better)"),
+    "spread": ("diagnostics/spread", "spread\n(1 isotropic,\n0 collapsed)"),
+}
+
+
+def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
+    """The events of a run, {"step": ..., name: value}, as `workdir`/metrics.jsonl has them; DataError where it is damaged."""
+    file = user_path(workdir) / "metrics.jsonl"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}: give the work directory of a run") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: byte {error.start} is not UTF-8: this is no file of a run") from None
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            records.append(record)
+        elif number < len(lines):  # a crash may cut the last line
+            raise DataError(f"{file}:{number}: not an event of a run, a JSON object with a step")
+    return records
+
+
+def alignment_uniformity(path: str | Path, records: Sequence[Mapping[str, Any]], title: str) -> Path:
+    """Alignment, uniformity and spread over the steps of a run; `records` as `read_metrics` gives them.
+
+    A run that did not measure the alignment of its diagnostic sentences shows that of the training batches instead (after the
+    training head, with dropout), if it logged that. Values that are not finite are left out and counted in the heading.
+    DataError where no record has diagnostics. Source of the quantities: Wang and Isola 2020.
+    """
+    found: dict[str, dict[int, float]] = {}
+    left_out = 0
+    for name, (key, _) in COURSES.items():
+        course = {record["step"]: float(record[key]) for record in records if isinstance(record.get(key), int | float)}
+        finite = {step: value for step, value in sorted(course.items()) if math.isfinite(value)}
+        left_out += len(course) - len(finite)
+        if finite:
+            found[name] = finite
+    if "uniformity" not in found and "alignment" not in found:
+        raise DataError(f"{path}: nothing to draw: no record of the run has diagnostics/uniformity or diagnostics/alignment")
+    if "alignment" in found:
+        found.pop("training_alignment", None)
+    figure = _figure(6.4, 1.0 + 1.6 * len(found))
+    panels = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, course), colour in zip(panels, found.items(), COLOURS, strict=False):
+        _plain(axes)
+        marker = "o" if len(course) <= 50 else ""
+        axes.plot(list(course), list(course.values()), color=colour, marker=marker, markersize=4, label=name.replace("_", " "))
+        axes.set_ylabel(COURSES[name][1], fontsize=9)
+        axes.margins(y=0.15)
+    panels[-1].set_xlabel("training step (optimiser updates)")
+    panels[-1].xaxis.get_major_locator().set_params(integer=True)
+    figure.align_ylabels(panels)
+    _legend(figure, *panels)
+    last = ", ".join(f"{name.replace('_', ' ')} {list(course.values())[-1]:.3f}" for name, course in found.items())
+    heading = f"at the end: {last}" + (f"; {left_out} values not finite, left out" if left_out else "")
+    steps = sorted({step for course in found.values() for step in course})
+    table = {"step": steps, **{name: [course.get(step, "") for step in steps] for name, course in found.items()}}
+    return _save(figure, path, title, heading, table)
+
+
+def low_shot_curves(
+    path: str | Path,
+    curves: Mapping[str, Sequence[tuple[int, float, float]]],
+    title: str,
+    score: str = "Spearman x 100, average of the sets",
+) -> Path:
+    """Score against the number of training sentences (logarithmic), {method: [(sentences, mean, standard deviation)]}.
+
+    Bars are one standard deviation. A point with 0 sentences (no training) is a dotted line across. Methods are set apart
+    sideways by some percent, so that bars do not cover each other; the CSV file has the exact numbers.
+    DataError where there is no point, NumericsError for NaN or Inf.
+    """
+    flat = [(method, *point) for method, points in curves.items() for point in sorted(points)]
+    columns = {
+        "sentences": [row[1] for row in flat],
+        "mean": [row[2] for row in flat],
+        "standard_deviation": [row[3] for row in flat],
+    }
+    numbers = _numbers(path, columns)
+    if min(numbers["sentences"]) < 0 or min(numbers["standard_deviation"]) < 0:
+        raise DataError(f"{path}: numbers of sentences and standard deviations cannot be negative")
+    figure = _figure(6.8, 4.4)
+    axes = _axes(figure)
+    errors_over_sizes(axes, curves)
+    axes.set_ylabel(score)
+    _legend(figure, axes)
+    heading = "mean and standard deviation over seeds"
+    return _save(figure, path, title, heading, {"method": [row[0] for row in flat], **numbers})
+
+
+def errors_over_sizes(
+    axes: Any, curves: Mapping[str, Sequence[tuple[int, float, float]]], order: Sequence[str] | None = None
+) -> None:
+    """The curves of `low_shot_curves` in one panel; its vertical axis has no name yet.
+
+    A method has the colour and the marker of its place in `order`, by default that of `curves`: several panels agree.
+    """
+    order = list(curves) if order is None else order
+    trained = {method: [point for point in sorted(points) if point[0] > 0] for method, points in curves.items()}
+    trained = {method: points for method, points in trained.items() if points}
+    sizes = sorted({point[0] for points in trained.values() for point in points})
+    closest = min((math.log(b / a) for a, b in itertools.pairwise(sizes)), default=1.0)
+    step = min(0.05, closest / (2 * len(trained) + 1))
+    for place, (method, points) in enumerate(trained.items()):
+        x, y, error = zip(*points, strict=True)
+        aside, number = math.exp((place - (len(trained) - 1) / 2) * step), order.index(method)
+        axes.errorbar(
+            [aside * size for size in x], y, yerr=error, label=method, color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[(number + number // len(COLOURS)) % len(MARKERS)], markersize=5.5, capsize=3, lw=1.4, elinewidth=1.1,
+        )  # fmt: skip
+    for method, points in curves.items():
+        for mean in (point[1] for point in points if point[0] == 0):
+            axes.axhline(mean, color="0.4", ls=":", lw=1.6, label=f"{method}, 0 sentences", zorder=1)
+    if sizes:
+        axes.set_xscale("log")
+        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+        axes.minorticks_off()
+        axes.margins(x=0.12)
+    else:
+        axes.set_xticks([])
+    axes.set_xlabel("training sentences (logarithmic)")
+
+
+def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[tuple[int, float, float]]]:
+    """Curves for `low_shot_curves` from a CSV file with a row for every run: method, sentences and the score `column`.
+
+    Runs of a method with equally many sentences (the seeds) become mean and sample standard deviation, 0 for a single run.
+    DataError names the line or column that is wrong.
+    """
+    file = user_path(file)
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            rows = list(csv.DictReader(opened, strict=True))
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{file}: not a CSV file in UTF-8: {error}") from None
+    if not rows:
+        raise DataError(f"{file}: no run below the header")
+    for needed in ("method", "sentences", column):
+        if needed not in rows[0]:
+            raise DataError(f"{file}:1: no column {needed!r}, only {', '.join(map(str, rows[0]))}")
+    groups: dict[str, dict[int, list[float]]] = {}
+    for number, row in enumerate(rows, 2):
+        try:
+            sentences, score = int(row["sentences"]), float(row[column])
+        except (ValueError, TypeError):
+            sentences, score = -1, math.nan
+        if sentences < 0 or not math.isfinite(score):
+            raise DataError(f"{file}: run {number - 1}: sentences={row['sentences']!r} or {column}={row[column]!r} is not a number")
+        groups.setdefault(row["method"], {}).setdefault(sentences, []).append(score)
+    return {
+        method: [
+            (sentences, statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0)
+            for sentences, scores in sorted(points.items())
+        ]
+        for method, points in groups.items()
+    }
+
+
+SentencePairs = list[tuple[str, str]]
+
+
+def gold_pairs(folder: str | Path, count: int) -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
+    """(first, second) sentences of up to `count` STS-B dev pairs that people call alike, and of as many that they call unlike.
+
+    Sentences that differ in upper and lower case only are left out: without dropout their attention is the same.
+    """
+    from jax_sentemb.evaluation.sts_data import load_sts_task, senteval_root
+
+    pairs = load_sts_task("STSBenchmark-dev", senteval_root(folder)).subsets["dev"]
+    differ = np.array([one.lower() != other.lower() for one, other in zip(pairs.first, pairs.second, strict=True)])
+
+    def chosen(wanted: np.ndarray) -> tuple[list[str], list[str]]:
+        rows = np.flatnonzero(wanted & differ)[:count]
+        return [pairs.first[row] for row in rows], [pairs.second[row] for row in rows]
+
+    return chosen(pairs.gold >= ALIKE), chosen(pairs.gold <= UNLIKE)
+
+
+def sample_sentences(source: str | Path, count: int, seed: int = 0) -> list[str]:
+    """Up to `count` distinct sentences, drawn by `seed`, of STS-B dev in a SentEval folder or of a text file.
+
+    DataError where there are fewer than two.
+    """
+    from jax_sentemb.data.corpus_files import open_corpus
+    from jax_sentemb.evaluation.sts_data import load_sts_task, senteval_root
+
+    random = np.random.default_rng(seed)
+    if user_path(source).is_dir():
+        pairs = load_sts_task("STSBenchmark-dev", senteval_root(source)).subsets["dev"]
+        everything: Sequence[str] | Any = [*pairs.first, *pairs.second]
+    else:
+        everything = open_corpus(str(source))
+    drawn = random.permutation(len(everything))[: 2 * count]  # twice as many, for the duplicates
+    sentences = list(dict.fromkeys(everything[int(row)] for row in drawn))[:count]
+    if len(sentences) < 2:
+        raise DataError(f"{source}: {len(sentences)} distinct sentences: negative pairs need two")
+    return sentences
+
+
+def require_matplotlib() -> Any:
+    try:
+        import matplotlib.figure
+    except ImportError:
+        raise ConfigError("plots need matplotlib: pip install 'jax_sentemb[plots]'") from None
+    return matplotlib
+
+
+def _figure(width: float, height: float) -> Any:
+    """A figure of that many inches that belongs to no window and no global list."""
+    return require_matplotlib().figure.Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
+
+
+def _axes(figure: Any) -> Any:
+    return _plain(figure.subplots())
+
+
+def _plain(axes: Any) -> Any:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="0.9", lw=0.7)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    return axes
+
+
+def _legend(figure: Any, *panels: Any) -> None:
+    """One legend below the panels, where it covers nothing."""
+    handles, labels = (
+        list(itertools.chain(*side)) for side in zip(*(axes.get_legend_handles_labels() for axes in panels), strict=True)
+    )
+    room = 17 * figure.get_figwidth()  # characters; a handle takes eight
+    in_one_row = sum(len(label) + 8 for label in labels) <= room
+    columns = len(labels) if in_one_row else max(1, int(room // (max(map(len, labels)) + 8)))
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, columnspacing=1.2)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar sign in a name is a dollar sign
+
+
+def gold_ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ticks, centres of the ranges, and the range of every score.
+
+    Few distinct scores are ranges of their own; else whole numbers divide, where two to twelve do, or five equal widths.
+    """
+    distinct = np.unique(gold)
+    if len(distinct) <= 7:
+        return distinct, distinct, np.searchsorted(distinct, gold)
+    low, high = math.floor(distinct[0]), math.ceil(distinct[-1])
+    edges = np.arange(low, high + 1.0) if 2 <= high - low <= 12 else np.linspace(distinct[0], distinct[-1], 6)
+    place = np.searchsorted(edges, gold, side="right") - 1
+    return edges, (edges[:-1] + edges[1:]) / 2, np.minimum(place, len(edges) - 2)  # the highest score is in the last range
+
+
+def _pearson(first: np.ndarray, second: np.ndarray) -> float | None:
+    """None where one is constant."""
+    return float(pearsonr(first, second).statistic) if len(first) > 1 and np.ptp(first) and np.ptp(second) else None
+
+
+def _numbers(path: str | Path, columns: Mapping[str, Values], what: str = "") -> dict[str, np.ndarray]:
+    """float64 columns of one length; DataError where they are empty, NumericsError where one has NaN or Inf."""
+    arrays = {name: np.asarray(values, np.float64) for name, values in columns.items()}
+    if len({array.shape for array in arrays.values()}) > 1:
+        raise ValueError(f"{what}columns of unlike length: { ({name: array.shape for name, array in arrays.items()}) }")
+    for name, array in arrays.items():
+        if not array.size:
+            raise DataError(f"{path}: {what}nothing to draw, {name} is empty")
+        if bad := int((~np.isfinite(array)).sum()):
+            raise NumericsError(f"{path}: {what}{bad} of {array.size} values of {name} are not finite (NaN or Inf)")
+    return arrays
+
+
+def picture_path(path: str | Path) -> Path:
+    path = user_path(path)
+    return path if path.suffix == ".png" else path.with_name(f"{path.name}.png")
+
+
+def table_path(picture: Path) -> Path:
+    return picture.with_suffix(".csv")
+
+
+def _save(figure: Any, path: str | Path, title: str, numbers: str, table: Mapping[str, Iterable[Any]]) -> Path:
+    """Write `figure` under a title and a line of numbers, and `table` beside it; the path of the PNG."""
+    picture = picture_path(path)
+    width = int(14 * figure.get_figwidth())  # characters
+    lines = [line for part in f"{title}\n{numbers}".split("\n") for line in textwrap.wrap(part, width)]
+    figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    with table_path(picture).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table)
+        writer.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
+    figure.savefig(picture, metadata={"Title": f"{title}\n{numbers}"})
+    return picture
+
+
+def _cells(column: Iterable[Any]) -> list[Any]:
+    """Python values, so that numbers are written with all their digits."""
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)

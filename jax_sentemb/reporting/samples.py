@@ -1,0 +1,90 @@
+"""What a report shows of an encoder: nearest neighbours, cosines of any two sentences, similarities against gold scores.
+
+Plain numbers and texts, small enough for JSON; the report is drawn from them without a model.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jax_sentemb.evaluation.sts import TaskSimilarities
+from jax_sentemb.evaluation.sts_data import StsTask
+from jax_sentemb.reporting.plots import gold_ranges
+
+QUERIES, NEAREST = 8, 3  # sentences that are shown, and neighbours of each
+LONGEST = 300  # characters of a sentence that are kept
+BINS = 50  # of the histogram, over cosines from -1 to 1
+DOTS = 300  # pairs of a set that are kept; ranges are of all of them
+
+
+def look(
+    embed: Callable[[Sequence[str]], np.ndarray],
+    sentences: Sequence[str],
+    similarities: TaskSimilarities,
+    tasks: Mapping[str, StsTask],
+) -> dict[str, Any]:
+    """{"neighbours", "cosines", "pairs"} of the weights behind `embed`: see the functions of these names.
+
+    Without sentences only "pairs", for the sets of `tasks` that `similarities` has.
+    """
+    sentences = list(dict.fromkeys(sentences))
+    found: dict[str, Any] = {}
+    if len(sentences) > NEAREST:
+        vectors = np.asarray(embed(sentences), np.float32)
+        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        found = {"neighbours": neighbours(vectors, sentences), "cosines": cosines(vectors)}
+    gold = {name: np.concatenate([pairs.gold for pairs in task.subsets.values()]) for name, task in tasks.items()}
+    return {**found, "pairs": {name: against_gold(np.concatenate([*of.values()]), gold[name]) for name, of in similarities.items()}}
+
+
+def neighbours(vectors: np.ndarray, sentences: Sequence[str]) -> dict[str, Any]:
+    """{"among": how many sentences, "queries": [{"sentence", "nearest": [[cosine, sentence], ...]}]} of unit vectors [N, E].
+
+    Queries lie evenly over the sentences; the nearest comes first.
+    """
+    queries = np.unique(np.linspace(0, len(sentences) - 1, QUERIES).astype(int))
+    cosine = vectors[queries] @ vectors.T
+    cosine[np.arange(len(queries)), queries] = -np.inf
+    order = np.argsort(-cosine, axis=1, kind="stable")[:, :NEAREST]
+    return {
+        "among": len(sentences),
+        "queries": [
+            {
+                "sentence": sentences[query][:LONGEST],
+                "nearest": [[round(float(row[other]), 4), sentences[other][:LONGEST]] for other in places],
+            }
+            for query, row, places in zip(queries.tolist(), cosine, order.tolist(), strict=True)
+        ],
+    }
+
+
+def cosines(vectors: np.ndarray) -> dict[str, Any]:
+    """{"mean", "counts" [BINS]}: the histogram of the cosine of all pairs of unit vectors [N, E], in equal parts of -1 to 1."""
+    counts, total = np.zeros(BINS, int), 0.0
+    for row in range(len(vectors) - 1):  # a row at a time: memory is that of the vectors
+        values = vectors[row + 1 :] @ vectors[row]
+        counts += np.histogram(np.clip(values, -1, 1), BINS, (-1, 1))[0]
+        total += float(values.sum(dtype=np.float64))
+    return {"mean": total / int(counts.sum()), "counts": counts.tolist()}
+
+
+def against_gold(values: np.ndarray, gold: np.ndarray) -> dict[str, Any]:
+    """{"n", "dots" [[gold, similarity], ...], "ranges" [[centre, pairs, [5, 25, 50, 75, 95th percentile]], ...]} of a set [N].
+
+    Dots are up to DOTS pairs, drawn at random; ranges, of gold scores, are of all pairs.
+    """
+    some = np.sort(np.random.default_rng(0).choice(len(gold), min(DOTS, len(gold)), replace=False))
+    _, centres, place = gold_ranges(gold)
+    return {
+        "n": len(gold),
+        "dots": [[float(f"{value:.5g}") for value in (gold[row], values[row])] for row in some],
+        "ranges": [
+            [
+                float(centres[number]),
+                int((place == number).sum()),
+                np.percentile(values[place == number], [5, 25, 50, 75, 95]).tolist(),
+            ]
+            for number in np.unique(place)
+        ],
+    }

@@ -1,0 +1,244 @@
+"""The scores of the runs of one command as tables: means and standard deviations, low-shot tables, paired differences, CSV.
+
+A row is a dictionary as in vary.json: `settings` {name: text}, `folder`, and of a finished run `scores` {set: Spearman x 100 or
+another number}, `step` of its weights and the number of its `sentences`; of a failed one `error`.
+"""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import t as student
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.sts_data import COUNTS, DEVELOPMENT
+from jax_sentemb.files import replacing
+
+REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ in these alone are one row, with mean and spread
+ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
+VARIANT, SUBSET = "variant", "data.subset"
+SEVEN = tuple(name for name in COUNTS if name not in DEVELOPMENT)  # STS12 to STS16, STS-B, SICK-R: the papers' average
+GENERATED = "grammar-test"  # stands in for them where the generated pairs are what is scored
+
+Row = dict[str, Any]
+
+
+class Cell(NamedTuple):
+    """Scores of the runs of a method at a size, or their differences to the baseline in the same seeds."""
+
+    method: str
+    variant: str  # the method without what else varies; "" where methods do not vary
+    subset: str  # as in data.subset
+    sentences: int
+    values: list[float]
+
+
+def headline(scores: dict[str, Any]) -> dict[str, float]:
+    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and other tasks, or some without labels.
+
+    Of argument pairs both correlations, as means over topics.
+    """
+    found = {name: result["spearman"]["all"] for name, result in scores["scores"].items() if name != ARGUMENTS}
+    if ARGUMENTS in scores["scores"]:
+        found |= {f"{ARGUMENTS} {kind}": scores["scores"][ARGUMENTS][kind]["mean"] for kind in ("pearson", "spearman")}
+    for result in scores.get("transfer", {}).values():
+        found |= result["headline"]
+    return found or {name: scores["diagnostics"][name] for name in ("retrieval", "uniformity") if name in scores["diagnostics"]}
+
+
+def averaged(rows: Iterable[Row]) -> list[str]:
+    """The sets of the average: those of the seven that every finished run was scored on."""
+    scored = [row["scores"] for row in rows if "scores" in row]
+    return [name for name in (*SEVEN, GENERATED) if scored and all(name in scores for scores in scored)]
+
+
+def average_note(sets: Sequence[str]) -> str:
+    """What the average is of, in words: not every folder has all seven sets."""
+    absent = [name for name in SEVEN if name not in sets]
+    if not absent:
+        return f"average: mean of the seven sets {', '.join(sets)}"
+    return f"average: mean of {', '.join(sets)}; absent: {', '.join(absent)}"
+
+
+def table(rows: list[Row]) -> str:
+    """Markdown: a row for all runs that differ in their seeds only; mean and, of several seeds, sample standard deviation."""
+    columns, groups = summary(rows)
+    lines = [f"| settings | runs | {' | '.join(columns)} |", "|---|--:|" + "--:|" * len(columns)]
+    lines += [f"| {label.replace('|', ' ')} | {runs} | {' | '.join(cells)} |" for label, runs, cells in groups]
+    if "average" in columns:
+        lines += ["", average_note(averaged(rows))]
+    return "\n".join(lines)
+
+
+def summary(rows: list[Row]) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
+    """The columns of that table, and of each of its rows the settings, the number of runs and the cells."""
+    sets = averaged(rows)
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        others = {name: value for name, value in row["settings"].items() if name not in REPEATED}
+        groups.setdefault(" ".join(f"{name}={value}" for name, value in others.items()) or "all", []).append(row)
+    columns = list(dict.fromkeys(name for row in rows for name in row.get("scores", {})))
+    columns += ["average"] * (len(sets) > 1)
+    found = []
+    for label, group in groups.items():
+        done = [row["scores"] | {"average": _average(row, sets)} for row in group if "scores" in row]
+        values = [[scores[column] for scores in done if column in scores] for column in columns]
+        failed = f" ({len(group) - len(done)} failed)" if len(done) < len(group) else ""
+        found.append((label, f"{len(done)}{failed}", [mean_and_deviation(column) for column in values]))
+    return columns, found
+
+
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """ "46.86 ± 0.19", the sample standard deviation of several values; "" of none."""
+    spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.2f}{spread}" if values else ""
+
+
+def low_shot_cells(rows: Sequence[Row]) -> list[Cell]:
+    """The average of every run, by method and size; empty where sizes do not vary or no similarity set was scored."""
+    return _cells((row, _average(row, averaged(rows))) for row in _sized(rows))
+
+
+def difference_cells(rows: Sequence[Row], baselines: Mapping[str, str]) -> list[Cell]:
+    """As `low_shot_cells`, a run's average minus that of its baseline in the same seeds and other settings; miCSE Fig. 4."""
+    sets, sized = averaged(rows), _sized(rows)
+    twins = {_pair(row, row["settings"].get(VARIANT, "")): _average(row, sets) for row in sized}
+    pairs = ((row, twins.get(_pair(row, baselines.get(row["settings"].get(VARIANT, ""), "")))) for row in sized)
+    return _cells((row, _average(row, sets) - base) for row, base in pairs if base is not None)
+
+
+def low_shot_table(rows: Sequence[Row], baselines: Mapping[str, str]) -> str:
+    """Markdown as miCSE's Tables 2 and 3, a row a method, a column a size, and the paired differences; "" without cells."""
+    cells, differences = low_shot_cells(rows), difference_cells(rows, baselines)
+    if not cells:
+        return ""
+    lines = ["Mean ± standard deviation (runs) of the average over the sets, Spearman x 100.", *_by_size(cells, _score_text)]
+    lines += ["", average_note(averaged(rows)), "", *_failed_note(rows)]
+    if differences:
+        lines += [
+            "Difference to the baseline in the same seeds: mean [95 % interval of Student's t] (pairs).",
+            *_by_size([cell._replace(method=f"{cell.method} - {baselines[cell.variant]}") for cell in differences], _interval_text),
+        ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -> None:
+    """vary.md, vary.csv (a row for every finished run) and, where sizes vary, low_shot.md, in `workdir`."""
+    texts = {"vary.md": table(rows) + "\n", "low_shot.md": low_shot_table(rows, baselines)}
+    for name, text in texts.items():
+        if text:
+            with replacing(workdir / name) as partial:
+                partial.write_text(text, encoding="utf-8")
+    sets, done = averaged(rows), [row for row in rows if "scores" in row]
+    lines = [
+        {
+            "method": _method(row),
+            "sentences": row.get("sentences", ""),
+            **row["settings"],
+            "step": row.get("step", ""),
+            **row["scores"],
+            **({"average": _average(row, sets)} if sets else {}),
+        }
+        for row in done
+    ]
+    columns = list(dict.fromkeys(name for line in lines for name in line if name != "average")) + ["average"] * bool(sets)
+    with replacing(workdir / "vary.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def draw(workdir: Path, rows: Sequence[Row], baselines: Mapping[str, str]) -> None:
+    """low_shot.png and, with baselines, low_shot_differences.png (miCSE Figs. 3 and 4); a line instead without matplotlib."""
+    cells, differences = low_shot_cells(rows), difference_cells(rows, baselines)
+    if not cells:
+        return
+    from jax_sentemb.reporting.low_shot import low_shot_differences
+    from jax_sentemb.reporting.plots import low_shot_curves
+
+    score = f"Spearman x 100, average of {len(averaged(rows))} sets"
+    try:
+        low_shot_curves(workdir / "low_shot.png", curves(cells), "Training on few sentences", score)
+        if differences:
+            roots = {baselines[cell.variant] for cell in differences}
+            compared = roots | {cell.variant for cell in differences}
+            own = [cell for cell in cells if cell.variant in compared]
+            low_shot_differences(
+                workdir / "low_shot_differences.png", curves(own), curves(differences), "Against the baseline", score
+            )
+    except ConfigError as error:
+        print(f"not drawn: {error}")
+
+
+def curves(cells: Iterable[Cell]) -> dict[str, list[tuple[int, float, float]]]:
+    """{method: [(sentences, mean, sample standard deviation, 0 of one run)]}, as the plots take it."""
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    for cell in cells:
+        deviation = float(np.std(cell.values, ddof=1)) if len(cell.values) > 1 else 0.0
+        found.setdefault(cell.method, []).append((cell.sentences, float(np.mean(cell.values)), deviation))
+    return found
+
+
+def _sized(rows: Iterable[Row]) -> list[Row]:
+    rows = list(rows)
+    return [row for row in rows if SUBSET in row["settings"] and "scores" in row and "sentences" in row] if averaged(rows) else []
+
+
+def _average(row: Row, sets: Sequence[str]) -> float:
+    return float(np.mean([row["scores"][name] for name in sets])) if sets else math.nan
+
+
+def _method(row: Row) -> str:
+    """The variant, and what else varies beside seeds and sizes."""
+    settings = {name: value for name, value in row["settings"].items() if name not in (*REPEATED, SUBSET)}
+    return " ".join(value if name == VARIANT else f"{name}={value}" for name, value in settings.items()) or "all"
+
+
+def _pair(row: Row, variant: str) -> tuple[Any, ...]:
+    return variant, *sorted((name, value) for name, value in row["settings"].items() if name != VARIANT)
+
+
+def _cells(scored: Iterable[tuple[Row, float]]) -> list[Cell]:
+    groups: dict[tuple[str, str, str], list[tuple[int, float]]] = {}
+    for row, value in scored:
+        settings = row["settings"]
+        groups.setdefault((_method(row), settings.get(VARIANT, ""), settings[SUBSET]), []).append((row["sentences"], value))
+    cells = [Cell(*key, max(found)[0], [value for _, value in found]) for key, found in groups.items()]
+    return sorted(cells, key=lambda cell: -cell.sentences)
+
+
+def _by_size(cells: Sequence[Cell], text: Any) -> list[str]:
+    """The lines of a table of cells, methods down in the order of the runs, sizes across from the smallest."""
+    sizes = {cell.subset: cell.sentences for cell in sorted(cells, key=lambda cell: cell.sentences)}
+    heads = [_size_text(float(subset), count) for subset, count in sizes.items()]
+    lines = ["", f"| method | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
+    placed = {(cell.method, cell.subset): text(cell.values) for cell in cells}
+    for method in dict.fromkeys(cell.method for cell in cells):
+        lines.append(f"| {method} | {' | '.join(placed.get((method, subset), '') for subset in sizes)} |")
+    return lines
+
+
+def _size_text(subset: float, sentences: int) -> str:
+    """ "0.1 % (1,000)" of a fraction, "1,000" of a number of sentences."""
+    return f"{sentences:,}" if subset >= 1 else f"{100 * (subset or 1):g} % ({sentences:,})"
+
+
+def _score_text(values: list[float]) -> str:
+    return f"{mean_and_deviation(values)} ({len(values)})"
+
+
+def _interval_text(values: list[float]) -> str:
+    """Mean and Student's t interval, which needs two pairs."""
+    count, mean = len(values), float(np.mean(values))
+    if count < 2:
+        return f"{mean:+.2f} ({count})"
+    half = float(student.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}] ({count})"
+
+
+def _failed_note(rows: Sequence[Row]) -> list[str]:
+    failed = sum("error" in row for row in rows)
+    return [f"{failed} runs failed: vary.md", ""] if failed else []

@@ -1,0 +1,1 @@
+"""Vectors on disk, similarity search and clusters."""

@@ -1,0 +1,113 @@
+"""Every row in one of K groups, by cosine: spherical k-means on the device, which sees a block of rows at a time.
+
+Not scipy's kmeans2: that wants all vectors in memory.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.retrieval.search import CORPUS, block_size, blocks, check_finite, prepare, rows_at
+from jax_sentemb.types import Array
+
+SCORES = 1 << 22  # of rows and centres, at once
+SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows that the first centres are drawn from: at least, and for each group
+AT_CENTRE = 1 - 1e-6  # a cosine from which on a row lies at its centre
+
+
+class Groups(NamedTuple):
+    """What `kmeans` finds."""
+
+    labels: np.ndarray  # int64 [N], the group of each row
+    scores: np.ndarray  # float32 [N], cosine of each row and the centre of its group
+    centres: np.ndarray  # float32 [K, E], of length 1
+
+    def rows(self) -> list[list[int]]:
+        """The rows of each group, nearest to its centre first; largest group first, none that is empty."""
+        order = np.lexsort((-self.scores, self.labels))
+        ends = np.cumsum(np.bincount(self.labels, minlength=len(self.centres)))
+        found = [part.tolist() for part in np.split(order, ends[:-1]) if len(part)]
+        return sorted(found, key=len, reverse=True)
+
+
+def kmeans(vectors: Any, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 1e-5) -> Groups:
+    """`k` groups of the rows of `vectors` [N, E]: each row is in the group whose centre has the largest cosine with it.
+
+    A centre is the direction of the mean of its rows, all of length 1; the first ones are k-means++ on a sample, drawn by `seed`.
+    It ends when the mean cosine of rows and centres grows by `tolerance` or less and no group is empty, after `rounds` at the
+    latest. An empty group starts anew at the row that is farthest from its centre; where fewer than `k` rows differ, groups stay
+    empty. The same seed gives the same groups. ConfigError for a `k` that cannot be, NumericsError for vectors that are not finite.
+    """
+    if not 1 <= k <= len(vectors):
+        raise ConfigError(f"k={k} is not between 1 and {len(vectors)}, the number of sentences")
+    centres = _spread(_sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed), jax.random.key(seed), k)
+    before = -np.inf
+    for _ in range(rounds):
+        labels, scores, sums = _assign(vectors, centres)
+        found = Groups(labels, scores, np.asarray(centres))
+        mean = scores.mean(dtype=np.float64)
+        empty = np.setdiff1d(np.arange(k), labels)
+        far = np.argsort(scores, kind="stable")[: len(empty)] if len(empty) else empty
+        far = far[scores[far] < AT_CENTRE]
+        if mean - before <= tolerance and not len(far):
+            break
+        for group, row in zip(empty.tolist(), far.tolist(), strict=False):
+            sums = sums.at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
+        before, centres = mean, prepare(sums, True)
+    return found
+
+
+def _sample(vectors: Any, count: int, seed: int) -> np.ndarray:
+    """`count` of the rows, all of them if there are fewer."""
+    if count >= len(vectors):
+        return np.asarray(vectors[:])
+    chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
+    return rows_at(vectors, chosen)
+
+
+@functools.partial(jax.jit, static_argnames="k")
+def _spread(rows: Array, key: Array, k: int) -> Array:
+    """k-means++: `k` of the rows, drawn with a chance that grows with the distance to the nearest one so far.
+
+    Each is the best of a few draws, as in scikit-learn: a single one often leaves a group without a centre.
+    """
+    rows, draws = prepare(rows, True), 2 + int(np.log(k))
+
+    def draw(distance: Array, key: Array) -> tuple[Array, Array]:
+        drawn = rows[jax.random.categorical(key, jnp.log(distance), shape=(draws,))]
+        left = jnp.minimum(distance, jnp.maximum(1 - jnp.matmul(drawn, rows.T, precision=lax.Precision.HIGHEST), 0))
+        best = left.sum(axis=1).argmin()
+        return left[best], drawn[best]
+
+    return lax.scan(draw, jnp.ones(len(rows)), jax.random.split(key, k))[1]
+
+
+def _assign(vectors: Any, centres: Array) -> tuple[np.ndarray, np.ndarray, Array]:
+    """The nearest centre of each row, the cosine with it, and the sums [K, E] of the rows of each centre."""
+    labels, scores = np.zeros(len(vectors), np.int64), np.zeros(len(vectors), np.float32)
+    sums = jnp.zeros_like(centres)
+    at_once = min(CORPUS, 1 << (max(SCORES // len(centres), 1).bit_length() - 1))
+    for first, count, rows in blocks(vectors, block_size(at_once, len(vectors))):
+        nearest, best, sums = _nearest(rows, centres, sums)
+        labels[first : first + count], scores[first : first + count] = np.asarray(nearest)[:count], np.asarray(best)[:count]
+    check_finite(scores)
+    return labels, scores, sums
+
+
+@functools.partial(jax.jit, donate_argnums=2)
+def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Array]:
+    rows = prepare(rows, True)
+    scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
+    labels = scores.argmax(axis=1)
+    # Rows that fill up a block are zero.
+    if jax.default_backend() == "cpu":
+        sums = sums.at[labels].add(rows)
+    else:  # a product: adding rows at their labels has no fixed order on a GPU
+        member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
+        sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
+    return labels, jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0], sums

@@ -1,0 +1,322 @@
+"""Vectors of a corpus on disk: shards of rows in .npy files and vectors.json, written so that a killed run goes on.
+
+vectors.json says which model and which text the rows come from, and lists the shards that are complete with their SHA-256.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from jax_sentemb.data.tables import import_arrow
+from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
+from jax_sentemb.files import fingerprint, inside, replacing, say, sha256, shown, sole_writer, write_json
+from jax_sentemb.retrieval.quantize import PRECISIONS, quantize, ranges_of, restore
+
+MANIFEST = "vectors.json"
+# What must not change from one shard to the next.
+SAME = (
+    "model_sha256", "corpus_sha256", "precision", "dtype", "normalize", "truncate_dim", "max_seq_length", "rows_per_shard",
+    "format",
+)  # fmt: skip
+STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
+
+
+class Lines(Protocol):
+    """Numbered sentences."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> str: ...
+
+
+class Encoded(NamedTuple):
+    """What an encoder makes of some sentences."""
+
+    vectors: np.ndarray  # float32 [n, E]
+    truncated: int  # of the distinct sentences
+
+
+_intact: set[tuple] = set()  # shards that were verified: path, what the file system says, and SHA-256
+Encode = Callable[[list[str]], Encoded]
+
+
+def write_shards(
+    directory: Path, facts: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
+) -> dict[str, Any]:
+    """Encode what is missing or damaged in `directory` and return the manifest.
+
+    `facts` has all of SAME and goes into the manifest. `progress` is told of rows that are there. ConfigError where the directory
+    holds something else, BusyError while another process writes to it.
+    """
+    _check_place(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(directory / "LOCK", timeout=0):
+            manifest = _begin(directory, facts, len(sentences))
+            starts = range(0, len(sentences), facts["rows_per_shard"])
+            for number, start in enumerate(starts):
+                end = min(start + facts["rows_per_shard"], len(sentences))
+                if _is_missing(directory, manifest, number, end - start):
+                    _write_shard(directory, manifest, number, [sentences[row] for row in range(start, end)], encode)
+                progress(end - start)
+            if not manifest["complete"] or len(manifest["shards"]) > len(starts):  # all that is needed was there
+                del manifest["shards"][len(starts) :]
+                _write_manifest(directory, manifest)
+    except Timeout:
+        raise BusyError(f"--output {directory} is being written by another process: wait for it, or give another one") from None
+    return manifest
+
+
+def write_file(
+    file: Path, precision: str, sentences: Lines, encode: Encode, progress: Callable[[int], object], rows_at_once: int
+) -> int:
+    """All vectors in one .npy or .parquet file, there when it is complete; how many sentences were cut."""
+    if precision in ("int8", "uint8"):
+        raise ConfigError(f"--precision {precision} needs a directory as --output: it keeps the ranges that the bytes stand for")
+    with sole_writer(file):
+        if file.exists():
+            raise ConfigError(f"--output {file} exists: give another name or move it away")
+        truncated, parts = 0, []
+        for start in range(0, len(sentences), rows_at_once):
+            texts = [sentences[row] for row in range(start, min(start + rows_at_once, len(sentences)))]
+            found = encode(texts)
+            parts.append(quantize(found.vectors, precision))
+            truncated += found.truncated
+            progress(len(texts))
+        rows = np.concatenate(parts)
+        _save(file, rows, [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else [])
+    return truncated
+
+
+def _check_place(directory: Path) -> None:
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy")
+    if directory.is_dir() and not (directory / MANIFEST).is_file():
+        if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix != ".partial"]:
+            raise ConfigError(f"--output {directory} holds {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
+
+
+def _begin(directory: Path, facts: dict[str, Any], rows: int) -> dict[str, Any]:
+    """The manifest that is there, after a check that it tells of the same vectors; else a new one."""
+    if (directory / MANIFEST).is_file():
+        manifest = read_manifest(directory)
+        for name in SAME:
+            if manifest[name] != facts[name]:
+                raise ConfigError(
+                    f"--output {directory} was begun with {name}={manifest[name]}, this command has {name}={facts[name]}: "
+                    "give another directory"
+                )
+        if manifest["rows"] != rows:
+            raise _damaged(directory / MANIFEST, f"rows {shown(manifest['rows'])} of a corpus that has {rows}")
+        return manifest
+    manifest = {**facts, "rows": rows, "width": None, "ranges": None, "shards": []}
+    _write_manifest(directory, manifest)
+    return manifest
+
+
+def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: int) -> bool:
+    """Whether a shard has to be encoded; a warning for one that the manifest lists."""
+    listed = manifest["shards"][number : number + 1]
+    if not listed:
+        return True
+    expected = (_name(number, manifest["format"]), rows)
+    problem = _damage(directory, listed[0]) if (listed[0]["file"], listed[0]["rows"]) == expected else f"{MANIFEST} is wrong"
+    if problem:
+        say(f"{directory / expected[0]}: {problem}; it is encoded again")
+    return bool(problem)
+
+
+def _name(number: int, kind: str) -> str:
+    return f"{number:06d}.{kind}"
+
+
+def _damage(directory: Path, shard: dict[str, Any]) -> str:
+    """What is wrong with a shard that the manifest lists, "" if nothing."""
+    file = directory / shard["file"]
+    try:
+        intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
+    except (OSError, ModelFileError):
+        return "it cannot be read"
+    return "" if intact else f"its size or SHA-256 is not what {MANIFEST} says"
+
+
+def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: list[str], encode: Encode) -> None:
+    found = encode(texts)
+    precision = manifest["precision"]
+    if precision in ("int8", "uint8") and manifest["ranges"] is None:
+        manifest["ranges"] = ranges_of(found.vectors).tolist()  # of the first shard, for all
+    ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
+    file = directory / _name(number, manifest["format"])
+    _save(file, quantize(found.vectors, precision, ranges), texts)
+    shard = {
+        "file": file.name,
+        "rows": len(texts),
+        "truncated": found.truncated,
+        "bytes": file.stat().st_size,
+        "sha256": sha256(file),
+    }
+    manifest["shards"][number : number + 1] = [shard]
+    manifest["width"] = found.vectors.shape[1]
+    _write_manifest(directory, manifest)
+
+
+def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    """vectors.json with its sums, and a SHA-256 of what is not known from elsewhere."""
+    manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
+    manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
+    manifest["sha256"] = _digest(manifest)
+    write_json(directory / MANIFEST, manifest)
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return fingerprint({name: value for name, value in manifest.items() if name not in ("sha256", "complete", "truncated")})
+
+
+def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
+    with replacing(file) as partial:
+        if file.suffix == ".parquet":
+            _save_parquet(partial, rows, texts)
+        else:
+            with partial.open("wb") as opened:  # what np.save says of a full disk has no error number
+                np.lib.format.write_array_header_1_0(opened, np.lib.format.header_data_from_array_1_0(rows))
+                opened.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+
+
+def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
+    """Columns `text` and `embedding`, a list of fixed size."""
+    pyarrow = import_arrow("Parquet")
+    flat = pyarrow.array(rows.reshape(-1))
+    embedding = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
+    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """vectors.json of a directory; DataError where it is missing or damaged."""
+    file = directory / MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        _check_manifest(directory, manifest)
+    except FileNotFoundError:
+        raise DataError(f"{directory} has no {MANIFEST}: it is no directory of vectors") from None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ModelFileError) as error:
+        raise _damaged(file, f"{type(error).__name__}: {error}") from None
+    return manifest
+
+
+def _damaged(file: Path, reason: str) -> DataError:
+    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory")
+
+
+def _check_manifest(directory: Path, manifest: dict[str, Any]) -> None:
+    """Raises where vectors.json is not as `write_shards` makes it; early versions wrote it without a SHA-256 of its own."""
+    if not isinstance(manifest, dict):
+        raise TypeError(f"a {type(manifest).__name__}")
+    if manifest.get("sha256", "") not in ("", _digest(manifest)):
+        raise ValueError("its SHA-256 is another one")
+    for name in (*SAME, "rows", "width", "ranges", "complete"):
+        manifest[name]
+    if not isinstance(manifest["shards"], list):
+        raise TypeError(f"shards {shown(manifest['shards'])}")
+    for shard in manifest["shards"]:
+        inside(directory, shard["file"], directory / MANIFEST)
+        if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
+            raise ValueError("a shard that is none")
+    for name, kind in (("rows", int), ("width", int), ("truncate_dim", int), ("model_sha256", str), ("corpus_sha256", str)):
+        if not isinstance(manifest[name], kind | None):
+            raise TypeError(f"{name} {shown(manifest[name])}")
+    if manifest["precision"] not in PRECISIONS:
+        raise ValueError(f"precision {shown(manifest['precision'])}")
+    if manifest["ranges"] is not None:
+        ranges = np.array(manifest["ranges"], np.float64)
+        if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
+            raise ValueError("ranges of another width, or not finite")
+
+
+def _is_complete(manifest: dict[str, Any]) -> bool:
+    """Whether all shards are listed, one after the other."""
+    names = [_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
+    rows = sum(shard["rows"] for shard in manifest["shards"])
+    return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]
+
+
+class Vectors:
+    """Rows on disk as if they were one float32 array: `shape`, `len()`, and slices, read when they are asked for.
+
+    Quantised rows come back as what they stand for. Memory is that of the slices.
+    """
+
+    def __init__(self, path: Path, verify: bool = True) -> None:
+        """A directory that `write_shards` made, or one .npy file; DataError where it is incomplete or damaged.
+
+        `verify`: shards are read once a process and compared with their SHA-256. A .npy file alone has none.
+        """
+        if path.is_dir():
+            self.manifest = read_manifest(path)
+            if not _is_complete(self.manifest):
+                raise DataError(f"{path} is not complete: run the same encode command again")
+            files = [path / shard["file"] for shard in self.manifest["shards"]]
+            if self.manifest["format"] != "npy":
+                raise DataError(f"{path} holds {shown(self.manifest['format'])} files; only .npy ones can be searched")
+            for shard in self.manifest["shards"] if verify else ():
+                _verify(path, shard)
+        else:
+            self.manifest = {"precision": "float32", "ranges": None, "width": None, "model_sha256": None, "corpus_sha256": None}
+            files = [path]
+        kind = STORED[self.manifest["precision"]]
+        if not files:
+            raise DataError(f"{path} has no shards: encode the corpus into a new directory")
+        self._shards = [_mapped(file, kind) for file in files]
+        stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
+        if stated and stated != [len(shard) for shard in self._shards]:
+            raise DataError(f"{path}: the shards do not have as many rows as {MANIFEST} says")
+        width, bits = self.manifest["width"] or self._shards[0].shape[1], self.manifest["precision"] in ("binary", "ubinary")
+        if any(shard.shape[1] != (-(-width // 8) if bits else width) for shard in self._shards):
+            raise DataError(f"{path}: the shards do not have the width {width} that {MANIFEST} says")
+        self._ends = np.cumsum([len(shard) for shard in self._shards])
+        self._ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
+        self.shape = (int(self._ends[-1]), width)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        start, end, _ = rows.indices(len(self))
+        parts = []
+        for shard, stop in zip(self._shards, self._ends.tolist(), strict=True):
+            first = stop - len(shard)
+            if first < end and start < stop:
+                parts.append(shard[max(start - first, 0) : end - first])
+        if not parts:
+            parts = [self._shards[0][:0]]
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # of one shard without a copy
+        return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
+
+
+def _verify(directory: Path, shard: dict[str, Any]) -> None:
+    """DataError for a damaged shard, unless this process has found it intact before."""
+    file = directory / shard["file"]
+    with contextlib.suppress(OSError):
+        stat = file.stat()
+        known = (str(file.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, shard["sha256"])
+        if known not in _intact:
+            if problem := _damage(directory, shard):
+                raise DataError(f"{file}: {problem}; the same encode command makes it again")
+            _intact.add(known)
+
+
+def _mapped(file: Path, kind: str) -> np.ndarray:
+    try:
+        rows = np.load(file, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # NumPy parses the header as Python literals, which fails in half a dozen kinds
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != kind:
+        raise DataError(
+            f"{file} holds {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
+        )
+    return np.asarray(rows)

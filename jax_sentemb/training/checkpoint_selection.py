@@ -1,0 +1,74 @@
+"""What selects the weights that are kept (`eval.select`), and when a run has had enough evaluations (`eval.patience`)."""
+
+import math
+from collections.abc import Mapping
+
+from jax_sentemb.config import Evaluation
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods.base import Method
+from jax_sentemb.types import Params
+
+
+def selected_by(options: Evaluation, held_out: bool, dev: str, scores_pairs: bool) -> str:
+    """The name in metrics.jsonl of what selects: "validation", the Spearman of the set `dev`, retrieval; "" for the last weights.
+
+    ConfigError, before training, for what this run does not measure.
+    """
+    on_dev = f"eval/{dev}/spearman_cosine" if dev else ""
+    if not options.select:
+        name = on_dev or ("validation" if held_out else "")
+    elif options.select == "dev":
+        name = on_dev
+        if not dev:
+            raise ConfigError("eval.select=dev needs labelled pairs: --config.eval.dev=pairs.tsv, or STS-B in eval.data")
+    elif options.select == "retrieval":
+        name = "diagnostics/retrieval"
+        if scores_pairs:
+            raise ConfigError("eval.select=retrieval: a cross-encoder has no embeddings; take dev, validation or last")
+    else:
+        name = options.select.removesuffix("last")
+    if options.patience and not name:
+        raise ConfigError(
+            f"eval.patience={options.patience} needs a score that can stop rising: set eval.select, eval.dev or data.validation"
+        )
+    return name
+
+
+def score(name: str, values: Mapping[str, float]) -> float | None:
+    """What is wanted high of an evaluation; None where it was not measured. Of "validation" accuracy counts before loss."""
+    if name == "validation":
+        return 100 * values["validation/accuracy"] if "validation/accuracy" in values else -values["validation/loss"]
+    return values.get(name)
+
+
+def better(found: Mapping[str, float | None]) -> str:
+    """The name with the highest score; the first one at a tie and where none was measured."""
+    return max(found, key=lambda name: -math.inf if (value := found[name]) is None else value)
+
+
+def encoders(method: Method, params: Params) -> dict[str, Params]:
+    """By name, what of `params` may be exported, the default first; {"": params} for a method with one encoder."""
+    several = getattr(method, "encoders", None)
+    return several(params) if several else {"": params}
+
+
+def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> dict[str, str]:
+    """{"kept_encoder", "kept_because"} for scores.json and model.json; {} of a method with one encoder.
+
+    `kept` is the one of the best checkpoint, "" where the last weights are exported.
+    """
+    names = list(encoders(method, params))
+    if names == [""]:
+        return {}
+    if len(names) == 1:
+        why = "method.keep asks for it"
+    elif kept and selected != "validation":
+        why = f"the higher {selected} of {' and '.join(names)}"
+    else:
+        why = "no score tells the encoders apart (labelled pairs: eval.dev; without labels: eval.select=retrieval)"
+    return {"kept_encoder": kept or names[0], "kept_because": why}
+
+
+def enough(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:
+    """Whether the last `patience` evaluations were not above the best, or above none where there is none yet (`best_step` < 0)."""
+    return 0 < patience * eval_steps <= evaluated - max(best_step, 0)

@@ -1,0 +1,85 @@
+"""Corpora that a run writes into its work directory: generated sentences, and the text of a SentEval task."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from jax_sentemb import config as settings
+from jax_sentemb.data import synthetic
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.files import replacing
+from jax_sentemb.training.argument_folds import is_split, split
+
+NLI = ("contradiction", "neutral", "entailment")  # of generated pairs: a third of the scale each
+PAIR_SEEDS = 1000  # generated training pairs have other seeds than the scored ones
+
+
+def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool) -> tuple[str, str]:
+    """`data.files` and `data.column` as files on disk, for a method that reads sentences or labelled pairs.
+
+    grammar:COUNT is COUNT generated sentences or pairs. senteval:TASK is all text of a task of the SentEval folder, without labels,
+    senteval:TASK/PART that of one part (train, dev, test); as pairs, its training part with labels. arguments:FILE are the pairs
+    that `data.scheme` and `data.fold` leave for training, scored from 0 to 5.
+    """
+    kind, _, name = data.files.partition(":")
+    if kind == "grammar":
+        if not name.isdigit() or int(name) < 1:
+            raise ConfigError(f"data.files={data.files!r}: write grammar:COUNT, for instance grammar:20000")
+        if not pairs:
+            return _lines(workdir / "corpus.txt", synthetic.sentences(int(name), data.subset_seed)), data.column
+        first, second, gold = synthetic.graded_pairs(int(name), data.subset_seed + PAIR_SEEDS, held_out=False)
+        labels = [NLI[min(int(score * 3 / 5), 2)] for score in gold]
+        return _pairs(workdir / "pairs.tsv", zip(first, second, gold, labels, strict=True)), data.column
+    if kind == "senteval":
+        return _senteval(data, name, senteval, workdir, pairs), "text"
+    if is_split(data):
+        if not pairs:
+            raise ConfigError(
+                f"data.files={data.files!r} are labelled pairs; for sentences give the table, and data.column=sentence1,sentence2"
+            )
+        return _pairs(workdir / "pairs.tsv", ((*row, "") for row in split(data).train)), data.column
+    return data.files, data.column
+
+
+def corpus_task(files: str) -> str:
+    """The SentEval task whose text `files` is; ConfigError if it is something else."""
+    kind, _, name = files.partition(":")
+    if kind != "senteval":
+        raise ConfigError(f"eval.tasks=corpus scores the task of data.files=senteval:TASK, which is {files!r}: name the tasks")
+    return name.partition("/")[0]
+
+
+def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pairs: bool) -> str:
+    from jax_sentemb.evaluation.sts_data import senteval_root
+    from jax_sentemb.evaluation.tasks import SPECS, load_task
+
+    name, _, part = name.partition("/")
+    if name not in SPECS:
+        raise ConfigError(f"data.files={data.files}: unknown task {name!r}; there are {', '.join(SPECS)}")
+    if not senteval or senteval == "grammar":
+        raise ConfigError(f"data.files={data.files} needs the SentEval folder: --config.eval.data=path/to/SentEval/data")
+    task = load_task(name, senteval_root(senteval, "eval.data="))
+    if pairs:
+        part = part or "train"
+        if not task.spec.pairs:
+            raise ConfigError(f"data.files={data.files}: {name} has single sentences, this method needs pairs with labels")
+    if part and part not in task.splits:
+        raise ConfigError(f"data.files={data.files}: {name} has no part {part!r}, only {', '.join(task.splits)}")
+    splits = [task.splits[part]] if part else list(task.splits.values())
+    if not pairs:
+        return _lines(workdir / "corpus.txt", [text for split in splits for side in (split.first, split.second) for text in side])
+    split = splits[0]
+    labels = [task.classes[int(label)].lower() if task.classes else "" for label in split.labels]
+    return _pairs(workdir / "pairs.tsv", zip(split.first, split.second, split.labels, labels, strict=True))
+
+
+def _lines(path: Path, sentences: Iterable[str]) -> str:
+    with replacing(path) as partial:  # whoever has the one before open keeps it
+        partial.write_text("".join(sentence + "\n" for sentence in sentences), encoding="utf-8")
+    return str(path)
+
+
+def _pairs(path: Path, rows: Iterable[tuple]) -> str:
+    header = "sentence1\tsentence2\tscore\tlabel\n"
+    with replacing(path) as partial:
+        partial.write_text(header + "".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
+    return str(path)

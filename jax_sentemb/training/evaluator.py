@@ -1,0 +1,187 @@
+"""Scores of a run: which sets there are, scoring while it trains and at the end, and the table that people read."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from jax_sentemb.config import Evaluation
+from jax_sentemb.data import synthetic
+from jax_sentemb.errors import ConfigError, NumericsError, UserError
+from jax_sentemb.evaluation.diagnostics import diagnose, halves
+from jax_sentemb.evaluation.sts import PROTOCOLS, TaskSimilarities, correlate_tasks, score_of_pair, task_cosines, task_pair_scores
+from jax_sentemb.evaluation.sts_data import Pairs, StsTask, load_pairs, load_sts, senteval_root
+from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
+from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.training.logger import Log
+from jax_sentemb.types import Params
+
+GRAMMAR_PAIRS = 1000
+
+
+def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str], str]:
+    """The sets to score, the names of absent ones, and which one selects the best checkpoint ("" for none)."""
+    tasks: dict[str, StsTask] = {}
+    absent: list[str] = []
+    dev = ""
+    if options.data == "grammar":
+        for dev_or_test, seed in (("dev", 1), ("test", 2)):
+            pairs = Pairs(*synthetic.graded_pairs(GRAMMAR_PAIRS, seed))
+            tasks[f"grammar-{dev_or_test}"] = StsTask(f"grammar-{dev_or_test}", {dev_or_test: pairs})
+        dev = "grammar-dev"
+    elif options.data:
+        tasks, absent = load_sts(options.data, required=not options.tasks)
+        dev = "STSBenchmark-dev" if "STSBenchmark-dev" in tasks else ""
+    if options.dev:
+        tasks["dev"] = StsTask("dev", {"dev": load_pairs(options.dev)})
+        dev = "dev"
+    return tasks, absent, dev
+
+
+class FinalTasks:
+    """Classification, regression, probing and argument tasks that are scored once, when training is done.
+
+    `names` as for jax-sentemb evaluate. ConfigError or DataError, before training, for one that is unknown or not there; `absent`
+    names those of a group that are not there.
+    """
+
+    def __init__(self, names: str, folder: str, classifier: str) -> None:
+        from jax_sentemb.evaluation import suite, transfer
+
+        if not folder or folder == "grammar":
+            raise ConfigError(f"eval.tasks={names} needs the SentEval folder: --config.eval.data=path/to/SentEval/data")
+        loaded = suite.load_all(suite.select(names), senteval_root(folder, "eval.data="))
+        if loaded.errors:
+            raise loaded.errors[0]
+        self.items, self.absent = loaded.items, loaded.absent
+        self.protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol(classifier))
+
+    def score(self, name: str, encode: Callable[[Sequence[str]], np.ndarray]) -> dict[str, dict[str, Any]]:
+        """Task -> {"protocol", "headline" (the numbers of a table), "scores" (all)}; prints the tables. Raises what a task does."""
+        from jax_sentemb.evaluation import suite, tables
+        from jax_sentemb.evaluation.model_spec import Scored
+
+        model = Scored(name, lambda sentences: encode, False, (), {})
+        outcomes: dict[str, Any] = {}
+        for item, outcome in suite.score(model, self.items, self.protocols, lambda count: None):
+            if isinstance(outcome, UserError):
+                raise outcome
+            outcomes[item.name] = outcome
+        print("\n\n".join(tables.as_text(table) for table in tables.layout({name: outcomes}, self.protocols, self.absent, [])))
+        return {
+            task: {"protocol": outcome.protocol, "headline": outcome.headline, "scores": outcome.scores}
+            for task, outcome in outcomes.items()
+        }
+
+
+class Scorer:
+    """Scores parameters: on the development set and without labels while training, on every set at the end.
+
+    `scores_pairs`: the embedder maps pairs to scores; then there are no diagnostics, they are of embeddings. `similarities` are
+    those of the pairs of each set when it was last scored.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        tasks: dict[str, StsTask],
+        dev: str,
+        sample: Sequence[str],
+        log: Log,
+        strict: bool,
+        scores_pairs: bool = False,
+    ) -> None:
+        self.embedder, self.tasks, self.dev_task = embedder, tasks, dev
+        self.sample, self.log, self.strict, self.scores_pairs = sample, log, strict, scores_pairs
+        self.parts = tuple(zip(*(halves(sentence) for sentence in sample), strict=True))
+        self.similarities: TaskSimilarities = {}
+
+    def diagnostics(self, params: Params) -> dict[str, Any]:
+        """Those of diagnose() for the sample; {} where pairs are scored."""
+        if self.scores_pairs:
+            return {}
+        whole, *parts = (self.embedder(params, sentences) for sentences in (self.sample, *self.parts))
+        return diagnose(whole, (parts[0], parts[1]))
+
+    def measure(self, step: int, params: Params, label: str = "") -> dict[str, float]:
+        """Log, and give by their names there, the label-free diagnostics and the scores on the development set if there is one.
+
+        `label` is that of a further candidate for export: its values are logged as LABEL/NAME.
+        """
+        found = self.diagnostics(params)
+        values = {f"diagnostics/{name}": float(value) for name, value in found.items()}
+        score = None
+        if self.dev_task:
+            task = self.tasks[self.dev_task]
+            try:
+                result = self._results(params, {task.name: task})[task.name]
+                score = result["spearman"]["all"]
+                values[f"eval/{task.name}/spearman_cosine"] = score
+                values[f"eval/{task.name}/pearson_cosine"] = result["pearson"]["all"]
+            except NumericsError as error:
+                found["collapsed"] = bool(found)
+                self.log.warn(step, f"step {step}: {error}")
+        self.log.event(step, {f"{label}/{name}" if label else name: value for name, value in values.items()})
+        shown = [f"{self.dev_task} {score:.2f}"] if score is not None else []
+        digits = {"uniformity": 2, "spread": 3} if shown else {"retrieval": 2, "uniformity": 2, "spread": 3}
+        shown += [f"{name} {found[name]:.{places}f}" for name, places in digits.items() if name in found]
+        self.log.say(f"step {step}{label and f', {label}'}: {', '.join(shown)}")
+        if found.get("collapsed") and step:  # a new encoder starts with all vectors alike
+            problem = (
+                f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
+                f"effective rank {found['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
+            )
+            self.log.warn(step, problem)
+            if self.strict:
+                raise NumericsError(problem)
+        return values
+
+    def all_tasks(self, params: Params) -> dict[str, dict]:
+        """Results of every evaluation set found."""
+        return self._results(params, self.tasks)
+
+    def _results(self, params: Params, tasks: dict[str, StsTask]) -> dict[str, dict]:
+        if self.scores_pairs:
+            found = task_pair_scores(lambda pairs: score_of_pair(self.embedder(params, pairs)), tasks)
+        else:
+            found = task_cosines(lambda sentences: self.embedder(params, sentences), tasks)
+        self.similarities |= found
+        return correlate_tasks(found, tasks)
+
+    def all_spearman(self, params: Params) -> dict[str, float]:
+        """Spearman x 100 over all pairs of every set."""
+        return {name: result["spearman"]["all"] for name, result in self.all_tasks(params).items()}
+
+
+def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dict[str, dict[str, float]]:
+    """{"bag of words", "tf-idf"} -> Spearman x 100 with gold over all pairs of each set; document frequencies from `corpus`."""
+    scores: dict[str, dict[str, float]] = {"bag of words": {}, "tf-idf": {}}
+    for name, task in tasks.items():
+        pairs = list(task.subsets.values())
+        first, second = ([sentence for part in pairs for sentence in part[side]] for side in (0, 1))
+        gold = np.concatenate([part.gold for part in pairs])
+        for label, values in (
+            ("bag of words", bag_of_words_similarity(first, second)),
+            ("tf-idf", tf_idf_similarity(first, second, corpus)),
+        ):
+            scores[label][name] = float(100 * spearmanr(values, gold).statistic)
+    return scores
+
+
+def score_table(scores: dict[str, dict], absent: list[str], baselines: dict[str, dict[str, float]]) -> str:
+    """The final scores as text: Spearman and Pearson x 100 over all pairs, mean and weighted mean over subsets."""
+    if not scores:
+        return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
+    lines = [
+        f"{'':<22}{'':>7}{'Spearman x 100':^26}{'Pearson x 100':^26}",
+        f"{'set':<22}{'pairs':>7}" + f"{'all':>10}{'mean':>8}{'wmean':>8}" * 2,
+    ]
+    for name, result in scores.items():
+        numbers = [result[kind][which] for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
+        cells = "".join(f"{x:>{width}.2f}" for x, width in zip(numbers, (10, 8, 8) * 2, strict=True))
+        lines.append(f"{name:<22}{result['n']:>7}{cells}")
+        lines += [f"  {label:<27}{values[name]:>10.2f}" for label, values in baselines.items() if name in values]
+    if absent:
+        lines.append(f"absent, not scored: {', '.join(absent)}")
+    return "\n".join(lines)

@@ -1,0 +1,191 @@
+"""What a run says: one JSON line an event in metrics.jsonl (the truth), a progress bar, TensorBoard, W&B. Process 0 only."""
+
+import json
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from jax_sentemb.config import Train
+from jax_sentemb.errors import ConfigError, ResourceError, plain
+from jax_sentemb.files import is_full, replacing
+
+# Seconds between two lines of progress where there is no terminal: a twentieth of the run so far, within these limits.
+SHORTEST, LONGEST = 30.0, 600.0
+
+
+class Log:
+    """Writes events of a run to `workdir`/metrics.jsonl, the terminal and, if wanted, TensorBoard and Weights & Biases."""
+
+    def __init__(self, workdir: Path, options: Train | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        """`settings` of the run are shown by Weights & Biases. ConfigError where a wanted package is not installed."""
+        options = options or Train()
+        self.first = jax.process_index() == 0
+        self.path = workdir / "metrics.jsonl"
+        self.bar: tqdm | None = None
+        self.writer = _tensorboard(workdir) if options.tensorboard and self.first else None
+        self.wandb = _wandb(workdir, options.wandb, settings or {}) if options.wandb and self.first else None
+        self.begin: tuple[float, int] | None = None  # time and step of the first progress
+        self.said = 0.0
+        self.losses: deque[tuple[int, float]] = deque(maxlen=100)  # step and loss of the last steps
+        self._unwritten = ""  # lines that a full disk has not taken yet
+
+    def rewind(self, step: int) -> None:
+        """Drop events after `step`: a run that continues from a checkpoint, or starts anew (-1), writes them again."""
+        if not self.first or not self.path.exists():
+            return
+        with self.path.open("rb") as file:  # line by line: a log of a year is long
+            if all(line.endswith(b"\n") and _step_of(line) <= step for line in file):
+                return
+            file.seek(0)
+            with replacing(self.path) as partial, partial.open("wb") as new:
+                new.writelines(line.rstrip(b"\n") + b"\n" for line in file if _step_of(line) <= step)
+
+    def event(self, step: int, values: Mapping[str, Any]) -> None:
+        """One line {"step": ..., "time": Unix seconds, **values}; numbers also go to TensorBoard and Weights & Biases."""
+        if not self.first:
+            return
+        values = {name: _plain(value) for name, value in values.items()}
+        self._write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
+        numbers = {name: value for name, value in values.items() if isinstance(value, float)}
+        if self.writer is not None:
+            for name, value in numbers.items():
+                self.writer.add_scalar(name, value, step)
+        if self.wandb is not None and numbers:
+            self.wandb.log({"step": step, **numbers})
+
+    def _write(self, line: str) -> None:
+        text, self._unwritten = self._unwritten + line, ""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            os.truncate(self.path, size)
+            self._unwritten = text  # goes with the next event
+
+    def warn(self, step: int, text: str) -> None:
+        """A warning for people, and as an event for the report."""
+        self.event(step, {"warning": text})
+        self.say(f"warning: {text}")
+
+    def say(self, text: str) -> None:
+        """A line for people, above the progress bar."""
+        if self.first:
+            tqdm.write(plain(text), file=sys.stderr)
+
+    def progress(self, step: int, total: int, loss: float, sentences: float) -> None:
+        """The progress line: loss, sentences and steps a second, time left; without a terminal a line now and then."""
+        if not self.first:
+            return
+        if sys.stderr.isatty():
+            if self.bar is None:
+                self.bar = tqdm(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
+            self.bar.set_postfix_str(f"loss {loss:.4f}, {sentences:,.0f} sentences/s", refresh=False)
+            self.bar.update(step - self.bar.n)
+            return
+        now = time.monotonic()
+        start, first = self.begin = self.begin or (now, step)
+        pause = min(max(SHORTEST, (now - start) / 20), LONGEST)
+        if step > first and (now - self.said > pause or step == total):
+            self.said = now
+            each = (now - start) / (step - first)  # seconds a step, evaluations included
+            took, left = (tqdm.format_interval(count * each) for count in (step - first, total - step))
+            self.say(
+                f"step {step}/{total}: loss {loss:.4f}, {sentences:,.0f} sentences/s, {1 / max(each, 1e-9):,.3g} steps/s, "
+                f"{took} done, {left} left"
+            )
+
+    def finish_progress(self) -> None:
+        """End the progress bar: what follows is written below it."""
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+    def summary(self, values: Mapping[str, float]) -> None:
+        """The final scores, for the table of runs of Weights & Biases."""
+        if self.wandb is not None:
+            self.wandb.summary.update(dict(values))
+
+    def close(self) -> None:
+        """Finish the progress bar, flush TensorBoard and Weights & Biases; a run that an error ends is marked as failed there."""
+        self.finish_progress()
+        if self._unwritten:
+            self._write("")
+        if self._unwritten and sys.exc_info()[0] is None:
+            raise ResourceError(
+                f"{self.path} lacks its last lines: the disk is full; free some space and run the same command again"
+            )
+        if self.writer is not None:
+            self.writer.close()
+        if self.wandb is not None:
+            self.wandb.finish(exit_code=int(sys.exc_info()[0] is not None))
+
+
+def check_writers(options: Train) -> None:
+    """ConfigError, before a run does anything, where a package that its log needs is not installed."""
+    if options.tensorboard:
+        _import_tensorboard()
+    if options.wandb:
+        _import_wandb()
+
+
+def _step_of(line: bytes) -> int:
+    """The step of an event; that of a line which a crash has cut or damaged is beyond all."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return sys.maxsize
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic | np.ndarray | jax.Array) and value.ndim == 0 else value
+
+
+def _import_tensorboard() -> Any:
+    try:
+        import tensorboardX
+    except ImportError:
+        raise ConfigError('train.tensorboard=True needs TensorBoard: pip install "jax_sentemb[tb]"') from None
+    return tensorboardX
+
+
+def _tensorboard(workdir: Path) -> Any:
+    return _import_tensorboard().SummaryWriter(str(workdir / "tb"))
+
+
+def _import_wandb() -> Any:
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise ConfigError('train.wandb needs Weights & Biases: pip install "jax_sentemb[wandb]"') from None
+    return wandb
+
+
+def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
+    """The run of this work directory: its id is kept there, so that a run that continues is one run on the page."""
+    known = workdir / "wandb_id.txt"
+    name = known.read_text(encoding="utf-8").strip() if known.exists() else None
+    wandb = _import_wandb()
+    try:
+        run = wandb.init(
+            project=project, name=workdir.resolve().name, dir=str(workdir), config=dict(settings), id=name, resume="allow"
+        )
+    except wandb.Error as error:
+        reason = (str(error).splitlines() or ["unknown"])[0]
+        raise ConfigError(f"train.wandb={project}: {reason} (WANDB_MODE=offline needs no account)") from None
+    with replacing(known) as partial:
+        partial.write_text(f"{run.id}\n", encoding="utf-8")
+    # Its own count of steps only grows; ours goes back to the checkpoint when a run continues.
+    run.define_metric("step")
+    run.define_metric("*", step_metric="step")
+    return run

@@ -1,0 +1,120 @@
+"""Learning-rate schedules and optimizers."""
+
+from collections.abc import Callable, Hashable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jax_sentemb import config as settings
+from jax_sentemb.types import Array, Params, TrainState
+
+REST = ""  # the label of the parts that every step trains
+
+
+def optimizer_by_part(
+    make: Callable[[Fraction], optax.GradientTransformation], shares: Mapping[str, Fraction]
+) -> optax.GradientTransformation:
+    """`make(share)` for each part of `shares`, the share of the steps in which it has a gradient; `make(1)` for the other parts.
+
+    In a step without a gradient a part keeps its values, its moments and its count of steps, as a model that is trained alone.
+    """
+
+    def label(params: Params) -> dict[str, str]:
+        return {part: part if part in shares else REST for part in params}
+
+    transforms: dict[Hashable, optax.GradientTransformation] = {
+        part: while_trained(make(share)) for part, share in {**shares, REST: Fraction(1)}.items()
+    }
+    return optax.partition(transforms, label)
+
+
+def own_schedule(schedule: optax.Schedule, share: Fraction) -> optax.Schedule:
+    """`schedule`, a function of the steps of a run, as a function of the steps of a part with that share of them."""
+
+    def rate(count: Array) -> Array:
+        return schedule(count * share.denominator // share.numerator)
+
+    return rate if share != 1 else schedule
+
+
+def while_trained(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+    """`inner`, whose state and parameters stay as they are in a step whose gradients are all zero."""
+
+    def update(updates: Params, state: optax.OptState, params: Params | None = None) -> tuple[Params, optax.OptState]:
+        trained = jnp.array([(leaf != 0).any() for leaf in jax.tree.leaves(updates)], bool).any()
+        return jax.lax.cond(trained, lambda: inner.update(updates, state, params), lambda: (optax.tree.zeros_like(updates), state))
+
+    return optax.GradientTransformation(inner.init, update)
+
+
+def adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
+    """m / (sqrt(v) + epsilon) of the plain moving averages: larger first steps than Adam's (BERT's own optimiser)."""
+
+    def init(params: Params) -> optax.ScaleByAdamState:
+        zeros = optax.tree.zeros_like(params)
+        return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
+
+    def update(updates: Params, state: Any, params: Any = None) -> tuple[Params, optax.ScaleByAdamState]:
+        mean = optax.tree.update_moment(updates, state.mu, b1, 1)
+        square = optax.tree.update_moment(updates, state.nu, b2, 2)
+        scaled = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mean, square)
+        return scaled, optax.ScaleByAdamState(state.count + 1, mean, square)
+
+    return optax.GradientTransformation(init, update)
+
+
+def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1) -> optax.Schedule:
+    """Learning rate as a function of the step: warm-up from 0, then one of lr_scheduler_type's forms."""
+    rate, warmup = options.learning_rate, options.warmup_steps or round(options.warmup_ratio * total_steps)
+    rest = max(total_steps - warmup, 1)
+    after = {
+        "linear": optax.linear_schedule(rate, 0.0, rest),
+        "cosine": optax.cosine_decay_schedule(rate, rest),
+        "constant": optax.constant_schedule(rate),
+        "exponential": optax.exponential_decay(rate, max(steps_per_epoch, 1), options.lr_decay, staircase=True),
+        "steps": _rate_by_step(rate, {step - warmup: value for step, value in settings.rate_steps(options).items()}),
+    }[options.lr_scheduler_type]
+    return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
+
+
+def make_optimizer(
+    options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1, shares: Mapping[str, Fraction] | None = None
+) -> optax.GradientTransformation:
+    """Clipping by global norm, then AdamW, RMSprop (TensorFlow's: epsilon outside the root) or SGD; decay spares vectors.
+
+    `shares`: parts of the parameters with an optimiser of their own, whose schedule counts their own steps (`optimizer_by_part`).
+    """
+    b1, b2, epsilon = options.adam_beta1, options.adam_beta2, options.adam_epsilon
+    if options.name == "rmsprop":
+        scaled = optax.scale_by_rms(options.rmsprop_decay, epsilon, eps_in_sqrt=False)
+    elif options.name == "sgd":
+        scaled = optax.identity()
+    elif options.adam_bias_correction:
+        scaled = optax.scale_by_adam(b1, b2, epsilon)
+    else:
+        scaled = adam_without_bias_correction(b1, b2, epsilon)
+    parts = [optax.clip_by_global_norm(options.max_grad_norm)] if options.max_grad_norm else []
+    decay = optax.add_decayed_weights(options.weight_decay, lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params))
+    schedule = make_schedule(options, total_steps, steps_per_epoch)
+
+    def stages(share: Fraction) -> tuple[optax.GradientTransformation, ...]:
+        return scaled, decay, optax.scale_by_learning_rate(own_schedule(schedule, share))
+
+    drops = [optax.inject_hyperparams(optax.scale)(step_size=1.0)] if options.lr_drop < 1 else []
+    updates = [optimizer_by_part(lambda share: optax.chain(*stages(share)), shares)] if shares else stages(Fraction(1))
+    return optax.chain(*parts, *updates, *drops)
+
+
+def drop_rate(state: TrainState, factor: float) -> tuple[TrainState, float]:
+    """The state with its learning rate multiplied by `factor` from here on, and the product of all such factors."""
+    total = optax.tree.get(state.opt_state, "step_size") * factor
+    return state._replace(opt_state=optax.tree.set(state.opt_state, step_size=total)), float(total)
+
+
+def _rate_by_step(rate: float, steps: dict[int, float]) -> optax.Schedule:
+    """`rate`, and from each of `steps` on its own."""
+    schedules = [optax.constant_schedule(value) for value in (rate, *steps.values())]
+    return optax.join_schedules(schedules, list(steps)) if steps else schedules[0]

@@ -1,0 +1,116 @@
+"""One run from settings to scores and export, in a work directory that it has for itself."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from jax_sentemb.config import Config
+from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError
+from jax_sentemb.formats.checkpoint import check_path
+from jax_sentemb.parallel import first, use_compilation_cache
+from jax_sentemb.reporting.html_report import not_vital, write_report
+from jax_sentemb.training.signals import Stopped
+from jax_sentemb.training.sweep import run_all
+from jax_sentemb.training.trainer import Session
+
+
+def run(config: Config, workdir: Path) -> int:
+    """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
+    if config.vary or config.variants:
+        code = run_all(config, workdir, run)
+        if code != PREEMPTED:
+            _report(workdir)
+        return code
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    use_compilation_cache()
+    check_path(workdir)
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
+    with _lock(workdir) if first() else contextlib.nullcontext():
+        if config.before is not None:
+            if code := run(_before(config), workdir / "before"):
+                return code
+            config = dataclasses.replace(
+                config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))
+            )
+        try:
+            code = _run(config, workdir)
+        except NumericsError:  # other errors end a run before it begins
+            _report(workdir)
+            raise
+        _report(workdir)
+        return code
+
+
+@contextlib.contextmanager
+def _lock(workdir: Path) -> Iterator[None]:
+    """Hold `workdir`/LOCK, which says who holds it. The operating system frees it when its holder is gone, however that ended."""
+    path = workdir / "LOCK"
+    who, lock = _holder(path), FileLock(path, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        until = time.monotonic() + 1  # it may have begun this moment, and not have written who it is
+        while not (who := _holder(path)) and time.monotonic() < until:
+            time.sleep(0.02)
+        raise BusyError(
+            f"--workdir {workdir} is in use by {who or 'another run'}: wait for it, or give another --workdir"
+        ) from None
+    try:
+        if who:
+            print(f"note: {path} was held by {who}, which is gone: taken over", file=sys.stderr)
+        mine = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
+        path.write_text(json.dumps(mine) + "\n", encoding="utf-8")
+        yield
+    finally:
+        path.write_text("", encoding="utf-8")
+        lock.release()
+
+
+def _holder(path: Path) -> str:
+    """What LOCK says, "" if nothing."""
+    try:
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _before(config: Config) -> Config:
+    """The run that is done first, with the weights, tokenizer, seed and evaluation folder of the whole."""
+    assert config.before is not None
+    first = config.before
+    return dataclasses.replace(
+        first,
+        data=dataclasses.replace(first.data, tokenizer=first.data.tokenizer or config.data.tokenizer),
+        encoder=config.encoder,
+        train=dataclasses.replace(first.train, seed=config.train.seed),
+        eval=dataclasses.replace(first.eval, data=config.eval.data),
+    )
+
+
+def _report(workdir: Path) -> None:
+    if first():
+        with not_vital(workdir):
+            write_report(workdir)
+
+
+def _run(config: Config, workdir: Path) -> int:
+    with Session(config, workdir) as session, session.stop:
+        try:
+            session.train()
+            session.finish()
+        except Stopped:
+            session.say_stopped()
+            return PREEMPTED
+    return 0

@@ -1,0 +1,117 @@
+"""What a run says of itself: what a checkpoint of it belongs to, what an export states, what made it."""
+
+import dataclasses
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jax_sentemb import __version__, files
+from jax_sentemb.config import Config, Words, flatten
+from jax_sentemb.parallel import first
+from jax_sentemb.training.setup import Material
+from jax_sentemb.types import Params
+
+# Settings that may change between an interrupted run and its continuation: they do not touch the weights.
+FREE = (
+    "eval.",
+    "train.logging",
+    "train.save",
+    "train.keep",
+    "train.tensorboard",
+    "train.wandb",
+    "train.strict",
+    "train.on_nan",
+    "train.grad_cache",
+    "train.fsdp",
+    "train.attention_block",
+    "train.remat",
+    "data.files",
+    "data.num_workers",
+    "variants",  # of a study: a run has the method of one
+)
+
+
+def checkpoint_facts(config: Config, material: Material, steps: int) -> dict[str, Any]:
+    """What a checkpoint belongs to: a change of any of these is refused when a run continues."""
+    settings = {name: value for name, value in flatten(config).items() if not name.removeprefix("before.").startswith(FREE)}
+    for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
+        settings.pop(name, None)  # their effect is in the facts below, or in the weights
+    return {
+        **settings, "corpus": material.examples.fingerprint, "tokenizer": material.tokenizer.fingerprint, "steps": steps,
+    }  # fmt: skip
+
+
+def model_facts(config: Config, material: Material, workdir: Path) -> dict[str, Any]:
+    """What an export says of the run: published with the model, so names of files, not paths."""
+    method: Any = config.method
+    convolution = getattr(method, "convolution", None)
+    recipe = {name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
+    return {
+        "name": workdir.name,
+        "method": type(config.method).__name__,
+        "base_model": None if config.before else Path(getattr(config.encoder, "weights", "")).name or None,
+        "pooling": config.method.pooling,
+        **({"settings": dataclasses.asdict(method)} if isinstance(config.encoder, Words) else {}),
+        "convolution": dataclasses.asdict(convolution) if convolution else None,
+        "scores_pairs": getattr(config.method, "scores_pairs", False),
+        "max_seq_length": config.eval.max_seq_length,
+        "absent": material.absent,
+        "tokenizer": material.tokenizer.fingerprint,
+        "training": {
+            "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
+            "examples": len(material.examples),
+            "batch size": config.data.batch_size,
+            "max_seq_length": config.data.max_seq_length,
+            "seed": config.train.seed,
+            **recipe,
+        },
+    }
+
+
+def description(material: Material, steps: int, devices: int) -> str:
+    """The first line of a run: its corpus, and where it trains."""
+    report = ", ".join(
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in material.examples.report.items()
+    )
+    absent = f"; evaluation sets absent: {', '.join(material.absent)}" if material.absent else ""
+    return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){absent}"
+
+
+def about(material: Material, steps: int, params: Params, selected: str) -> dict[str, Any]:
+    """run.json: what made this run, and what it works on."""
+    return {
+        **_versions(),
+        "devices": {
+            "platform": jax.devices()[0].platform,
+            "kind": jax.devices()[0].device_kind,
+            "count": jax.device_count(),
+            "processes": jax.process_count(),
+        },
+        "corpus": material.examples.report,
+        "steps": steps,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "selected_by": selected,
+    }
+
+
+def _versions() -> dict[str, Any]:
+    import flax
+    import optax
+
+    packages = {
+        "jax_sentemb": __version__,
+        "jax": jax.__version__,
+        "flax": flax.__version__,
+        "optax": optax.__version__,
+    }
+    return {"versions": packages, "python": platform.python_version(), "argv": sys.argv}
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Replace a file by `content`; of several processes the first does."""
+    if first():
+        path.parent.mkdir(exist_ok=True)
+        files.write_json(path, content)

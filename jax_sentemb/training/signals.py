@@ -1,0 +1,75 @@
+"""A signal that ends a run after a checkpoint."""
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+from jax_sentemb.training.step import STOPPING
+
+
+class Stopped(KeyboardInterrupt):
+    """Raised by a signal inside work that may be left unfinished."""
+
+
+class StopSignal:
+    """From `watch` on, the first of STOPPING makes `at(step)` True; a second SIGTERM or SIGINT ends the process at once.
+
+    A signal that was ignored when the process began stays so: `nohup` does that with SIGHUP, a shell's & with SIGINT. Before
+    `watch`, and after the end, a signal does what it always does: there is nothing to save that is not saved. Of several processes
+    any may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+    """
+
+    def __init__(self) -> None:
+        self.reached = False
+        self._several = jax.process_count() > 1
+        self._breakable = False
+        self._previous: dict[int, Any] = {}
+
+    def at(self, step: int) -> bool:
+        """Whether to save and stop after this step."""
+        if self._several and not self.reached:
+            from jax.experimental import multihost_utils
+
+            self.reached = multihost_utils.reached_preemption_sync_point(step)
+        return self.reached
+
+    def watch(self) -> None:
+        """Take over the signals; nothing where that is done. Where JAX catches SIGTERM, SIGHUP becomes one."""
+        if self._previous:
+            return
+        handlers = dict.fromkeys(STOPPING, self._note)
+        if self._several:
+            handlers = {number: lambda *_: signal.raise_signal(signal.SIGTERM) for number in STOPPING[2:]}
+        for number, handler in handlers.items():
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def breaks(self) -> Iterator[None]:
+        """Work that is done again later if the signal comes: Stopped is raised inside. For one process."""
+        if self.reached and not self._several:
+            raise Stopped
+        self._breakable = not self._several
+        try:
+            yield
+        finally:
+            self._breakable = False
+
+    def __enter__(self) -> "StopSignal":
+        return self
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.reached = True
+        for other in self._previous:  # of SIGHUP a shell that ends sends a second one to its jobs
+            signal.signal(other, signal.SIG_IGN if other in STOPPING[2:] else signal.SIG_DFL)
+        if self._breakable:
+            self._breakable = False
+            raise Stopped
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}

@@ -1,0 +1,194 @@
+"""One command for many runs: a config for every value of some settings and every method of a study, each in a folder of its own."""
+
+import contextlib
+import copy
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.config import NAMES, Config, check, flatten
+from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.files import write_json
+from jax_sentemb.parallel import first
+from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, table, write_tables
+
+MOST = 1000  # runs of one command
+
+
+def parse(text: str) -> dict[str, list[str]]:
+    """{"train.seed": ["1", "2"], ...} of NAME=VALUE,VALUE NAME=FIRST..LAST; "|" separates values that hold commas.
+
+    "NAME,NAME" has the same value for several settings: data.subset_seed,train.seed=1..5 are five runs.
+    """
+    found: dict[str, list[str]] = {}
+    for entry in text.split():
+        name, equals, values = entry.partition("=")
+        span = re.fullmatch(r"(\d+)\.\.(\d+)", values)
+        if not equals or not values:
+            raise ConfigError(f"vary={text!r}: write SETTING=VALUE,VALUE for instance train.seed=1..10")
+        if span:
+            several = range(int(span[1]), int(span[2]) + 1)
+            found[name] = [str(number) for number in several[: MOST + 1]]
+        else:
+            found[name] = [value for value in values.split("|" if "|" in values else ",") if value]
+        if not found[name]:
+            raise ConfigError(f"vary={text!r}: {name} has no value")
+    settings = [one for entry in text.split() for one in entry.partition("=")[0].split(",")]
+    if twice := [name for name in settings if settings.count(name) > 1]:
+        raise ConfigError(f"vary={text!r}: {twice[0]} is given twice")
+    return found
+
+
+def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
+    """The chosen values and the config of every run; ConfigError before the first of them starts.
+
+    Methods change fastest and have the same seeds: after each round of them there is a comparison in pairs.
+    """
+    settings = parse(config.vary)
+    if settings.get("data.fold") == ["all"]:
+        settings["data.fold"] = _all_folds(config, settings)
+    if config.variants:
+        settings.setdefault(VARIANT, list(config.variants))
+    if math.prod(map(len, settings.values())) > MOST:
+        raise ConfigError(f"vary={config.vary!r}: more than {MOST:,} runs")
+    found = []
+    for values in itertools.product(*settings.values()):
+        chosen = {name: value for names, value in zip(settings, values, strict=True) for name in names.split(",")}
+        try:
+            found.append((chosen, _chosen_config(config, chosen)))
+        except ConfigError as error:
+            raise ConfigError(f"variant {chosen[VARIANT]}: {error}" if VARIANT in chosen else str(error)) from None
+    return found
+
+
+def _chosen_config(config: Config, chosen: dict[str, str]) -> Config:
+    """The config of one run: the study's, its variant's method and settings, and over both what `chosen` says."""
+    one = copy.deepcopy(config)
+    one.vary, one.variants = "", {}
+    overrides: dict[str, Any] = {name: value for name, value in chosen.items() if name != VARIANT}
+    if VARIANT in chosen:
+        if chosen[VARIANT] not in config.variants:
+            raise ConfigError(f"not one of this config's variants: {', '.join(config.variants) or 'it has none'}")
+        variant = copy.deepcopy(config.variants[chosen[VARIANT]])
+        one.method = variant.method
+        settings = variant.settings | overrides
+        if "data.subset" in settings:
+            _set(one, "data.subset", str(settings["data.subset"]))
+        overrides = variant.settings | variant.by_subset.get(one.data.subset, {}) | overrides
+    for name, value in overrides.items():
+        _set(one, name, str(value))
+    check(one)
+    return one
+
+
+def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
+    from jax_sentemb.training.argument_folds import parts
+
+    if others := sorted({"data.files", "data.scheme"} & settings.keys()):
+        raise ConfigError(f"vary: data.fold=all needs one {others[0]}, whose folds are counted: vary it in another command")
+    return [str(fold) for fold in range(parts(config.data))]
+
+
+def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -> int:
+    """Run every variant in a folder of its own; tables after each, pictures at the end; the last error's exit code, or 0.
+
+    A run whose data or training fail does not keep the others from being done; one that a signal stops ends the loop. The same
+    command again leaves out what is done with these settings (vary.json has their scores), and continues the run that was stopped.
+    """
+    expanded = [(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
+    before = _done_before(workdir)
+    baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
+    rows = {
+        folder: before[folder]
+        for _, one, _, folder in expanded
+        if folder in before and before[folder]["settings_sha256"] == _digest(one) and (workdir / folder / "scores.json").is_file()
+    }
+    code = 0
+    for chosen, one, label, folder in expanded:
+        print(f"--- {label}" + ": done before" * (folder in rows), flush=True)
+        if folder in rows:
+            continue
+        row: dict[str, Any] = {"settings": chosen, "folder": folder, "settings_sha256": _digest(one)}
+        try:
+            if stopped := run(one, workdir / folder):
+                return stopped
+            row |= _result(workdir / folder)
+        except ConfigError:
+            raise  # a mistake in the settings meets every run
+        except UserError as error:
+            print(f"error: {label}: {error}", flush=True)
+            row["error"] = str(error)
+            code = error.exit_code
+        rows[folder] = row
+        if first():
+            in_order = [rows[place] for *_, place in expanded if place in rows]
+            workdir.mkdir(parents=True, exist_ok=True)
+            write_json(workdir / "vary.json", in_order)
+            write_tables(workdir, in_order, baselines)
+    if first():
+        finished = [rows[place] for *_, place in expanded]
+        write_tables(workdir, finished, baselines)
+        draw(workdir, finished, baselines)
+        print(table(finished))
+        print("".join(f"written: {path}\n" for path in sorted(workdir.glob("low_shot*.*"))), end="")
+    return code
+
+
+def _label(chosen: dict[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in chosen.items())
+
+
+def _folder(label: str) -> str:
+    return re.sub(r"[^\w.,=+-]+", "_", label)[:200]
+
+
+def _digest(config: Config) -> str:
+    """Of all settings of a run: a row of vary.json counts for these only."""
+    return hashlib.sha256(json.dumps(flatten(config), sort_keys=True).encode()).hexdigest()
+
+
+def _done_before(workdir: Path) -> dict[str, dict[str, Any]]:
+    """The rows of vary.json that have scores, by folder; none where it is not there or not readable: those runs are done again."""
+    with contextlib.suppress(OSError, ValueError):
+        rows = json.loads((workdir / "vary.json").read_text("utf-8"))
+        return {row["folder"]: row for row in rows if "scores" in row and "settings_sha256" in row}
+    return {}
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    """What the tables need of a finished run: its scores, the step of its weights, the number of its sentences."""
+    content = json.loads((folder / "scores.json").read_text("utf-8"))
+    found: dict[str, Any] = {"scores": headline(content)}
+    if "step" in content:
+        found["step"] = content["step"]
+    with contextlib.suppress(OSError):
+        corpus = json.loads((folder / "run.json").read_text("utf-8")).get("corpus", {})
+        found |= {"sentences": corpus["sentences"]} if "sentences" in corpus else {}
+    return found
+
+
+def _set(config: Config, name: str, value: str) -> None:
+    """config.NAME = value, as the type of what stands there."""
+    *path, last = name.split(".")
+    target: Any = config
+    for part in path:
+        target = getattr(target, part, None)
+    if not dataclasses.is_dataclass(target) or not hasattr(target, last):
+        raise ConfigError(f"vary: setting {name} is unknown; --help beside --config lists all settings")
+    kind = type(getattr(target, last))
+    try:
+        if kind is bool:
+            converted: Any = {"true": True, "false": False}[value.lower()]
+        elif kind in (int, float, str):
+            converted = kind(value)
+        else:
+            raise ConfigError(f"vary: setting {name} is no number, text or switch")
+    except (ValueError, KeyError):
+        raise ConfigError(f"vary: {name}={value} is not {NAMES[kind]}") from None
+    setattr(target, last, converted)

@@ -1,0 +1,31 @@
+"""Loss and accuracy of a method's own task on sentences that it is not trained on."""
+
+from collections import defaultdict
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jax_sentemb.data.batches import Batches, BatchesInTurn
+from jax_sentemb.methods.base import Method
+from jax_sentemb.training.loop import batches_on_device
+from jax_sentemb.training.step import make_measure
+from jax_sentemb.types import TrainState
+
+
+class HeldOut:
+    """The held-out sentences of a run: always the same batches, with the same perturbations and dropout."""
+
+    def __init__(self, method: Method, encoder: Any, batches: Batches | BatchesInTurn, mesh: Mesh) -> None:
+        self._batches, self._mesh = batches, mesh
+        self._measure = make_measure(method, encoder, mesh)
+
+    def __call__(self, state: TrainState) -> dict[str, float]:
+        """Means over the batches of "loss" and every metric of the method."""
+        how = jax.process_index(), jax.process_count(), self._mesh.size
+        found = defaultdict(list)
+        for batch in batches_on_device(lambda step: self._batches.parts(step, *how), 0, self._batches.steps_per_epoch, self._mesh):
+            for name, value in self._measure(state, batch).items():
+                found[name].append(value)
+        return {name: float(np.mean(jax.device_get(values))) for name, values in found.items()}

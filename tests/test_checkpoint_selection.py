@@ -1,0 +1,204 @@
+"""What selects the weights that are kept, and when evaluations are enough."""
+
+import json
+import os
+import signal
+
+import jax
+import numpy as np
+import pytest
+
+from jax_sentemb.config import Config, Data, Evaluation, check, sized
+from jax_sentemb.errors import PREEMPTED, ConfigError
+from jax_sentemb.formats.run_dir import read_checkpoint
+from jax_sentemb.inference.load import load, read_embedder
+from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.reporting.sweep_table import headline
+from jax_sentemb.training.checkpoint_selection import better, enough, kept_encoder, score, selected_by
+from jax_sentemb.training.evaluator import Scorer
+from jax_sentemb.training.run import run
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
+
+DEV = "eval/STSBenchmark-dev/spearman_cosine"
+
+
+@pytest.mark.parametrize(
+    ("select", "held_out", "dev", "name"),
+    [
+        ("", True, "STSBenchmark-dev", DEV),
+        ("", True, "", "validation"),
+        ("", False, "STSBenchmark-dev", DEV),
+        ("", False, "", ""),
+        ("dev", True, "STSBenchmark-dev", DEV),
+        ("last", True, "STSBenchmark-dev", ""),
+        ("validation", True, "STSBenchmark-dev", "validation"),
+        ("retrieval", True, "STSBenchmark-dev", "diagnostics/retrieval"),
+    ],
+)
+def test_what_is_asked_for_comes_first_then_labels_then_held_out_sentences(select, held_out, dev, name):
+    assert selected_by(Evaluation(select=select), held_out, dev, scores_pairs=False) == name
+
+
+@pytest.mark.parametrize(
+    ("options", "scores_pairs", "says"),
+    [
+        (Evaluation(select="dev"), False, "eval.select=dev needs labelled pairs"),
+        (Evaluation(select="retrieval"), True, "eval.select=retrieval: a cross-encoder has no embeddings"),
+        (Evaluation(patience=3), False, "eval.patience=3 needs a score"),
+        (Evaluation(patience=3, select="last"), False, "eval.patience=3 needs a score"),
+    ],
+)
+def test_what_a_run_does_not_measure_is_said(options, scores_pairs, says):
+    with pytest.raises(ConfigError, match=says):
+        selected_by(options, False, "", scores_pairs)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (Evaluation(select="dv"), "eval.select='dv' is not one of , dev, validation"),
+        (Evaluation(select="validation"), "eval.select=validation needs held-out sentences"),
+        (Evaluation(patience=2, eval_steps=0), "eval.patience=2 counts evaluations on the way: set eval.eval_steps"),
+        (Evaluation(patience=-1), "eval.patience=-1 must be at least 0"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(options, says):
+    config = Config(method=SimCSE(), data=Data(files="corpus.txt"), eval=options)
+    with pytest.raises(ConfigError, match=says):
+        check(config)
+
+
+def test_a_score_is_wanted_high():
+    assert score("validation", {"validation/loss": 0.5, "validation/accuracy": 0.75}) == 75
+    assert score("validation", {"validation/loss": 0.5}) == -0.5
+    assert score(DEV, {DEV: 48.0}) == 48
+    assert score(DEV, {}) is None  # a collapse has no correlation
+    assert score("", {DEV: 48.0}) is None
+
+
+def test_enough_is_counted_from_the_best_or_from_the_start():
+    assert [enough(2, 10, evaluated, 30) for evaluated in (30, 40, 45, 50)] == [False, False, False, True]
+    assert [enough(2, 1, evaluated, -1) for evaluated in (-1, 1, 2)] == [False, False, True]
+    assert not enough(0, 10, 1000, 10)
+    assert not enough(3, 0, 1000, 10)
+
+
+def test_a_run_without_labels_keeps_the_weights_whose_halves_find_each_other_best(tmp_path):
+    config = sized(Config(method=SimCSE()), "tiny")
+    config.eval.data, config.eval.select, config.eval.eval_steps, config.eval.report_sentences = "", "retrieval", 1, 0
+    config.optimizer.learning_rate, config.train.save_steps = 1e-2, 0
+    assert run(config, tmp_path) == 0
+    events = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    found = {event["step"]: event["diagnostics/retrieval"] for event in events if "diagnostics/retrieval" in event}
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    best = max(range(1, 7), key=found.__getitem__)
+    assert list(found) == [0, 1, 2, 3, 4, 5, 6]
+    assert scores["step"] == best < 6
+    assert headline(scores) == {"retrieval": pytest.approx(found[best]), "uniformity": scores["diagnostics"]["uniformity"]}
+    assert json.loads((tmp_path / "run.json").read_text())["selected_by"] == "diagnostics/retrieval"
+
+
+def test_the_better_has_the_highest_score_and_at_a_tie_comes_first():
+    assert better({"second": 40.0, "first": 41.0}) == "first"
+    assert better({"second": 41.0, "first": 41.0}) == "second"
+    assert better({"second": None, "first": -3.0}) == "first"  # a collapse has no score
+    assert better({"second": None, "first": None}) == "second"
+
+
+def test_what_is_said_of_the_kept_encoder():
+    two = {"encoder": 1, "first": 2}
+    assert kept_encoder(SimCSE(), {"encoder": 1}, "", DEV) == {}
+    assert kept_encoder(ContrastiveTension(), two, "first", DEV) == {
+        "kept_encoder": "first", "kept_because": f"the higher {DEV} of second and first",
+    }  # fmt: skip
+    assert kept_encoder(ContrastiveTension(), two, "", "")["kept_encoder"] == "second"
+    for kept, selected in (("", ""), ("second", "validation")):
+        assert "no score tells the encoders apart" in kept_encoder(ContrastiveTension(), two, kept, selected)["kept_because"]
+    assert kept_encoder(ContrastiveTension(keep="second"), two, "second", DEV)["kept_because"] == "method.keep asks for it"
+
+
+def two_encoders(**settings):
+    """Four steps, evaluated at 2 and 4."""
+    config = sized(Config(method=ContrastiveTension(group=4, **settings)), "tiny")
+    config.eval.eval_steps, config.eval.report_sentences, config.optimizer.learning_rate = 2, 0, 1e-2
+    config.train.max_steps, config.train.save_steps, config.train.keep_checkpoints = 4, 1, 5
+    return config
+
+
+def same(one, other):
+    return all(np.array_equal(*pair) for pair in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+@pytest.fixture(scope="module")
+def second_kept(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("second")
+    assert run(two_encoders(keep="second"), workdir) == 0
+    return workdir
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("kept", ["first", "second"])
+def test_of_two_encoders_the_better_one_on_the_development_set_is_exported(
+    kept, stopped, second_kept, monkeypatch, tmp_path, capsys
+):
+    """At step 2 `kept` is the better one and both are above what step 4 has; a run that is stopped there knows it afterwards."""
+    real = Scorer.measure
+
+    def measured(scorer, step, params, label=""):
+        found = real(scorer, step, params, label)
+        name = "eval/grammar-dev/spearman_cosine"
+        if step == 4 and stopped and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return {**found, name: {0: 0.0, 2: 50.0, 4: 10.0}[step] + 5 * ((label or "second encoder") == f"{kept} encoder")}
+
+    monkeypatch.setattr(Scorer, "measure", measured)
+    if stopped:
+        assert run(two_encoders(), tmp_path) == PREEMPTED
+        assert not (tmp_path / "scores.json").exists()
+    assert run(two_encoders(), tmp_path) == 0
+    best, step = read_checkpoint(tmp_path, "best")
+    plain, at = read_checkpoint(second_kept, "2")
+    assert step == at == 2
+    kept_there, left_there = ("encoder", "first") if kept == "second" else ("first", "encoder")
+    assert same(best["encoder"], plain[kept_there])
+    assert same(best["first"], plain[left_there])
+    assert not same(best["encoder"], best["first"])
+    scores, model = (json.loads((tmp_path / name).read_text()) for name in ("scores.json", "model.json"))
+    assert scores["kept_encoder"] == model["kept_encoder"] == kept
+    assert f"exported is the {kept} encoder: the higher eval/grammar-dev/spearman_cosine" in capsys.readouterr().err
+    logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [event["step"] for event in logged if "first encoder/eval/grammar-dev/spearman_cosine" in event] == [2, 4]
+
+
+def test_evaluation_and_export_read_the_encoder_that_was_kept(monkeypatch, tmp_path):
+    real = Scorer.measure
+
+    def measured(scorer, step, params, label=""):
+        return {**real(scorer, step, params, label), "eval/grammar-dev/spearman_cosine": 60.0 if label else 50.0 - step}
+
+    monkeypatch.setattr(Scorer, "measure", measured)
+    config = two_encoders()
+    config.train.max_steps, config.eval.eval_steps = 2, 0
+    assert run(config, tmp_path) == 0
+    sentences = ["a man plays a guitar", "the report says nothing"]
+    model, (last, _) = load(str(tmp_path)), read_checkpoint(tmp_path, "last")
+    vectors = model.embedder(model.params, sentences)
+    np.testing.assert_allclose(read_embedder(tmp_path / "export")(sentences), vectors, atol=1e-6)
+    np.testing.assert_array_equal(vectors, model.embedder({"encoder": last["first"]}, sentences))
+    assert np.abs(vectors - model.embedder({"encoder": last["encoder"]}, sentences)).max() > 1e-3
+
+
+def test_without_a_score_the_second_encoder_is_exported_and_the_run_says_why(tmp_path, capsys):
+    config = two_encoders()
+    config.eval.data, config.train.max_steps, config.eval.eval_steps = "", 1, 0
+    assert run(config, tmp_path) == 0
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert scores["kept_encoder"] == "second"
+    assert "exported is the second encoder: no score tells the encoders apart" in capsys.readouterr().err
+    logged = (tmp_path / "metrics.jsonl").read_text()
+    assert "first encoder" not in logged  # nothing is measured that decides nothing
+    with pytest.raises(ConfigError, match=r"method\.keep='best' is not 'better' or 'second'"):
+        run(two_encoders(keep="best"), tmp_path / "other")

@@ -1,0 +1,64 @@
+"""Evaluation sets from the hub, with a stand-in for its client."""
+
+import pytest
+
+from jax_sentemb.cli.evaluate import main
+from jax_sentemb.cli.program import program
+from jax_sentemb.errors import DataError
+from jax_sentemb.evaluation import download, suite
+
+datasets = pytest.importorskip("datasets")
+
+PAIRS = [{"sentence1": "a\tb", "sentence2": "c\nd", "score": 4.5}, {"sentence1": "e", "sentence2": "f", "score": 1}]
+LABELS = [{"sentence1": "a b", "sentence2": "c", "label": 1}, {"sentence1": "e", "sentence2": "f", "label": 0}]
+TEXTS = [{"text": "caf\u00e9 good", "label": 1}, {"text": "bad", "label": 0}]
+
+
+@pytest.fixture
+def client(monkeypatch):
+    asked = []
+
+    def load_dataset(name, config, split):
+        asked.append((name, config, split))
+        return {"nyu-mll/glue": LABELS, "cornell-movie-review-data/rotten_tomatoes": TEXTS}.get(name, PAIRS)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return asked
+
+
+def test_what_the_hub_has_becomes_a_senteval_folder(client, tmp_path):
+    assert download.fetch("STS14,STSBenchmark-test,MRPC,MR,TREC", tmp_path) == ["STS14", "STSBenchmark", "MR", "MRPC"]
+    assert ("nyu-mll/glue", "mrpc", "validation") in client
+    year = suite.load("STS14", tmp_path)
+    assert year.sizes == {"all": 2}
+    assert year.data.subsets["all"].first == ["a b", "e"]
+    assert year.data.subsets["all"].gold.tolist() == [4.5, 1]
+    assert suite.load("STSBenchmark-test", tmp_path).data.subsets["test"].second == ["c d", "f"]
+    assert suite.load("STSBenchmark", tmp_path).sizes == {"train": 2, "dev": 2, "test": 2}
+    assert suite.load("MRPC", tmp_path).sizes == {"train": 4, "test": 2}
+    reviews = suite.load("MR", tmp_path).data.splits["all"]
+    assert reviews.first == ["bad"] * 3 + ["caf\u00e9 good"] * 3
+    assert reviews.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    count = len(client)
+    assert download.fetch("STS14,MR", tmp_path) == []  # what is there is left alone
+    assert len(client) == count
+
+
+def test_the_command(client, tmp_path, capsys):
+    assert program(main, ["evaluate", "--fetch", "--data", str(tmp_path), "--tasks", "STS12"]) == 0
+    assert capsys.readouterr().out == "fetched: STS12\n"
+    assert program(main, ["evaluate", "--fetch", "--data", str(tmp_path), "--tasks", "TREC"]) == 2
+    assert "none of TREC is known on the hub; there are STS12" in capsys.readouterr().err
+
+
+def test_what_cannot_be_loaded(monkeypatch, tmp_path):
+    def load_dataset(name, config, split):
+        raise ConnectionError("no route\nmore")
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(DataError, match=r"STS12: mteb/sts12-sts cannot be loaded from the hub: no route$"):
+        download.fetch("STS12", tmp_path)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: [{"sentence1": "a"}])
+    with pytest.raises(DataError, match="has no column 'sentence2'"):
+        download.fetch("STS12", tmp_path)
+    assert not (tmp_path / "downstream").exists()

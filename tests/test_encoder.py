@@ -1,0 +1,231 @@
+"""SentenceEncoder: the interface of sentence-transformers, its vectors, and what is refused."""
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jax_sentemb import SentenceEncoder
+from jax_sentemb.cli.program import program
+from jax_sentemb.errors import ConfigError, ModelFileError, NumericsError
+from jax_sentemb.inference.embedder import BUCKETS
+from jax_sentemb.inference.verify import PROBES
+from jax_sentemb.main import main
+from jax_sentemb.retrieval.quantize import PRECISIONS, quantize, ranges_of, restore
+
+ROOT = Path(__file__).parents[1]
+SENTENCES = ["A man plays.", "", "Two dogs run through the tall grass.", "A man plays.", "word " * 100]
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    config = f"--config={ROOT}/configs/simcse.py:tiny"
+    assert program(main, ["main", config, "--config.train.max_steps=1", f"--workdir={folder}"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(workdir):
+    return SentenceEncoder.load(workdir / "export")
+
+
+def test_importing_the_package_is_quick_and_imports_no_jax():
+    code = "import sys, jax_sentemb; print([name for name in ('jax', 'numpy', 'flax') if name in sys.modules])"
+    begin = time.monotonic()
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+    assert time.monotonic() - begin < 5  # under 0.1 s on an idle machine
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_vectors_and_arguments_are_those_of_sentence_transformers(encoder, workdir):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    theirs = sentence_transformers.SentenceTransformer(str(workdir / "export"), device="cpu")
+    sentences = [sentence for sentence in PROBES if "[" not in sentence]  # "[SEP]" stays text with us
+    for options in ({}, {"normalize_embeddings": True}, {"truncate_dim": 7}, {"truncate_dim": 7, "normalize_embeddings": True}):
+        expected = theirs.encode(sentences, **options)
+        np.testing.assert_allclose(encoder.encode(sentences, batch_size=16, **options), expected, atol=1e-5)
+    assert encoder.get_sentence_embedding_dimension() == theirs.encode("a").shape[0]
+    assert encoder.max_seq_length == theirs.max_seq_length
+    pair = encoder.encode(sentences[:5])
+    np.testing.assert_allclose(encoder.similarity(pair, pair[:2]), np.asarray(theirs.similarity(pair, pair[:2])), atol=1e-6)
+
+
+def test_a_str_gives_one_vector_and_no_sentence_none(encoder):
+    width = encoder.get_sentence_embedding_dimension()
+    assert encoder.encode("a").shape == (width,)
+    np.testing.assert_allclose(encoder.encode("a"), encoder.encode(["a"])[0], atol=1e-6)
+    assert encoder.encode([]).shape == (0, width)
+    assert np.isfinite(encoder.encode("")).all()
+    assert isinstance(encoder.encode(["a"], convert_to_numpy=False), jax.Array)
+
+
+def test_lists_tuples_generators_and_numpy_arrays_are_the_same(encoder):
+    expected = encoder.encode(SENTENCES)
+    for sentences in (tuple(SENTENCES), (s for s in SENTENCES), np.array(SENTENCES), np.array(SENTENCES, object)):
+        np.testing.assert_array_equal(encoder.encode(sentences), expected)
+    np.testing.assert_allclose(expected, [encoder.encode(sentence) for sentence in SENTENCES], atol=1e-6)
+    np.testing.assert_allclose(expected, encoder.encode(SENTENCES, batch_size=2), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "named"),
+    [
+        (["a", None], "sentence 1 is NoneType"),
+        (["a", "b", b"c"], "sentence 2 is bytes"),
+        ([["a", "b"]], "sentence 0 is list"),
+        (["a", float("nan")], "sentence 1 is float"),
+        (b"a", "sentences is bytes"),
+        (None, "sentences is NoneType"),
+        (3, "sentences is int"),
+        ({"a": "b"}, "sentences is dict"),
+        ({"a", "b"}, "sentences is set"),
+    ],
+)
+def test_what_is_no_text_is_refused_with_its_place(encoder, sentences, named):
+    with pytest.raises(TypeError, match=named):
+        encoder.encode(sentences)
+
+
+def test_half_a_surrogate_pair_is_refused_with_its_place(encoder):
+    with pytest.raises(ValueError, match="sentence 2"):
+        encoder.encode(["a", "a", "\ud800"])
+
+
+@pytest.mark.parametrize("options", [{"precision": "int4"}, {"truncate_dim": 0}, {"truncate_dim": 10**4}, {"batch_size": 0}])
+def test_arguments_that_cannot_be(encoder, options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        encoder.encode(["a"], **options)
+
+
+def test_truncation_is_counted_and_said_once(encoder, caplog):
+    with caplog.at_level(logging.WARNING, "jax_sentemb"):
+        encoder.encode([*SENTENCES, SENTENCES[-1]])
+    assert encoder.truncated == 1
+    assert [record.message for record in caplog.records] == [
+        f"1 of 4 distinct sentences are longer than max_seq_length={encoder.max_seq_length} tokens and were cut"
+    ]
+    caplog.clear()
+    encoder.encode(["short"])
+    assert not caplog.records
+    assert encoder.truncated == 0
+
+
+def test_a_shorter_limit_cuts_there(workdir, encoder):
+    short = SentenceEncoder.load(workdir / "export", max_seq_length=3)  # room for one piece
+    vectors = short.encode(["a b", "a c d", "b"])
+    np.testing.assert_allclose(vectors, encoder.encode(["a", "a", "b"]), atol=1e-5)
+    assert short.truncated == 2
+    for length in (2, 10**6):
+        with pytest.raises(ConfigError, match="max_seq_length"):
+            short.max_seq_length = length
+
+
+def test_few_shapes_are_compiled(workdir):
+    shapes = []
+    encoder = SentenceEncoder.load(workdir / "export")
+    inner = encoder._embedder.embed
+    encoder._embedder._embed = jax.jit(lambda params, rows: (shapes.append(rows.tokens.shape), inner(params, rows))[1])
+    for count in (1, 2, 3, 5, 9, 20, 64, 65, 100, 200):
+        encoder.encode(["word " * (number % 12) for number in range(count)])
+    assert len(set(shapes)) == len(shapes)
+    assert {rows for rows, _ in shapes} <= {8, 64}  # eight simulated devices
+    assert {width for _, width in shapes} <= {*BUCKETS, encoder.max_seq_length}
+
+
+def test_a_work_directory_its_export_and_another_pooling(workdir, encoder):
+    run = SentenceEncoder.load(workdir)
+    np.testing.assert_allclose(run.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
+    assert np.abs(SentenceEncoder.load(f"{workdir}@mean").encode(SENTENCES) - encoder.encode(SENTENCES)).max() > 1e-3
+    assert run.fingerprint == SentenceEncoder.load(workdir).fingerprint
+    assert run.fingerprint != SentenceEncoder.load(f"{workdir}@mean").fingerprint
+
+
+def test_whatever_changes_the_vectors_changes_the_fingerprint(workdir, encoder, tmp_path):
+    config = json.loads((workdir / "export/config.json").read_text(encoding="utf-8"))
+    for name, value in (("hidden_act", "relu"), ("layer_norm_eps", 0.1)):
+        folder = tmp_path / name
+        shutil.copytree(workdir / "export", folder)
+        (folder / "jax_sentemb.json").unlink()  # its hashes would notice
+        (folder / "config.json").write_text(json.dumps({**config, name: value}), encoding="utf-8")
+        assert SentenceEncoder.load(folder).fingerprint != encoder.fingerprint
+
+
+def test_bfloat16_is_near_and_is_another_model(workdir, encoder):
+    half = SentenceEncoder.load(workdir / "export", dtype="bfloat16")
+    ours, exact = half.encode(SENTENCES), encoder.encode(SENTENCES)
+    assert ours.dtype == np.float32
+    assert 0 < np.abs(ours - exact).max() < 0.1
+    assert np.diag(half.similarity(ours, exact)).min() > 0.99
+
+
+def test_models_that_are_not_there(tmp_path, workdir):
+    for path, error, named in (
+        (tmp_path / "absent", ConfigError, "no such directory"),
+        ("nobody/no-such-model", ConfigError, "not to be had from the hub"),
+        (tmp_path, ModelFileError, "config.json"),
+        (f"{workdir}@maximum", ConfigError, "option 'maximum' is unknown"),
+        (f"{workdir}@f", ConfigError, "multi-view"),
+    ):
+        with pytest.raises(error, match=named) as caught:
+            SentenceEncoder.load(path)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match="float16"):
+        SentenceEncoder.load(workdir, dtype="float16")
+    (tmp_path / "glove.txt").write_text("a 1 2\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="word vectors"):
+        SentenceEncoder.load(tmp_path / "glove.txt")
+
+
+def test_a_model_on_word_vectors(tmp_path):
+    config = f"--config={ROOT}/configs/multi_view.py:tiny"
+    assert program(main, ["main", config, "--config.train.max_steps=1", f"--workdir={tmp_path}"]) == 0
+    run, export = SentenceEncoder.load(tmp_path), SentenceEncoder.load(tmp_path / "export")
+    np.testing.assert_allclose(run.encode(SENTENCES), export.encode(SENTENCES), atol=1e-5)
+    assert SentenceEncoder.load(f"{tmp_path}@f").encode("a").shape != ()
+    with pytest.raises(ConfigError, match="float32"):
+        SentenceEncoder.load(tmp_path, dtype="bfloat16")
+
+
+def test_vectors_that_are_not_finite_are_an_error(workdir):
+    encoder = SentenceEncoder.load(workdir / "export")
+    encoder._params = jax.tree.map(lambda leaf: leaf * np.nan, encoder._params)
+    with pytest.raises(NumericsError, match="2 of 2"):
+        encoder.encode(["a", "b"])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_quantised_vectors_are_those_of_sentence_transformers(encoder, precision):
+    util = pytest.importorskip("sentence_transformers.util.quantization")
+    vectors = np.random.default_rng(0).normal(size=(150, 20)).astype(np.float32)
+    vectors[:, 3] = 0.25  # a dimension without a range
+    for ranges in (None, np.array([[-1.0] * 20, [1.5] * 20], np.float32)):
+        expected = util.quantize_embeddings(vectors, precision, ranges=ranges)
+        found = quantize(vectors, precision, ranges)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+    assert encoder.encode(SENTENCES, precision=precision).dtype == expected.dtype
+    np.testing.assert_array_equal(
+        encoder.encode(SENTENCES, precision=precision), util.quantize_embeddings(encoder.encode(SENTENCES), precision)
+    )
+
+
+def test_restored_vectors_are_within_a_step():
+    vectors = np.random.default_rng(0).normal(size=(50, 20)).astype(np.float32)
+    ranges = ranges_of(vectors)
+    for precision in ("int8", "uint8"):
+        again = restore(quantize(vectors, precision, ranges), precision, 20, ranges)
+        assert (np.abs(again - vectors) <= (ranges[1] - ranges[0]) / 255 * 1.001).all()
+    for precision in ("binary", "ubinary"):
+        np.testing.assert_array_equal(restore(quantize(vectors, precision), precision, 20), np.where(vectors > 0, 1, -1))
+    with pytest.raises(ConfigError, match="two sentences"):
+        ranges_of(vectors[:1])

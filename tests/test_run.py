@@ -1,0 +1,96 @@
+"""Whole runs that need more than a corpus: the score of a task at the end, a run before a run, labelled pairs."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jax_sentemb.cli.config_flags import read_config
+from jax_sentemb.cli.export import main as convert
+from jax_sentemb.config import Config, Data, Evaluation, Train, check, sized
+from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.formats.huggingface import read_parts
+from jax_sentemb.formats.run_dir import read_checkpoint
+from jax_sentemb.inference.load import read_embedder
+from jax_sentemb.methods.is_bert import ISBERT
+from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.training.run import run
+
+pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
+
+
+def tiny(**changes):
+    config = sized(Config(method=ISBERT(Convolution((1, 3), 8))), "tiny")
+    config.train = Train(max_steps=2, save_steps=0)
+    return dataclasses.replace(config, **changes)
+
+
+@pytest.fixture(scope="module")
+def senteval(tmp_path_factory):
+    root = tmp_path_factory.mktemp("senteval")
+    (root / "downstream" / "CR").mkdir(parents=True)
+    random = np.random.default_rng(0)
+    for name, words in (("pos", ["good", "nice", "fine", "great"]), ("neg", ["bad", "poor", "weak", "awful"])):
+        lines = (" ".join([*random.choice(words, 3), *random.choice(list("abcdefgh"), 4)]) for _ in range(60))
+        (root / "downstream" / "CR" / f"custrev.{name}").write_text("\n".join(lines) + "\n")
+    return str(root)
+
+
+def test_the_task_whose_text_was_trained_on_is_scored_at_the_end(senteval, tmp_path, capsys):
+    evaluation = Evaluation(data=senteval, tasks="corpus", classifier="logreg", eval_steps=0, diagnostic_sentences=20)
+    config = tiny(data=Data(files="senteval:CR", vocab_size=200, max_seq_length=12, batch_size=8), eval=evaluation)
+    assert run(config, tmp_path) == 0
+    result = json.loads((tmp_path / "scores.json").read_text())["transfer"]["CR"]
+    assert result["protocol"] == "logreg"
+    assert result["headline"] == {"CR": result["scores"]["accuracy"]}
+    assert result["scores"]["accuracy"] > 70  # the words of the two classes differ
+    assert "CR" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("tasks", "error", "says"),
+    [("MR", DataError, "is missing"), ("QQ", ConfigError, "unknown"), ("corpus", ConfigError, r"eval\.tasks=corpus")],
+)
+def test_a_task_that_cannot_be_scored_is_said_before_training(senteval, tmp_path, tasks, error, says):
+    with pytest.raises(error, match=says):
+        run(tiny(eval=Evaluation(data=senteval, tasks=tasks)), tmp_path)
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_run_goes_on_from_the_one_before_it(tmp_path):
+    config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'is_bert_ssl_ft.py'}:tiny")
+    config.before.train.max_steps, config.train.max_steps, config.train.seed = 2, 0, 5
+    assert run(config, tmp_path) == 0
+    assert json.loads((tmp_path / "before" / "config.json").read_text())["train.seed"] == 5
+    sentences = ["a man plays a guitar", "the report says nothing"]
+    first, second = (read_embedder(tmp_path / part)(sentences) for part in ("before/export", "export"))
+    np.testing.assert_allclose(first, second, atol=1e-6)  # 0 steps on top: encoder and convolution are those of the first run
+
+
+def test_a_cross_encoder_goes_on_from_the_one_that_learned_classes_before_it(tmp_path):
+    config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'cross_encoder_nli_stsb.py'}:tiny")
+    config.before.train.max_steps, config.train.max_steps = 2, 0
+    assert run(config, tmp_path) == 0
+    first, second = read_checkpoint(tmp_path / "before", "best")[0], read_parts(tmp_path / "export")[1]
+    np.testing.assert_array_equal(first["pooler"]["kernel"], second["pooler"]["kernel"])
+    assert (first["classifier"]["kernel"].shape[1], second["classifier"]["kernel"].shape[1]) == (3, 1)
+    events = [json.loads(line) for line in (tmp_path / "before" / "metrics.jsonl").read_text().splitlines()]
+    assert any("train/accuracy" in event for event in events)
+    assert json.loads((tmp_path / "before" / "scores.json").read_text())["scores"]["grammar-dev"]["n"] == 60
+
+
+def test_the_run_before_needs_its_own_text_and_the_message_names_its_setting():
+    config = read_config(str(Path(__file__).parents[1] / "configs" / "cross_encoder_nli_stsb.py"))
+    with pytest.raises(ConfigError, match=r"^before\.data\.files is empty: .*--config\.before\.data\.files=corpus\.txt"):
+        check(config)
+
+
+def test_an_embedding_that_cannot_be_exported_leaves_a_usable_work_directory(tmp_path, capsys):
+    config = tiny(method=ISBERT(Convolution((1, 3), 8, relu=True), normalization="sentences"))
+    assert run(config, tmp_path) == 0
+    assert "not exported: convolution.relu=True" in capsys.readouterr().out
+    assert not (tmp_path / "export").exists()
+    with pytest.raises(ConfigError, match="has no activation"):
+        convert(["convert", "--workdir", str(tmp_path)])

@@ -1,0 +1,315 @@
+"""One command for many runs: what varies, where runs go, and the table with means and spreads."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jax_sentemb.cli.config_flags import read_config
+from jax_sentemb.config import Config, Data, Train, Variant, check
+from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.sbert import SBERT
+from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.reporting import plots
+from jax_sentemb.reporting.sweep_table import SEVEN, headline, table
+from jax_sentemb.training.sweep import parse, run_all, variants
+
+
+def config(vary):
+    return Config(method=SimCSE(), data=Data(files="corpus.txt"), train=Train(seed=7), vary=vary)
+
+
+def test_values_are_listed_counted_or_separated_by_bars():
+    assert parse("train.seed=1..3 a.b=x,y") == {"train.seed": ["1", "2", "3"], "a.b": ["x", "y"]}
+    assert parse("data.files=a.txt,b.txt|c.txt") == {"data.files": ["a.txt,b.txt", "c.txt"]}
+
+
+def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type():
+    found = variants(config("train.seed=1,2 optimizer.learning_rate=1e-3,1e-4 method.head=False"))
+    assert [(one.train.seed, one.optimizer.learning_rate, one.method.head) for _, one in found] == [
+        (1, 1e-3, False), (1, 1e-4, False), (2, 1e-3, False), (2, 1e-4, False),
+    ]  # fmt: skip
+    assert all(one.vary == "" for _, one in found)
+    assert found[0][0] == {"train.seed": "1", "optimizer.learning_rate": "1e-3", "method.head": "False"}
+
+
+@pytest.mark.parametrize(
+    ("vary", "says"),
+    [
+        ("train.seed", "write SETTING=VALUE"),
+        ("train.seed=", "write SETTING=VALUE"),
+        ("train.seed=,", "has no value"),
+        ("train.seed=5..1", "has no value"),
+        ("train.sed=1", "train.sed is unknown"),
+        ("trein.seed=1", "trein.seed is unknown"),
+        ("train.seed=a", "is not a whole number"),
+        ("optimizer.learning_rate=fast", "is not a number"),
+        ("method.head=maybe", "is not True or False"),
+        ("method.ami=1", "is no number, text or switch"),
+        ("train.seed=1..1000000000000", "more than 1,000 runs"),
+        ("train.seed=1..40 data.subset_seed=1..26", "more than 1,000 runs"),
+        ("train.seed=1,-2", "train.seed=-2 must be at least 0"),
+    ],
+)
+def test_a_mistake_is_one_line_before_any_run(tmp_path, vary, says):
+    def run(one, folder):
+        raise AssertionError("nothing may run")
+
+    with pytest.raises(ConfigError, match=says) as caught:
+        run_all(config(vary), tmp_path / "work", run)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "work").exists()
+
+
+def scores(value, transfer=None):
+    return {"scores": {"STS12": {"spearman": {"all": value}}}, "transfer": transfer or {}}
+
+
+def test_runs_get_folders_and_one_that_fails_does_not_keep_the_others(tmp_path, capsys):
+    def run(one, folder):
+        if one.data.files == "b.txt":
+            raise DataError("b.txt: no such file")
+        folder.mkdir(parents=True)
+        (folder / "scores.json").write_text(json.dumps(scores(10.0 * one.train.seed)))
+        return 0
+
+    code = run_all(config("data.files=a.txt,b.txt,../c.txt train.seed=1,2,3"), tmp_path, run)
+    assert code == DataError.exit_code
+    assert (tmp_path / "data.files=a.txt,train.seed=2" / "scores.json").exists()
+    assert all(path.parent == tmp_path for path in tmp_path.iterdir())  # a path in a value makes no folders elsewhere
+    text = (tmp_path / "vary.md").read_text()
+    assert "| data.files=a.txt | 3 | 20.00 ± 10.00 |" in text  # the sample standard deviation of 10, 20, 30
+    assert "| data.files=b.txt | 0 (3 failed) |  |" in text
+    assert text.strip() in capsys.readouterr().out
+    rows = json.loads((tmp_path / "vary.json").read_text())
+    assert [row.get("error", "") for row in rows].count("b.txt: no such file") == 3
+
+
+def test_a_run_that_a_signal_stopped_ends_the_loop(tmp_path):
+    started = []
+
+    def run(one, folder):
+        started.append(one.train.seed)
+        return 75
+
+    assert run_all(config("train.seed=1,2"), tmp_path, run) == 75
+    assert started == [1]
+
+
+def test_the_table_has_a_row_for_what_differs_beside_the_seed_and_all_scores():
+    rows = [
+        {"settings": {"train.seed": "1"}, "scores": {"STS12": 1.0, "MR": 50.0}},
+        {"settings": {"train.seed": "2"}, "scores": {"STS12": 3.0}},
+    ]
+    assert table(rows).splitlines()[0] == "| settings | runs | STS12 | MR |"
+    assert table(rows).splitlines()[2] == "| all | 2 | 2.00 ± 1.41 | 50.00 |"
+
+
+def test_scores_of_other_tasks_are_in_the_table():
+    found = headline(scores(5.0, {"MRPC": {"headline": {"MRPC": 70.0, "MRPC F1": 80.0}}}))
+    assert found == {"STS12": 5.0, "MRPC": 70.0, "MRPC F1": 80.0}
+
+
+def test_a_setting_of_an_optional_part_can_vary():
+    many = Config(method=SBERT(), data=Data(files="x.tsv"), vary="method.task=scores,classes")
+    assert [one.method.task for _, one in variants(many)] == ["scores", "classes"]
+
+
+# Studies: several methods, sizes and seeds
+
+VALUES = {("A", "0.1", "1"): 10.0, ("B", "0.1", "1"): 13.0, ("A", "0.1", "2"): 20.0, ("B", "0.1", "2"): 21.0,
+          ("A", "0", "1"): 30.0, ("B", "0", "1"): 30.5, ("A", "0", "2"): 40.0, ("B", "0", "2"): 44.5}  # fmt: skip
+
+
+def study(runs="data.subset_seed,train.seed=1,2 data.subset=0,0.1"):
+    config = Config(method=SimCSE(), data=Data(files="corpus.txt"), vary=runs)
+    config.variants = {
+        "A": Variant(SimCSE()),
+        "B": Variant(
+            SimCSE(ami=AttentionMI(weight=0.5)), {"optimizer.learning_rate": 1e-4}, {0.1: {"method.ami.weight": 0.25}}, baseline="A"
+        ),
+    }
+    return config
+
+
+def finish(folder, value, sentences, sets=("STS12", "STS14")):
+    """The files of a finished run whose sets score value - 1, value + 1, ...: their mean is `value` of two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {name: {"spearman": {"all": value - 1 + 2 * place}} for place, name in enumerate(sets)}
+    (folder / "scores.json").write_text(json.dumps({"scores": found, "step": 5}))
+    (folder / "run.json").write_text(json.dumps({"corpus": {"sentences": sentences}}))
+
+
+class Runs:
+    """Stands for run.run: remembers what it was given; stops or fails where told to."""
+
+    def __init__(self, stops=(), fails=()):
+        self.given, self.stops, self.fails = [], stops, fails
+
+    def __call__(self, one, folder):
+        method = "A" if one.method.ami is None else "B"
+        key = method, f"{one.data.subset:g}", str(one.train.seed)
+        self.given.append(key)
+        if key in self.stops:
+            return 75
+        if key in self.fails:
+            raise DataError("corpus.txt: too few sentences")
+        finish(folder, VALUES[key], 1000 if one.data.subset else 10000)
+        return 0
+
+
+def test_variants_are_paired_in_seeds_and_take_the_settings_of_their_size():
+    found = variants(study())
+    assert [(chosen["variant"], one.data.subset, one.data.subset_seed, one.train.seed) for chosen, one in found] == [
+        ("A", 0.0, 1, 1), ("B", 0.0, 1, 1), ("A", 0.1, 1, 1), ("B", 0.1, 1, 1),
+        ("A", 0.0, 2, 2), ("B", 0.0, 2, 2), ("A", 0.1, 2, 2), ("B", 0.1, 2, 2),
+    ]  # fmt: skip
+    weights = {(one.data.subset, one.method.ami.weight) for chosen, one in found if chosen["variant"] == "B"}
+    assert weights == {(0.0, 0.5), (0.1, 0.25)}
+    rates = {(chosen["variant"], one.optimizer.learning_rate) for chosen, one in found}
+    assert rates == {("A", 3e-5), ("B", 1e-4)}
+    assert all(not one.variants and not one.vary for _, one in found)
+
+
+def test_what_vary_says_comes_before_the_settings_of_a_variant():
+    found = variants(study("variant=B data.subset=0.1 method.ami.weight=1,2 optimizer.learning_rate=1e-3"))
+    assert [(one.method.ami.weight, one.optimizer.learning_rate) for _, one in found] == [(1.0, 1e-3), (2.0, 1e-3)]
+
+
+@pytest.mark.parametrize(
+    ("vary", "says"),
+    [
+        ("variant=C", "variant C: not one of this config's variants: A, B"),
+        ("method.ami.weight=1", "variant A: vary: setting method.ami.weight is unknown"),
+        ("train.seed,data.subset_seed=1 train.seed=2", "train.seed is given twice"),
+        ("train.seed=1..600", "more than 1,000 runs"),
+    ],
+)
+def test_a_mistake_in_a_study_is_one_line_before_any_run(tmp_path, vary, says):
+    with pytest.raises(ConfigError, match=says):
+        run_all(study(vary), tmp_path, Runs())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_that_does_not_fit_together_is_refused():
+    config = study()
+    config.variants["B"].baseline = "C"
+    with pytest.raises(ConfigError, match="B has the baseline C, which is no variant"):
+        check(config)
+    config = study()
+    config.method.temperature = 0.5  # as --config.method.temperature=0.5 does: no run would have it
+    with pytest.raises(ConfigError, match="belong to its variants"):
+        check(config)
+    config = study()
+    config.variants["A B"] = Variant(SimCSE())
+    with pytest.raises(ConfigError, match="'A B' has a space"):
+        check(config)
+    config = study()
+    config.variants["A"] = SimCSE()
+    with pytest.raises(ConfigError, match="is dict, not"):
+        check(config)
+
+
+def test_a_stopped_study_goes_on_with_the_unfinished_run_and_its_tables_equal_a_straight_one(tmp_path, capsys):
+    straight, halted = tmp_path / "straight", tmp_path / "halted"
+    assert run_all(study(), straight, Runs()) == 0
+    first = Runs(stops=[("B", "0.1", "1")])
+    assert run_all(study(), halted, first) == 75
+    assert first.given[-1] == ("B", "0.1", "1")
+    second = Runs()
+    assert run_all(study(), halted, second) == 0
+    assert second.given == [("B", "0.1", "1"), ("A", "0", "2"), ("B", "0", "2"), ("A", "0.1", "2"), ("B", "0.1", "2")]
+    for name in ("vary.json", "vary.md", "vary.csv", "low_shot.md"):
+        assert (halted / name).read_bytes() == (straight / name).read_bytes(), name
+    capsys.readouterr()
+    third = Runs()
+    assert run_all(study(), halted, third) == 0
+    assert third.given == []
+    assert capsys.readouterr().out.count("done before") == 8
+    changed = study()
+    changed.optimizer.adam_beta1 = 0.8  # of both methods: nothing that was done counts
+    run_all(changed, halted, third)
+    assert len(third.given) == 8
+
+
+def test_a_run_that_failed_is_tried_again_and_those_behind_it_are_kept(tmp_path):
+    failing = Runs(fails=[("B", "0", "1")])
+    assert run_all(study(), tmp_path, failing) == DataError.exit_code
+    assert "1 runs failed" in (tmp_path / "low_shot.md").read_text()
+    again = Runs(stops=[])
+    assert run_all(study(), tmp_path, again) == 0
+    assert again.given == [("B", "0", "1")]
+    assert len(json.loads((tmp_path / "vary.json").read_text())) == 8
+
+
+def test_the_low_shot_tables_equal_numpy(tmp_path):
+    pytest.importorskip("matplotlib")
+    run_all(study(), tmp_path, Runs())
+    lines = (tmp_path / "low_shot.md").read_text().splitlines()
+
+    def expected(method, subset):
+        values = np.array([VALUES[method, subset, seed] for seed in "12"])
+        return f"{values.mean():.2f} ± {math.sqrt(((values - values.mean()) ** 2).sum() / (len(values) - 1)):.2f} (2)"
+
+    assert "| method | 10 % (1,000) | 100 % (10,000) |" in lines
+    for method in "AB":
+        assert f"| {method} | {expected(method, '0.1')} | {expected(method, '0')} |" in lines
+    # The differences are 3 and 1, and 0.5 and 4.5; 12.7062 is the 97.5 % point of Student's t with one degree of freedom.
+    intervals = [
+        f"{mean:+.2f} [{mean - 12.7062 * half:+.2f}, {mean + 12.7062 * half:+.2f}] (2)" for mean, half in ((2, 1), (2.5, 2))
+    ]
+    assert f"| B - A | {intervals[0]} | {intervals[1]} |" in lines
+    assert any(line.startswith("average: mean of STS12, STS14; absent: STS13, STS15, STS16, STSB") for line in lines)
+    with (tmp_path / "vary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["average"]) for row in rows if row["method"] == "B"] == [30.5, 13, 44.5, 21]
+    assert {(row["sentences"], row["data.subset"]) for row in rows} == {("1000", "0.1"), ("10000", "0")}
+    assert plots.read_low_shot(tmp_path / "vary.csv")["A"] == [
+        (1000, 15, pytest.approx(50**0.5)),
+        (10000, 35, pytest.approx(50**0.5)),
+    ]
+    with (tmp_path / "low_shot_differences.csv").open() as file:
+        drawn = {
+            (row["panel"], row["method"], row["sentences"]): (row["mean"], row["standard_deviation"])
+            for row in csv.DictReader(file)
+        }
+    assert drawn["difference", "B", "1000.0"] == ("2.0", str(2**0.5))
+    assert len(drawn) == 6
+    assert (tmp_path / "low_shot.png").is_file()
+
+
+def test_the_average_is_over_the_sets_that_every_run_has():
+    rows = [
+        {"settings": {"train.seed": "1"}, "scores": {"STS12": 10.0, "STS13": 20.0, "STS14": 90.0, "STSBenchmark-dev": 99.0}},
+        {"settings": {"data.subset_seed": "2"}, "scores": {"STS12": 30.0, "STS13": 50.0}},
+    ]
+    text = table(rows)
+    assert text.splitlines()[0].endswith("| average |")
+    assert "| all | 2 |" in text
+    assert text.splitlines()[2].endswith(f"| {27.5:.2f} ± {12.5 * 2**0.5:.2f} |")
+    assert text.splitlines()[-1].startswith("average: mean of STS12, STS13; absent: STS14")
+    seven = [{"settings": {}, "scores": dict.fromkeys(SEVEN, 1.0)}]
+    assert table(seven).splitlines()[-1] == f"average: mean of the seven sets {', '.join(SEVEN)}"
+    assert len(SEVEN) == 7
+
+
+def test_the_recipe_has_the_settings_of_the_methods_own_recipes():
+    folder = Path(__file__).parents[1] / "configs"
+    config = read_config(str(folder / "micse_low_shot.py"))
+    config.data.files = "corpus.txt"
+    runs = {(chosen["variant"], chosen["data.subset"]): one for chosen, one in variants(config) if chosen["train.seed"] == "0"}
+    assert len(runs) == 12 * 5
+    pairs = {"CT": "ct", "AMI+CT": "ct_ami", "Mirror-BERT": "mirror_bert", "AMI+Mirror-BERT": "mirror_bert_ami"}
+    pairs |= {"miCSE": "micse", "MoCo+SimCSE": "simcse_moco", "AMI+SimCSE": "simcse_ami"}
+    for variant, name in pairs.items():
+        own, one = read_config(str(folder / f"{name}.py")), runs[variant, "0"]
+        assert (one.method, one.optimizer) == (own.method, own.optimizer), variant
+        assert (one.data.batch_size, one.data.max_seq_length) == (own.data.batch_size, own.data.max_seq_length)
+    weights = [runs["miCSE", subset].method.ami.weight for subset in ("0", "0.1", "0.01", "0.001", "0.0001")]
+    assert weights == [2.5e-3, 5e-4, 1e-4, 1e-3, 1e-3]
+    steps = {variant: {runs[variant, subset].train.max_steps for _, subset in runs} for variant in ("SimCSE", "CT")}
+    assert steps == {"SimCSE": {20_000}, "CT": {5000}}

@@ -1,0 +1,130 @@
+"""Word-vector files, averages, tf-idf, and what is done to embeddings as a set."""
+
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+
+from jax_sentemb.data.word_vectors import WordVectors, is_word_vectors, read_word_vectors
+from jax_sentemb.errors import ModelFileError, NumericsError
+from jax_sentemb.evaluation.postprocess import first_component, remove_first_component, whiten
+from jax_sentemb.evaluation.sts import score_sts
+from jax_sentemb.evaluation.sts_data import load_sts_task
+from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverage
+
+GLOVE = "the 1 2 3\n. . . 0 0 1\nthe 9 9 9\ncaf\u00e9 -1 0.5 2e-1\n"
+EXPECTED = [[1, 2, 3], [0, 0, 1], [-1, 0.5, 0.2]]
+
+
+@pytest.mark.parametrize("name", ["v.txt", "v.vec", "v.txt.gz", "v.vec.xz"])
+def test_text_files(tmp_path, name):
+    """Words with spaces, as in GloVe 840B, are told from numbers by the width; the first of equal words counts."""
+    text = ("4 3\n" if ".vec" in name else "") + GLOVE
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(f".{name.rsplit('.', 1)[1]}", bytes)
+    (tmp_path / name).write_bytes(pack(text.encode()))
+    found = read_word_vectors(tmp_path / name)
+    assert found.name == "v"
+    assert found.words == ["the", ". . .", "caf\u00e9"]
+    np.testing.assert_allclose(found.vectors, EXPECTED)
+    assert read_word_vectors(tmp_path / name, {"caf\u00e9"}).words == ["caf\u00e9"]
+    assert is_word_vectors(name)
+
+
+def test_archives(tmp_path):
+    words = np.array([word.encode() for word in ("a", "b", "a")])
+    np.savez(tmp_path / "v.npz", words=words, vectors=np.arange(6, dtype=np.float16).reshape(3, 2))
+    found = read_word_vectors(tmp_path / "v.npz")
+    assert found.words == ["a", "b"]
+    np.testing.assert_array_equal(found.vectors, [[0, 1], [2, 3]])
+    assert found.vectors.dtype == np.float32
+    assert not is_word_vectors(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("v.txt", b"a 1 2\nb 1\n", r"v.txt:2: expected a word and 2 numbers"),
+        ("v.txt", b"a 1 2\nb 1 x\n", r"v.txt:2: a value of 'b' is not a number"),
+        ("v.txt", b"a 1 nan\n", r"the vector of 'a' is not finite"),
+        ("v.txt", b"", r"has no vector"),
+        ("v.txt.gz", gzip.compress(GLOVE.encode(), mtime=0)[:-9], r"v.txt.gz is damaged"),
+        ("v.txt.xz", b"no xz", r"v.txt.xz is damaged"),
+        ("v.npz", b"PK no zip", r"v.npz"),
+    ],
+)
+def test_damaged_files(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelFileError, match=message):
+        read_word_vectors(tmp_path / name)
+
+
+def test_archives_without_vectors_or_with_objects(tmp_path):
+    np.savez(tmp_path / "v.npz", words=np.array(["a"]))
+    with pytest.raises(ModelFileError, match="expected arrays words and vectors"):
+        read_word_vectors(tmp_path / "v.npz")
+    np.savez(tmp_path / "v.npz", words=np.array([["a"], 3], object), vectors=np.ones((2, 2)))
+    with pytest.raises(ModelFileError, match="allow_pickle"):
+        read_word_vectors(tmp_path / "v.npz")
+    with pytest.raises(ModelFileError, match="No such file"):
+        read_word_vectors(tmp_path / "absent.npz")
+    np.savez(tmp_path / "v.npz", words=np.array(["a"]), vectors=np.ones((1, 2)))
+    with pytest.raises(ModelFileError, match="has no vector for any word of the text"):
+        read_word_vectors(tmp_path / "v.npz", {"b"})
+
+
+VECTORS = WordVectors("v", ["the", "cat", "sat", "."], np.array([[1, 0], [0, 1], [2, 2], [9, 9]], np.float32))
+
+
+def test_average():
+    sentences = ["the cat sat", "The CAT unknown", "unknown", "", "cat cat the ."]
+    expected = [[1, 1], [0.5, 0.5], [0, 0], [0, 0], [10 / 4, 11 / 4]]
+    np.testing.assert_allclose(WordAverage(VECTORS).encode(sentences), expected)
+    without = WordAverage(VECTORS, stop_words=True).encode(sentences)
+    np.testing.assert_allclose(without, [[1, 1.5], [0, 1], [0, 0], [0, 0], [0, 1]])
+    assert WordAverage(VECTORS).fit(sentences) == WordAverage(VECTORS)
+
+
+def test_sif_weights_rare_words_up():
+    model = WordAverage(VECTORS, sif=0.1).fit(["the cat", "the sat", "the the the x"])  # 8 words, "the" is 5 of them
+    common, rare = 0.1 / (0.1 + 5 / 8), 0.1 / (0.1 + 1 / 8)
+    np.testing.assert_allclose(model.encode(["the cat"])[0], [common / 2, rare / 2], rtol=1e-6)
+
+
+def test_tf_idf():
+    fitted = TfIdf(width=2).fit(["a cat, a dog", "a bird", "the dog"])
+    # In most sentences: "a" and "dog" in 2 of 3; the others fall off the width.
+    idf = np.log(4 / 3)
+    np.testing.assert_allclose(fitted.encode(["A dog and a cat", "bird"]), [[2 * idf, idf], [0, 0]], rtol=1e-6)
+
+
+def test_first_component_and_whitening():
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(40, 6)) * [5, 1, 1, 1, 1, 0] + 2
+    vectors[:, 5] = 1  # no variance
+    component = np.linalg.svd(vectors, full_matrices=False)[2][0]
+    assert abs(first_component(vectors) @ component) == pytest.approx(1)
+    np.testing.assert_allclose(remove_first_component(vectors), vectors - np.outer(vectors @ component, component), atol=1e-9)
+    white = whiten(vectors)
+    np.testing.assert_allclose(white.mean(0), 0, atol=1e-9)
+    values = np.linalg.eigvalsh(white.T @ white / 40)
+    np.testing.assert_allclose(values, [0, 1, 1, 1, 1, 1], atol=1e-6)
+    assert np.isfinite(whiten(vectors[:3])).all()
+    with pytest.raises(NumericsError, match="not finite"):
+        whiten(np.array([[np.nan, 1], [1, 2]]))
+
+
+def test_real_vectors_on_real_pairs(shared):
+    """Removing the first component after SIF weights lifts averages of GloVe on STS-B (Arora et al. 2017)."""
+    file, root = shared / "vectors" / "glove.6B.50d.top100k.npz", shared / "data" / "senteval"
+    if not (file.is_file() and root.is_dir()):
+        pytest.skip("no word vectors")
+    task = load_sts_task("STSBenchmark-test", root)
+    sentences = [sentence for pairs in task.subsets.values() for side in (pairs.first, pairs.second) for sentence in side]
+    vectors = read_word_vectors(file, {word for sentence in sentences for word in sentence.split()})
+    assert vectors.vectors[vectors.words.index("the")][:3] == pytest.approx([0.418, 0.24968, -0.41242], abs=1e-3)
+    plain = score_sts(WordAverage(vectors).encode, task)["spearman"]["all"]
+    model = WordAverage(vectors, sif=1e-3).fit(sentences)
+    weighted = score_sts(lambda chosen: remove_first_component(model.encode(chosen)), task)["spearman"]["all"]
+    assert plain == pytest.approx(40, abs=1)
+    assert weighted > plain + 10
