@@ -39,7 +39,7 @@ def stepper(options, name):
     from jax_sentemb.config import Optimizer
     from jax_sentemb.methods.simcse import SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.parallel import make_mesh, put_batch
+    from jax_sentemb.parallel import make_mesh, shard_batch
     from jax_sentemb.training.optimizer import make_optimizer
     from jax_sentemb.training.step import create_state, make_step
 
@@ -48,7 +48,7 @@ def stepper(options, name):
     mesh, optimizer = make_mesh(options.sentences, jax.devices()[:1]), make_optimizer(Optimizer(), 10_000)
     state = create_state(method, encoder, optimizer, {}, 0, mesh)
     compiled = make_step(method, encoder, optimizer, mesh)
-    batches = [put_batch(parts, mesh) for parts in batches_of(options, name)]
+    batches = [shard_batch(parts, mesh) for parts in batches_of(options, name)]
 
     def all_batches():
         nonlocal state

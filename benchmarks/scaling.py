@@ -34,7 +34,7 @@ def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=
     from jax_sentemb.methods.attention_mi import AttentionMI
     from jax_sentemb.methods.simcse import SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.parallel import make_mesh, over_parameters, put_batch
+    from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
     from jax_sentemb.training.optimizer import make_optimizer
     from jax_sentemb.training.step import create_state, make_step
     from jax_sentemb.types import Batch
@@ -46,8 +46,8 @@ def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=
     state = create_state(method, encoder, optimizer, {}, 0, mesh)
     random = np.random.default_rng(0)
     tokens = random.integers(5, 2000, (batch, width)).astype(np.int32)
-    rows = put_batch(Batch(tokens, np.ones_like(tokens, bool)), mesh)
-    compiled = make_step(method, encoder, optimizer, mesh, chunk, over_parameters(mesh, state)).lower(state, rows).compile()
+    rows = shard_batch(Batch(tokens, np.ones_like(tokens, bool)), mesh)
+    compiled = make_step(method, encoder, optimizer, mesh, chunk, fsdp_sharding(mesh, state)).lower(state, rows).compile()
     return compiled, state, rows
 
 

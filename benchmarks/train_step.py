@@ -222,7 +222,7 @@ def jax_stepper(options, name, precision):
     from jax_sentemb.methods.simcse import Momentum, SimCSE
     from jax_sentemb.models.bert import Bert, BertConfig
     from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
-    from jax_sentemb.parallel import make_mesh, put_batch
+    from jax_sentemb.parallel import make_mesh, shard_batch
     from jax_sentemb.training.optimizer import make_optimizer
     from jax_sentemb.training.step import create_state, make_step
 
@@ -243,7 +243,7 @@ def jax_stepper(options, name, precision):
     optimizer = make_optimizer(Optimizer(), 10_000)
     state = create_state(method, encoder, optimizer, loaded, 0, mesh)
     compiled = make_step(method, encoder, optimizer, mesh)
-    batches, number = [put_batch(batch, mesh) for batch in make_batches(options)], 0
+    batches, number = [shard_batch(batch, mesh) for batch in make_batches(options)], 0
 
     def step():
         nonlocal state, number

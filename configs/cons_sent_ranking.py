@@ -18,7 +18,7 @@ def get_config(size: str = "") -> Config:
         data=Data(max_seq_length=64, batch_size=64, validation=50_000, length_grouping=1),
         encoder=Words(),
         optimizer=Optimizer(
-            name="sgd", learning_rate=0.1, lr_scheduler_type="exponential", lr_decay=0.99, lr_drop=0.2, max_grad_norm=5.0
+            name="sgd", learning_rate=0.1, lr_scheduler_type="exponential", lr_decay=0.99, plateau_factor=0.2, max_grad_norm=5.0
         ),
         eval=Evaluation(eval_steps=-1, select="validation"),
         train=Train(num_train_epochs=20),

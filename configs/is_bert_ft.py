@@ -1,7 +1,7 @@
 """IS-BERT's encoder fine-tuned on STS-B scores, without self-supervised training first: `ft` of the paper's STS-B table.
 
 python -m jax_sentemb.main --config configs/is_bert_ft.py --workdir runs/is_bert_ft \\
-    --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data --config.vary=train.seed=1..10
+    --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data --config.sweep=train.seed=1..10
 
 Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, score from 0 to 5).
 The paper gives no schedule; this is the one of SBERT on STS-B. Published (BERT-base, ten seeds): 74.25 +- 0.94.

@@ -1,7 +1,7 @@
 """IS-BERT on the sentences of STS-B's training pairs, then fine-tuned on their scores: `ssl+ft` of the paper's STS-B table.
 
 python -m jax_sentemb.main --config configs/is_bert_ssl_ft.py --workdir runs/is_bert_ssl_ft \\
-    --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data --config.vary=train.seed=1..10
+    --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data --config.sweep=train.seed=1..10
 
 Published (BERT-base, ten seeds): 84.84 +- 0.43, against 74.25 for the fine-tuning alone.
 """
@@ -19,7 +19,7 @@ def get_config(size: str = "") -> Config:
         optimizer=Optimizer(learning_rate=2e-5, warmup_ratio=0.1, weight_decay=0.01),
         eval=Evaluation(eval_steps=1000),
         train=Train(num_train_epochs=4),
-        before=Config(
+        pretrain=Config(
             method=ISBERT(),
             data=Data(files="senteval:STSBenchmark/train", max_seq_length=130, batch_size=32),
             optimizer=Optimizer(

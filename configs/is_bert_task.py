@@ -4,7 +4,7 @@ python -m jax_sentemb.main --config configs/is_bert_task.py --workdir runs/is_be
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 The text of all parts of a task is used (the paper does not say which); a task whose files are not there is named and left out.
-One task alone: --config.vary= --config.data.files=senteval:MR. Ten seeds of it: --config.vary=train.seed=1..10.
+One task alone: --config.sweep= --config.data.files=senteval:MR. Ten seeds of it: --config.sweep=train.seed=1..10.
 Published (BERT-base, accuracy): MR 81.09, CR 87.18, SUBJ 94.96, MPQA 88.75, SST2 85.96, TREC 88.64, MRPC 74.24.
 """
 
@@ -20,6 +20,6 @@ def get_config(size: str = "") -> Config:
         # The published code's optimiser; the paper says 1e-6.
         optimizer=Optimizer(learning_rate=2e-6, warmup_ratio=0.1, weight_decay=0.01, adam_epsilon=1e-7, adam_bias_correction=False),
         eval=Evaluation(tasks="corpus", eval_steps=1000),
-        vary="data.files=" + ",".join(f"senteval:{task}" for task in ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")),
+        sweep="data.files=" + ",".join(f"senteval:{task}" for task in ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")),
     )
     return sized(config, size)

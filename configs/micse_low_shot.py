@@ -6,8 +6,8 @@ python -m jax_sentemb.main --config configs/micse_low_shot.py --workdir runs/mic
 Five draws of 100 %, 10 %, 1 %, 0.1 % and 0.01 % of the corpus for each method; a draw's seed is also that of its training, and the
 same for all methods, so that differences are paired. Writes low_shot.md (the tables), vary.csv (every run), low_shot.png and
 low_shot_differences.png (Figures 3 and 4). The same command again continues where it was stopped. A part of it:
---config.vary="data.subset_seed,train.seed=0..4 data.subset=0.001 variant=SimCSE,AMI+SimCSE"; the weight of AMI, for one size, on
-STS-B dev: --config.vary="data.subset=0.001 variant=AMI+SimCSE method.ami.weight=1e-3,1e-2,1e-1,1".
+--config.sweep="data.subset_seed,train.seed=0..4 data.subset=0.001 variant=SimCSE,AMI+SimCSE"; the weight of AMI, for one size, on
+STS-B dev: --config.sweep="data.subset=0.001 variant=AMI+SimCSE method.ami.weight=1e-3,1e-2,1e-1,1".
 Published (BERT-base, a million Wikipedia sentences, STS average at 0.1 %, 1 %, 10 %, 100 %): SimCSE 67.94, 74.96, 75.76, 76.15;
 AMI+SimCSE 73.85, 76.21, 76.31, 76.88; MoCo+SimCSE 69.54, 75.73, 76.73, 76.81; miCSE 73.68, 76.40, 76.38, 78.13. One run takes about
 1.5 h on a V100; there are 300.
@@ -74,8 +74,8 @@ def get_config(size: str = "") -> Config:
         variants=variants(),
     )
     config = sized(config, size)
-    config.vary = "data.subset_seed,train.seed=0..4 data.subset=0,0.1,0.01,0.001,0.0001"
+    config.sweep = "data.subset_seed,train.seed=0..4 data.subset=0,0.1,0.01,0.001,0.0001"
     if size == "tiny":
-        config.vary = "data.subset_seed,train.seed=0,1 data.subset=0,0.1"
+        config.sweep = "data.subset_seed,train.seed=0,1 data.subset=0,0.1"
         config.variants = {name: config.variants[name] for name in ("SimCSE", "AMI+SimCSE", "miCSE")}
     return config

@@ -5,17 +5,52 @@ for instance --config.optimizer.learning_rate=1e-5.
 """
 
 import dataclasses
+import functools
 import math
 import re
+import sys
 import typing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.base import Method
 
 LARGEST = 1 << 31  # steps and seeds are counted in int32 on a device
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+
+
+# Settings by the names that they had before 0.1.0: accepted for one release, with a note.
+OLD_NAMES = {"before": "pretrain", "lr_drop": "plateau_factor", "vary": "sweep"}
+
+
+def current_name(setting: str) -> str:
+    """The name of a setting ("optimizer.lr_drop", "before.train.seed") as it is now, with a note on stderr if it was an old one."""
+    new = ".".join(OLD_NAMES.get(part, part) for part in setting.split("."))
+    if new != setting:
+        print(f"note: the setting {setting} is {new} now; the old name goes with the next release", file=sys.stderr)
+    return new
+
+
+def stored_name(setting: str) -> str:
+    """The name of a setting in checkpoints, which do not change their names."""
+    old = {new: old for old, new in OLD_NAMES.items()}
+    return ".".join(old.get(part, part) for part in setting.split("."))
+
+
+Settings = TypeVar("Settings", bound=type)
+
+
+def takes_old_names(settings: Settings) -> Settings:
+    """The dataclass, whose constructor takes OLD_NAMES, too."""
+    init = settings.__init__
+
+    @functools.wraps(init)
+    def with_old_names(self: Any, *values: Any, **named: Any) -> None:
+        init(self, *values, **{current_name(name): value for name, value in named.items()})
+
+    settings.__init__ = with_old_names
+    return settings
 
 
 @dataclass
@@ -37,7 +72,7 @@ class Data:
     num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
     length_grouping: int = 32  # batches whose sentences are sorted by length together; 1: random batches, as the papers have
     scheme: str = "10-fold"  # of arguments:FILE, what is tested: a tenth of each topic, or one topic ("cross-topic")
-    fold: int = 0  # number of the tested tenth or topic, all others are trained on; vary="data.fold=all" is a run for each
+    fold: int = 0  # number of the tested tenth or topic, all others are trained on; sweep="data.fold=all" is a run for each
     validation: int = 0  # sentences held out of training: loss and accuracy of the method's own task are measured on them
 
 
@@ -64,6 +99,7 @@ class Words:
     lowercase: bool = True
 
 
+@takes_old_names
 @dataclass
 class Optimizer:
     """AdamW, or RMSprop, with a schedule, as optax has them; defaults of the papers' trainer."""
@@ -73,7 +109,7 @@ class Optimizer:
     lr_scheduler_type: str = "linear"  # linear or cosine to 0, constant, steps or exponential, after the warm-up
     lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
     lr_decay: float = 0.99  # of "exponential": the rate is multiplied by it after each epoch
-    lr_drop: float = 1.0  # the rate is multiplied by it when the score of eval.select is not above its best (InferSent: 0.2)
+    plateau_factor: float = 1.0  # the rate is multiplied by it when the score of eval.select is not above its best (InferSent: 0.2)
     warmup_steps: int = 0
     warmup_ratio: float = 0.0  # of all steps, where warmup_steps is 0
     adam_beta1: float = 0.9
@@ -134,6 +170,7 @@ class Variant:
     baseline: str = ""  # the variant without what this one adds: paired differences to it are tabulated and drawn
 
 
+@takes_old_names
 @dataclass
 class Config:
     """One run."""
@@ -144,17 +181,17 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     eval: Evaluation = field(default_factory=Evaluation)
     train: Train = field(default_factory=Train)
-    before: "Config | None" = None  # a run done first, with this run's weights and seed; this one goes on from it
-    vary: str = ""  # the run is done for each value: "train.seed=1..10", "data.files=a.txt|b.txt data.subset_seed,train.seed=1,2"
-    variants: dict[str, Variant] = field(default_factory=dict)  # methods of a study, all of them run; vary="variant=A,B": these
+    pretrain: "Config | None" = None  # a run done first, with this run's weights and seed; this one goes on from it
+    sweep: str = ""  # the run is done for each value: "train.seed=1..10", "data.files=a.txt|b.txt data.subset_seed,train.seed=1,2"
+    variants: dict[str, Variant] = field(default_factory=dict)  # methods of a study, all of them run; sweep="variant=A,B": these
 
 
 def sized(config: Config, size: str) -> Config:
     """The config itself for size "", or shrunk to seconds on generated sentences for "tiny"; the method keeps its settings."""
     if size == "tiny":
-        if config.before is not None:
-            config.before = sized(config.before, size)
-        config.vary = ""
+        if config.pretrain is not None:
+            config.pretrain = sized(config.pretrain, size)
+        config.sweep = ""
         held_out = 16 if config.data.validation else 0
         config.data = Data(
             files="grammar:400", vocab_size=1000, max_seq_length=24, batch_size=8, validation=held_out, pack=config.data.pack,
@@ -210,10 +247,14 @@ def check(config: Config) -> None:
         raise ConfigError("train.fused_attention=cudnn needs train.precision=bfloat16")
     if config.train.fused_attention and config.train.attention_block:
         raise ConfigError("train.fused_attention and train.attention_block are two ways to do the same: set one of them")
-    if not 0 < config.optimizer.lr_drop <= 1:
-        raise ConfigError(f"optimizer.lr_drop={config.optimizer.lr_drop} must be above 0 and at most 1 (1: the rate never drops)")
-    if config.optimizer.lr_drop < 1 and not config.data.validation:
-        raise ConfigError(f"optimizer.lr_drop={config.optimizer.lr_drop} needs held-out sentences: --config.data.validation=1000")
+    if not 0 < config.optimizer.plateau_factor <= 1:
+        raise ConfigError(
+            f"optimizer.plateau_factor={config.optimizer.plateau_factor} must be above 0 and at most 1 (1: the rate never drops)"
+        )
+    if config.optimizer.plateau_factor < 1 and not config.data.validation:
+        raise ConfigError(
+            f"optimizer.plateau_factor={config.optimizer.plateau_factor} needs held-out sentences: --config.data.validation=1000"
+        )
     if 0 < config.data.validation < config.data.batch_size:
         raise ConfigError(
             f"data.validation={config.data.validation} must be 0 or at least data.batch_size={config.data.batch_size}: "
@@ -237,15 +278,17 @@ def check(config: Config) -> None:
     chunk = config.train.grad_cache_chunk
     if chunk and config.data.batch_size % chunk:
         raise ConfigError(f"data.batch_size={config.data.batch_size} is not a multiple of train.grad_cache_chunk={chunk}")
-    if not config.data.files and "data.files=" not in config.vary:
+    if not config.data.files and "data.files=" not in config.sweep:
         raise ConfigError("data.files is empty: name a text file, --config.data.files=corpus.txt")
-    if config.before is not None:
-        if config.before.before is not None or config.before.vary or config.before.variants:
-            raise ConfigError("before: the run that is done first has no run before it and varies nothing: put that into this run")
+    if config.pretrain is not None:
+        if config.pretrain.pretrain is not None or config.pretrain.sweep or config.pretrain.variants:
+            raise ConfigError(
+                "pretrain: the run that is done first has no run before it and varies nothing: put that into this run"
+            )
         try:
-            check(config.before)
+            check(config.pretrain)
         except ConfigError as error:
-            raise ConfigError(f"before.{error}".replace("--config.", "--config.before.")) from None
+            raise ConfigError(f"before.{error}".replace("--config.", "--config.pretrain.")) from None
 
 
 def _check_variants(config: Config) -> None:
@@ -258,7 +301,7 @@ def _check_variants(config: Config) -> None:
     if config.variants and all(config.method != variant.method for variant in config.variants.values()):
         raise ConfigError(
             "method settings of a study belong to its variants: change the file, or one variant by "
-            '--config.vary="variant=NAME method.SETTING=VALUE"'
+            '--config.sweep="variant=NAME method.SETTING=VALUE"'
         )
 
 

@@ -13,7 +13,7 @@ EPSILON = 1e-12
 PAIRS = 2**22  # similarities of a batch that are computed at once
 
 
-def by_rows(function: Callable[[Any], Any], rows: Any, comparisons: int) -> Any:
+def map_in_chunks(function: Callable[[Any], Any], rows: Any, comparisons: int) -> Any:
     """`function` of arrays [N, ...] that gives arrays [N, ...], a row for a row; each row costs so many `comparisons`.
 
     Above PAIRS in all it works on some rows at a time, and again in the backward pass: the matrix of all pairs of a huge batch is
@@ -25,20 +25,20 @@ def by_rows(function: Callable[[Any], Any], rows: Any, comparisons: int) -> Any:
         at_once //= 2
     if at_once == count:
         return function(rows)
-    return merged(lax.map(jax.checkpoint(function), in_parts(rows, at_once)))
+    return merge_microbatches(lax.map(jax.checkpoint(function), split_microbatches(rows, at_once)))
 
 
-def in_parts(rows: Any, at_once: int) -> Any:
+def split_microbatches(rows: Any, at_once: int) -> Any:
     """Arrays [N, ...] as [n, at_once, ...]; part c has rows c, c + n, c + 2n..., so that devices keep their own."""
     return jax.tree.map(lambda values: values.reshape(at_once, -1, *values.shape[1:]).swapaxes(0, 1), rows)
 
 
-def merged(parts: Any) -> Any:
+def merge_microbatches(parts: Any) -> Any:
     """The arrays that `in_parts` took apart."""
     return jax.tree.map(lambda values: values.swapaxes(0, 1).reshape(-1, *values.shape[2:]), parts)
 
 
-def unit(vectors: Array) -> Array:
+def l2_normalize(vectors: Array) -> Array:
     """`vectors` [..., E] scaled to length 1; a zero vector stays zero, with zero gradient."""
     squared = jnp.square(vectors).sum(-1, keepdims=True)
     return vectors * lax.rsqrt(jnp.maximum(squared, EPSILON))
@@ -46,12 +46,12 @@ def unit(vectors: Array) -> Array:
 
 def cosine(first: Array, second: Array) -> Array:
     """Cosines [N, M] of all pairs of rows of `first` [N, E] and `second` [M, E]."""
-    return jnp.matmul(unit(first), unit(second).T, precision=lax.Precision.HIGHEST)
+    return jnp.matmul(l2_normalize(first), l2_normalize(second).T, precision=lax.Precision.HIGHEST)
 
 
 def info_nce(
-    first: Array,
-    second: Array,
+    anchors: Array,
+    positives: Array,
     temperature: float,
     queue: Array | None = None,
     queue_valid: Array | None = None,
@@ -68,12 +68,12 @@ def info_nce(
     negatives=False is miCSE's Table 4 as its code does it: all logits but the positive's are 0, log(1 + (B - 1) exp(-cos_ii / t)).
     """
     if not negatives:
-        positive = jnp.diagonal(cosine(first, second)) / temperature
-        rest = jnp.log(jnp.maximum(len(first) - 1, EPSILON))
+        positive = jnp.diagonal(cosine(anchors, positives)) / temperature
+        rest = jnp.log(jnp.maximum(len(anchors) - 1, EPSILON))
         return jax.nn.softplus(rest - positive).mean(), (positive > 0).mean()
-    against = unit(second)
-    queued = None if queue is None else unit(lax.stop_gradient(queue))
-    own, in_queue = sentences or (jnp.arange(len(first)), None)
+    against = l2_normalize(positives)
+    queued = None if queue is None else l2_normalize(lax.stop_gradient(queue))
+    own, in_queue = sentences or (jnp.arange(len(anchors)), None)
 
     def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         anchors, place, sentence = rows
@@ -89,8 +89,8 @@ def info_nce(
         loss = jax.nn.logsumexp(logits - positive, axis=1)  # small losses stay exact
         return loss, positive[:, 0] >= logits.max(axis=1)
 
-    rows = unit(first), jnp.arange(len(first)), own
-    loss, right = by_rows(rank, rows, len(second) + (0 if queue is None else len(queue)))
+    rows = l2_normalize(anchors), jnp.arange(len(anchors)), own
+    loss, right = map_in_chunks(rank, rows, len(positives) + (0 if queue is None else len(queue)))
     return loss.mean(), right.mean()
 
 
@@ -124,12 +124,12 @@ def gaussian_mutual_information(rho: Array, largest: float = 1.0 - 1e-6) -> Arra
 
 def alignment(first: Array, second: Array) -> Array:
     """Mean squared distance of the unit-length views [B, E] of the same sentence (Wang and Isola 2020, alpha = 2); 0 is best."""
-    return jnp.square(unit(first) - unit(second)).sum(-1).mean()
+    return jnp.square(l2_normalize(first) - l2_normalize(second)).sum(-1).mean()
 
 
 def paired_cosine(first: Array, second: Array) -> Array:
     """Cosine [N] of row i of `first` with row i of `second`, both [N, E]."""
-    return (unit(first) * unit(second)).sum(-1)
+    return (l2_normalize(first) * l2_normalize(second)).sum(-1)
 
 
 def nt_xent(first: Array, second: Array, temperature: float) -> tuple[Array, Array]:
@@ -138,7 +138,7 @@ def nt_xent(first: Array, second: Array, temperature: float) -> tuple[Array, Arr
     Returns the mean of -log softmax of the cosines / temperature and the fraction of anchors whose positive ranks first.
     Source: Mirror-BERT (Liu et al. 2021), Eq. 1.
     """
-    both = unit(jnp.concatenate([first, second]))
+    both = l2_normalize(jnp.concatenate([first, second]))
     positive = jnp.tile(paired_cosine(first, second) / temperature, 2)
 
     def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
@@ -148,7 +148,7 @@ def nt_xent(first: Array, second: Array, temperature: float) -> tuple[Array, Arr
         # Recomputed, the positive can differ from its place in the matrix by rounding.
         return jax.nn.logsumexp(logits - own[:, None], axis=1), own + 1e-4 >= logits.max(axis=1)
 
-    loss, right = by_rows(rank, (both, positive, jnp.arange(len(both))), len(both))
+    loss, right = map_in_chunks(rank, (both, positive, jnp.arange(len(both))), len(both))
     return loss.mean(), right.mean()
 
 
@@ -157,7 +157,7 @@ def symmetric_info_nce(first: Array, second: Array, scale: Array) -> tuple[Array
 
     Source: the in-batch form of Contrastive Tension in sentence-transformers.
     """
-    first, second = unit(first), unit(second)
+    first, second = l2_normalize(first), l2_normalize(second)
 
     def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         anchors, others, place = rows  # a row of the matrix and, of the other direction, a column
@@ -168,7 +168,7 @@ def symmetric_info_nce(first: Array, second: Array, scale: Array) -> tuple[Array
         loss = (jax.nn.logsumexp(to_second, axis=1) + jax.nn.logsumexp(to_first, axis=1)) / 2 - positive
         return loss, positive >= to_second.max(axis=1)
 
-    loss, right = by_rows(rank, (first, second, jnp.arange(len(first))), 2 * len(first))
+    loss, right = map_in_chunks(rank, (first, second, jnp.arange(len(first))), 2 * len(first))
     return loss.mean(), right.mean()
 
 
@@ -211,7 +211,7 @@ def token_sentence_jsd(local: Array, mask: Array, sentence: Array, over: str = "
         negative = jnp.where(own, 0.0, jax.nn.softplus(scores) - offset) * real[..., None]
         return positive.sum((1, 2)), negative.sum((1, 2))
 
-    positive, negative = by_rows(estimate, (local, weight, jnp.arange(batch)), local.shape[1] * batch)
+    positive, negative = map_in_chunks(estimate, (local, weight, jnp.arange(batch)), local.shape[1] * batch)
     count = jnp.maximum(weight.sum(), 1.0) if over == "pairs" else batch
     positive, negative = positive.sum() / count, negative.sum() / (count * max(batch - 1, 1))
     return negative - positive, positive, negative
@@ -238,10 +238,10 @@ def remove_top_direction(vectors: Array, iterations: int) -> Array:
 
     def multiply(_: int, weights: Array) -> Array:
         weights = jnp.matmul(fixed, jnp.matmul(fixed.T, weights, precision="highest"), precision="highest")
-        return unit(weights)
+        return l2_normalize(weights)
 
     weights = lax.fori_loop(0, iterations, multiply, jnp.full(len(vectors), len(vectors) ** -0.5))
-    direction = unit(jnp.matmul(fixed.T, weights, precision="highest"))
+    direction = l2_normalize(jnp.matmul(fixed.T, weights, precision="highest"))
     return vectors - jnp.matmul(vectors, direction, precision="highest")[:, None] * direction
 
 
@@ -283,7 +283,7 @@ def _neighbours(anchors: Array, others: Array, context: int, own_score: float | 
         right = jnp.where(neighbour, scores, -jnp.inf).max(axis=1) >= scores.max(axis=1)
         return -jnp.where(neighbour, log_probability, 0.0).sum(axis=1), neighbour.sum(axis=1), right
 
-    return by_rows(rank, (anchors, jnp.arange(len(anchors))), len(others))
+    return map_in_chunks(rank, (anchors, jnp.arange(len(anchors))), len(others))
 
 
 def sampled_softmax_loss(right: Array, others: Array, mask: Array) -> Array:
@@ -317,7 +317,7 @@ def rows_from_orthonormal(matrix: Array) -> Array:
     return jnp.linalg.norm(jnp.matmul(matrix, matrix.T, precision="highest") - jnp.eye(len(matrix)))
 
 
-def class_loss(logits: Array, labels: Array) -> tuple[Array, Array]:
+def softmax_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
     """Mean cross entropy of logits [B, C] for class numbers [B], and the fraction of right answers."""
     taken = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     return (jax.nn.logsumexp(logits, axis=-1) - taken).mean(), (logits.argmax(-1) == labels).mean()

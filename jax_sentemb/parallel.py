@@ -31,7 +31,7 @@ def make_mesh(batch_size: int, devices: list | None = None, fsdp: int = 1) -> Me
     return Mesh(np.array(devices).reshape(-1, fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
-def over_batch(mesh: Mesh) -> NamedSharding:
+def batch_sharding(mesh: Mesh) -> NamedSharding:
     """Leading axis split over the devices."""
     return NamedSharding(mesh, PartitionSpec(AXES))
 
@@ -41,7 +41,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def over_parameters(mesh: Mesh, shapes: Any) -> Any:
+def fsdp_sharding(mesh: Mesh, shapes: Any) -> Any:
     """The sharding of each leaf of a state, given arrays or their shapes: the longest axis that "fsdp" divides is split over it."""
     size = mesh.shape["fsdp"]
 
@@ -55,9 +55,9 @@ def over_parameters(mesh: Mesh, shapes: Any) -> Any:
     return jax.tree.map(sharding, shapes)
 
 
-def put_batch(batch: Batch | tuple[Batch, ...], mesh: Mesh) -> Any:
+def shard_batch(batch: Batch | tuple[Batch, ...], mesh: Mesh) -> Any:
     """The global batch, or its parts, from the sentences of this process."""
-    sharding = over_batch(mesh)
+    sharding = batch_sharding(mesh)
     return jax.tree.map(lambda values: jax.make_array_from_process_local_data(sharding, np.asarray(values)), batch)
 
 
@@ -70,7 +70,7 @@ def put_whole(values: Any, sharding: Sharding | None) -> Any:
     )
 
 
-def gathered(tree: Any) -> Any:
+def replicate(tree: Any) -> Any:
     """The arrays, each whole on every device; free for those that are."""
 
     def gather(leaf: Any) -> Any:
@@ -119,7 +119,7 @@ def join(how: Join) -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # tables are printed once  # noqa: SIM115
 
 
-def first() -> bool:
+def is_main_process() -> bool:
     """Whether this process writes the files of the run."""
     return jax.process_index() == 0
 

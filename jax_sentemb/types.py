@@ -42,9 +42,9 @@ class TrainState(NamedTuple):
     """Everything a run needs to continue, and nothing else. A field that a method does not use is None."""
 
     params: Params  # written by the optimiser only
-    ema_params: Params  # written by method.after only; may be a sub-tree of params
-    queue: Array | None  # float32 [K, E], newest row first; written by method.after only
+    ema_params: Params  # written by method.post_update only; may be a sub-tree of params
+    queue: Array | None  # float32 [K, E], newest row first; written by method.post_update only
     opt_state: Any
     rng: Array  # the key of the whole run, never advanced: a step folds its number in
     step: Array  # int32 [], the only clock
-    queue_rows: Array | None = None  # int32 [K]: Batch.row of the sentences in the queue; written by method.after only
+    queue_rows: Array | None = None  # int32 [K]: Batch.row of the sentences in the queue; written by method.post_update only

@@ -94,7 +94,7 @@ def test_settings_that_do_not_fit_are_refused(table, tmp_path):
     config.data.files = table
     with pytest.raises(ConfigError, match=r"are labelled pairs; for sentences give the table"):
         run(config, tmp_path)
-    config = Config(method=SBERT(), data=Data(files=table), vary="data.fold=all data.scheme=10-fold,cross-topic")
+    config = Config(method=SBERT(), data=Data(files=table), sweep="data.fold=all data.scheme=10-fold,cross-topic")
     with pytest.raises(ConfigError, match=r"data\.fold=all needs one data\.scheme"):
         variants(config)
 
@@ -113,7 +113,7 @@ def test_runs_of_all_topics_are_one_row_with_pearson_and_spearman(table, tmp_pat
     config = sized(Config(method=SBERT()), "tiny")
     config.data = Data(files=table, scheme="cross-topic", vocab_size=200, max_seq_length=16, batch_size=8)
     config.eval = Evaluation(eval_steps=0, select="last", diagnostic_sentences=20, report_sentences=0)
-    config.train.max_steps, config.train.save_steps, config.vary = 1, 0, "data.fold=0,1"
+    config.train.max_steps, config.train.save_steps, config.sweep = 1, 0, "data.fold=0,1"
     assert run(config, tmp_path) == 0
     assert "warning: " in (warned := capsys.readouterr().err)
     assert "75 pairs on 3 topics, published are 3,595 on 28: scores are not comparable" in warned

@@ -40,7 +40,9 @@ def full_attention(bert, rows, seeds):
 
     @jax.jit
     def observed(params):
-        output = model.apply({"params": params}, rows, seeds, observe=lambda _, attention: attention, observed_layers=(1, 2, 3, 4))
+        output = model.apply(
+            {"params": params}, rows, seeds, capture_attention=lambda _, attention: attention, observed_layers=(1, 2, 3, 4)
+        )
         return output.observed
 
     return observed(params)
@@ -50,11 +52,11 @@ def information(bert, ami, rows, seeds):
     model, params = bert
     layers = ami.chosen_layers(4)
     positions = ami.sample(SEEDS, jnp.array(LENGTHS), rows.tokens.shape[1], ami.slices(layers, 2))
-    observe = ami.observe(positions, layers, 2)
+    capture_attention = ami.capture_attention(positions, layers, 2)
 
     @jax.jit
     def found(params):
-        output = model.apply({"params": params}, rows, seeds, observe=observe, observed_layers=layers)
+        output = model.apply({"params": params}, rows, seeds, capture_attention=capture_attention, observed_layers=layers)
         return ami.mutual_information(output.observed, positions)
 
     return positions, *found(params)

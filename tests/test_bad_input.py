@@ -116,7 +116,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.data=3", "--config.data is a part of the config, not a setting"),
         ("TINY --config.encoder=3", "--config.encoder is a part of the config, not a setting"),
         ("TINY --config.method=SimCSE", "--config.method is a part of the config, not a setting"),
-        ("TINY --config.before=x", "--config.before: before is None in this config"),
+        ("TINY --config.pretrain=x", "--config.pretrain: pretrain is None in this config"),
         ("TINY --config.method.ami.weight=1", "--config.method.ami.weight: method.ami is None in this config"),
         ("TINY --config.data.batch_size=many", "--config.data.batch_size=many"),
         ("TINY --config.data.batch_size=8.5", "--config.data.batch_size=8.5"),

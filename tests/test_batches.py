@@ -339,7 +339,7 @@ def test_all_batches_of_a_run_are_grouped_as_it_says(tmp_path):
     spread = {}
     for config.data.length_grouping in (1, 4):
         material = prepare(config, tmp_path)
-        for name, batches in (("trained", material.batches), ("held out", material.held_out)):
+        for name, batches in (("trained", material.batches), ("held out", material.validation)):
             lengths = [batches.at(step).mask.any(1).sum(-1) if batches.at(step).mask.ndim == 3 else batches.at(step).mask.sum(-1)
                        for step in range(min(batches.steps_per_epoch, 24))]  # fmt: skip
             spread[name, config.data.length_grouping] = np.mean([some.std() for some in lengths])

@@ -15,7 +15,7 @@ from jax_sentemb.inference.load import load, read_embedder
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting.sweep_table import headline
-from jax_sentemb.training.checkpoint_selection import better, enough, kept_encoder, score, selected_by
+from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.run import run
 
@@ -25,7 +25,7 @@ DEV = "eval/STSBenchmark-dev/spearman_cosine"
 
 
 @pytest.mark.parametrize(
-    ("select", "held_out", "dev", "name"),
+    ("select", "validation", "dev", "name"),
     [
         ("", True, "STSBenchmark-dev", DEV),
         ("", True, "", "validation"),
@@ -37,12 +37,12 @@ DEV = "eval/STSBenchmark-dev/spearman_cosine"
         ("retrieval", True, "STSBenchmark-dev", "diagnostics/retrieval"),
     ],
 )
-def test_what_is_asked_for_comes_first_then_labels_then_held_out_sentences(select, held_out, dev, name):
-    assert selected_by(Evaluation(select=select), held_out, dev, scores_pairs=False) == name
+def test_what_is_asked_for_comes_first_then_labels_then_held_out_sentences(select, validation, dev, name):
+    assert selected_by(Evaluation(select=select), validation, dev, is_cross_encoder=False) == name
 
 
 @pytest.mark.parametrize(
-    ("options", "scores_pairs", "says"),
+    ("options", "is_cross_encoder", "says"),
     [
         (Evaluation(select="dev"), False, "eval.select=dev needs labelled pairs"),
         (Evaluation(select="retrieval"), True, "eval.select=retrieval: a cross-encoder has no embeddings"),
@@ -50,9 +50,9 @@ def test_what_is_asked_for_comes_first_then_labels_then_held_out_sentences(selec
         (Evaluation(patience=3, select="last"), False, "eval.patience=3 needs a score"),
     ],
 )
-def test_what_a_run_does_not_measure_is_said(options, scores_pairs, says):
+def test_what_a_run_does_not_measure_is_said(options, is_cross_encoder, says):
     with pytest.raises(ConfigError, match=says):
-        selected_by(options, False, "", scores_pairs)
+        selected_by(options, False, "", is_cross_encoder)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_a_score_is_wanted_high():
 
 
 def test_enough_is_counted_from_the_best_or_from_the_start():
-    assert [enough(2, 10, evaluated, 30) for evaluated in (30, 40, 45, 50)] == [False, False, False, True]
-    assert [enough(2, 1, evaluated, -1) for evaluated in (-1, 1, 2)] == [False, False, True]
-    assert not enough(0, 10, 1000, 10)
-    assert not enough(3, 0, 1000, 10)
+    assert [should_stop_early(2, 10, evaluated, 30) for evaluated in (30, 40, 45, 50)] == [False, False, False, True]
+    assert [should_stop_early(2, 1, evaluated, -1) for evaluated in (-1, 1, 2)] == [False, False, True]
+    assert not should_stop_early(0, 10, 1000, 10)
+    assert not should_stop_early(3, 0, 1000, 10)
 
 
 def test_a_run_without_labels_keeps_the_weights_whose_halves_find_each_other_best(tmp_path):

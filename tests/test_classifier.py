@@ -22,8 +22,8 @@ def torch_fit(features, targets, job, l2, settings, classes):
     """(weights of the best check, its score): one classifier, as SentEval's loop trains it."""
     random = np.random.RandomState(settings.seed)
     torch.manual_seed(settings.seed)
-    if job.held_out:
-        random.permutation(job.held_out)
+    if job.validation:
+        random.permutation(job.validation)
     layers = [torch.nn.Linear(features.shape[1], settings.hidden or classes)]
     if settings.hidden:
         layers += [torch.nn.Sigmoid(), torch.nn.Linear(settings.hidden, classes)]

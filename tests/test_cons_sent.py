@@ -14,7 +14,7 @@ from jax_sentemb import config as settings
 from jax_sentemb.data.batches import Batches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import Perturbed, hold_out
+from jax_sentemb.data.examples import Perturbed, train_validation_split
 from jax_sentemb.data.perturb import Draws, delete, insert, permute, replace, split_at, split_randomly
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -23,10 +23,10 @@ from jax_sentemb.losses import ranking_loss
 from jax_sentemb.methods.cons_sent import IN_TURN, ConsSent, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
-from jax_sentemb.parallel import make_mesh, put_batch
+from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.step import create_state, make_step
-from jax_sentemb.training.trainer import Session
+from jax_sentemb.training.trainer import Trainer
 from jax_sentemb.types import Rows
 
 RANDOM = np.random.default_rng(0)
@@ -329,7 +329,7 @@ def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(token
         for name in names:
             gradient = jax.tree.map(lambda leaf, norm=norm: np.asarray(leaf) * 0.02 / norm, gradients[name])
             expected[name] = jax.tree.map(lambda adam, *values: adam(*values), parts[name], expected[name], gradient)
-        state, metrics = step(state, put_batch(batch, mesh))
+        state, metrics = step(state, shard_batch(batch, mesh))
         assert float(metrics["loss"]) == pytest.approx(float(loss), rel=1e-4)
     for name, part in expected.items():
         for ours, theirs in zip(jax.tree.leaves(state.params[name]), jax.tree.leaves(part), strict=True):
@@ -339,7 +339,7 @@ def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(token
 def test_a_run_of_several_tasks_has_an_optimiser_for_each_part(tmp_path):
     path = Path(__file__).parents[1] / "configs" / "cons_sent_multitask.py"
     config = runpy.run_path(str(path))["get_config"]("tiny")
-    with Session(config, tmp_path) as session:
+    with Trainer(config, tmp_path) as session:
         states = jax.tree.leaves(session.state.opt_state, is_leaf=lambda state: hasattr(state, "inner_states"))
     parts = [set(state.inner_states) for state in states if hasattr(state, "inner_states")]
     assert parts == [{"", "lstm", "lstm_of_parts", *(f"classifier_{task}" for task in "DPIR")}]
@@ -349,18 +349,18 @@ def test_a_run_of_several_tasks_has_an_optimiser_for_each_part(tmp_path):
 def test_held_out_sentences_are_in_no_training_batch(tokens, count):
     corpus = SimpleNamespace(plain=lambda: tokens[0], tokenizer=SimpleNamespace(vocab_size=tokens[1]))
     for examples in (tokens[0], Perturbed(*tokens, "C", 2, 3), Corpus.perturbed_in_turn(corpus, IN_TURN, K, 3)):
-        rest, held = hold_out(examples, count, seed=1)
+        rest, held = train_validation_split(examples, count, seed=1)
         parts = zip(getattr(rest, "parts", [rest]), getattr(held, "parts", [held]), strict=True)
         for training, kept in parts:
             assert not set(training.line) & set(kept.line)
             assert len(kept) <= count
         assert len(rest) + len(held) == len(examples)
-        assert rest.fingerprint != hold_out(examples, count, seed=2)[0].fingerprint
+        assert rest.fingerprint != train_validation_split(examples, count, seed=2)[0].fingerprint
     row = np.array([3])
-    np.testing.assert_array_equal(hold_out(tokens[0], count, 1)[1].texts(row, 0)[0][0], tokens[0].ids(
-        int(np.flatnonzero(tokens[0].line == hold_out(tokens[0], count, 1)[1].line[3])[0])))  # fmt: skip
+    np.testing.assert_array_equal(train_validation_split(tokens[0], count, 1)[1].texts(row, 0)[0][0], tokens[0].ids(
+        int(np.flatnonzero(tokens[0].line == train_validation_split(tokens[0], count, 1)[1].line[3])[0])))  # fmt: skip
     with pytest.raises(DataError, match="leaves nothing"):
-        hold_out(tokens[0], len(tokens[0]), 1)
+        train_validation_split(tokens[0], len(tokens[0]), 1)
 
 
 def test_the_right_part_is_ranked_among_those_of_the_next_sentences():

@@ -16,7 +16,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder
-from jax_sentemb.parallel import make_mesh, over_parameters, put_batch
+from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
 from jax_sentemb.training import evaluator, optimizer
 from jax_sentemb.training.run import run
 from jax_sentemb.training.setup import prepare
@@ -70,7 +70,7 @@ class Tiny:
         key = (devices, chunk)
         if key not in self.steps:
             mesh = self.mesh(devices)
-            shardings = over_parameters(mesh, self.state(devices)) if mesh.shape["fsdp"] > 1 else None
+            shardings = fsdp_sharding(mesh, self.state(devices)) if mesh.shape["fsdp"] > 1 else None
             self.steps[key] = make_step(self.config.method, self.encoder, self.optimizer, mesh, chunk, shardings)
         return self.steps[key]
 
@@ -84,7 +84,7 @@ class Tiny:
     def run(self, state, first, last, devices=1, chunk=0):
         losses = []
         for number in range(first, last):
-            state, metrics = self.step(devices, chunk)(state, put_batch(self.batch(number), self.mesh(devices)))
+            state, metrics = self.step(devices, chunk)(state, shard_batch(self.batch(number), self.mesh(devices)))
             losses.append(float(metrics["loss"]))
         return state, losses
 
@@ -103,7 +103,7 @@ def few_scored_pairs():
 @pytest.mark.parametrize("size", ["", "tiny"])
 def test_every_config_has_settings_that_fit_together(path, size):
     config = load(path, size)
-    for one in filter(None, (config, config.before)):
+    for one in filter(None, (config, config.pretrain)):
         one.data.files = one.data.files or "corpus.txt"
     check(config)
     words = isinstance(config.encoder, Words)
@@ -135,7 +135,7 @@ def test_every_parameter_moves_and_stays_finite(tiny):
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_the_step_is_for_gpus_and_tpus_too(tiny, platform):
-    traced = tiny.step().trace(tiny.state(), put_batch(tiny.batch(0), tiny.mesh(1)))
+    traced = tiny.step().trace(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
     lowered = traced.lower(lowering_platforms=(platform,)).as_text()
     assert "custom_call" not in lowered  # nothing calls back to the host, or a library that a platform lacks
 
@@ -169,8 +169,8 @@ def test_the_same_on_several_devices(tiny, devices):
 
 
 def test_cached_gradients_are_those_of_the_whole_batch(tiny):
-    whole, metrics = tiny.step()(tiny.state(), put_batch(tiny.batch(0), tiny.mesh(1)))
-    cached, other = tiny.step(chunk=2)(tiny.state(), put_batch(tiny.batch(0), tiny.mesh(1)))
+    whole, metrics = tiny.step()(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
+    cached, other = tiny.step(chunk=2)(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
     for name, value in metrics.items():
         assert float(other[name]) == pytest.approx(float(value), rel=1e-5, abs=1e-7), name
     kept = [jax.tree.leaves(optax.tree.get(state.opt_state, "trace")) for state in (whole, cached)]
@@ -207,7 +207,7 @@ def test_dropout_differs_between_steps(tiny):
     for number in (0, 1):
         state = tiny.state()
         state = state._replace(step=state.step + number)
-        _, metrics = tiny.step()(state, put_batch(batch, tiny.mesh(1)))
+        _, metrics = tiny.step()(state, shard_batch(batch, tiny.mesh(1)))
         losses.append(float(metrics.get("alignment", metrics["loss"])))  # of the two views: neither queue nor schedule enters
     assert losses[0] != losses[1]
 

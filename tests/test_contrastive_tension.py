@@ -11,7 +11,7 @@ from jax_sentemb.losses import contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.parallel import make_mesh, put_batch
+from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch
@@ -145,7 +145,7 @@ def test_two_copies_start_alike_and_differ_after_a_step(loaded):
     np.testing.assert_array_equal(encoded.lengths, batch().mask.sum(1))
     optimizer = make_optimizer(settings.Optimizer(learning_rate=1e-2), 10)
     state = create_state(method, ENCODER, optimizer, loaded, 0, mesh)
-    state, metrics = make_step(method, ENCODER, optimizer, mesh)(state, put_batch(batch(), mesh))
+    state, metrics = make_step(method, ENCODER, optimizer, mesh)(state, shard_batch(batch(), mesh))
     assert np.isfinite(float(metrics["loss"]))
     for part in ("encoder", "first"):
         moved = jax.tree.map(lambda new, old: np.abs(new - old).max(), state.params[part], params["encoder"])

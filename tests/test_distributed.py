@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
 from jax_sentemb.errors import ConfigError, ResourceError
-from jax_sentemb.parallel import Join, agree, gathered, join, make_mesh, over_parameters
+from jax_sentemb.parallel import Join, agree, fsdp_sharding, join, make_mesh, replicate
 
 ROOT = Path(__file__).parents[1]
 FLAGS = {
@@ -205,14 +205,14 @@ def test_processes_that_read_other_things_are_named(monkeypatch):
 def test_large_arrays_are_split_along_their_longest_axis():
     mesh = make_mesh(8, jax.devices()[:8], fsdp=4)
     shapes = {"kernel": (64, 128), "odd": (63, 65), "small": (4, 4), "tall": (4096, 3)}
-    found = over_parameters(mesh, {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()})
+    found = fsdp_sharding(mesh, {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()})
     specs = {name: sharding.spec for name, sharding in found.items()}
     assert specs == {
         "kernel": PartitionSpec(None, "fsdp"), "odd": PartitionSpec(), "small": PartitionSpec(), "tall": PartitionSpec("fsdp"),
     }  # fmt: skip
     kernel = jax.device_put(np.arange(64 * 128.0).reshape(64, 128), found["kernel"])
     assert kernel.addressable_shards[0].data.shape == (64, 32)
-    whole = gathered({"kernel": kernel})["kernel"]
+    whole = replicate({"kernel": kernel})["kernel"]
     assert whole.is_fully_replicated
     np.testing.assert_array_equal(whole, kernel)
     with pytest.raises(ConfigError, match=r"train\.fsdp=3 does not divide the 8 devices"):

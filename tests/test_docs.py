@@ -224,7 +224,7 @@ def test_every_link_leads_somewhere(page):
 
 def test_every_setting_that_is_named_exists_and_is_on_the_page_of_settings():
     known = set(re.findall(r"^\| `([\w.]+)`", site().settings(), re.M))
-    assert {"data.files", "train.seed", "method.ami.weight", "method.momentum.decay", "eval.data", "vary"} <= known
+    assert {"data.files", "train.seed", "method.ami.weight", "method.momentum.decay", "eval.data", "sweep"} <= known
     for page in PAGES:
         text = re.sub(r"^error: .*|^\$ .*learning_rte.*", "", page.read_text(encoding="utf-8"), flags=re.M)  # shown as mistakes
         assert set(SETTING.findall(text)) <= known, page

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import SpanMasked, hold_out
+from jax_sentemb.data.examples import SpanMasked, train_validation_split
 from jax_sentemb.data.pairs import Pairs, PairTokens, read_pairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
@@ -136,7 +136,7 @@ def test_held_out_rows_are_a_random_part_and_the_others_are_all_the_rest(count, 
     kept = np.sort(np.random.default_rng(seed).choice(3 * count, count, replace=False))
     rows = {"line": kept, "lengths": np.arange(count, dtype=np.int32), "starts": np.arange(count)}
     whole, held_count = Tokens(np.zeros(0), rows, {}, "known", 0, 8), min(int(share * count) + 1, count - 1)
-    rest, held = hold_out(whole, held_count, seed)
+    rest, held = train_validation_split(whole, held_count, seed)
     lines = np.random.Generator(np.random.Philox(seed)).choice(kept, held_count, replace=False)
     out = np.isin(kept, lines)
     for part, chosen in ((rest, ~out), (held, out)):
@@ -147,8 +147,8 @@ def test_held_out_rows_are_a_random_part_and_the_others_are_all_the_rest(count, 
 
 
 def test_what_is_held_out_decides_the_fingerprint(examples):
-    assert len({part.fingerprint for seed in range(20) for part in hold_out(examples(), 2, seed)}) > 10
-    assert hold_out(examples(), 2, 3)[0].fingerprint == hold_out(examples(), 2, 3)[0].fingerprint
+    assert len({part.fingerprint for seed in range(20) for part in train_validation_split(examples(), 2, seed)}) > 10
+    assert train_validation_split(examples(), 2, 3)[0].fingerprint == train_validation_split(examples(), 2, 3)[0].fingerprint
 
 
 @pytest.mark.parametrize("joined", [False, True])

@@ -15,7 +15,7 @@ from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
-from jax_sentemb.parallel import make_mesh, over_parameters, put_batch
+from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
 from jax_sentemb.training.gradients import loss_and_gradients, split_frozen
 from jax_sentemb.training.step import create_state, make_measure, make_step
 from jax_sentemb.types import Batch
@@ -96,11 +96,11 @@ def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one
     for count, split in ((1, False), (devices, True)):
         mesh = make_mesh(BATCH, jax.devices()[:count], fsdp=2 if count == 8 else 1)
         encoder, state = start(MICSE, mesh)
-        shardings = over_parameters(mesh, state)
+        shardings = fsdp_sharding(mesh, state)
         step, losses = make_step(MICSE, encoder, optax.sgd(0.1), mesh, chunk if split else 0, shardings), []
         for number in range(3):
             batch = whole_batch(MICSE, number)
-            state, metrics = step(state, put_batch(parts_of(batch) if split else batch, mesh))
+            state, metrics = step(state, shard_batch(parts_of(batch) if split else batch, mesh))
             losses.append(float(metrics["loss"]))
         found.append((losses, jax.device_get(state)))
     (losses, one), (others, several) = found
@@ -115,6 +115,6 @@ def test_parts_of_held_out_sentences_measure_what_the_whole_batch_does():
     encoder, state = start(MICSE, mesh)
     measure = make_measure(MICSE, encoder, mesh)
     batch = whole_batch(MICSE)
-    whole, parts = (measure(state, put_batch(given, mesh)) for given in (batch, parts_of(batch)))
+    whole, parts = (measure(state, shard_batch(given, mesh)) for given in (batch, parts_of(batch)))
     for name, value in whole.items():
         assert float(parts[name]) == pytest.approx(float(value), rel=1e-4, abs=1e-6), name

@@ -39,7 +39,7 @@ from jax_sentemb.formats.huggingface import (
     table,
 )
 from jax_sentemb.formats.model_dir import MANIFEST
-from jax_sentemb.formats.run_dir import read_facts, read_run_tokenizer
+from jax_sentemb.formats.run_dir import read_metadata, read_run_tokenizer
 from jax_sentemb.formats.word_model import FORMAT, read_files, write_word_model
 from jax_sentemb.inference.export import export
 from jax_sentemb.inference.load import directory_embedder
@@ -880,7 +880,7 @@ def test_damaged_manifests_models_and_facts_are_one_line(exported, words, tmp_pa
     assert changed_json(folder, "model.json", 100, read_files) > 30
     names = ("name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")
     (tmp_path / "model.json").write_text(json.dumps({"encoder": dataclasses.asdict(BertConfig()), **dict.fromkeys(names, "")}))
-    assert changed_json(tmp_path, "model.json", 300, read_facts) > 100
+    assert changed_json(tmp_path, "model.json", 300, read_metadata) > 100
 
 
 def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
@@ -891,9 +891,9 @@ def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
         ({"model_type": "t5"}, "t5"),
     ):
         (tmp_path / "model.json").write_text(json.dumps({**facts, "encoder": {**CONFIG, **changes}}))
-        assert says in problem(read_facts, tmp_path, names=tmp_path / "model.json")
+        assert says in problem(read_metadata, tmp_path, names=tmp_path / "model.json")
     (tmp_path / "model.json").write_text(json.dumps({"encoder": CONFIG}))
-    assert "it has no name" in problem(read_facts, tmp_path)
+    assert "it has no name" in problem(read_metadata, tmp_path)
 
 
 def test_damaged_vectors_are_one_line(tmp_path):

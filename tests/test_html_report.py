@@ -286,7 +286,7 @@ def test_neighbours_and_cosines_are_those_of_all_pairs():
     vectors = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     names = [f"sentence {number}" for number in range(30)]
-    seen = samples.look(lambda texts: 3 * vectors, names, {}, {})
+    seen = samples.collect_samples(lambda texts: 3 * vectors, names, {}, {})
     cosine = vectors @ vectors.T
     assert seen["neighbours"]["queries"][0]["sentence"] == names[0]
     for query in seen["neighbours"]["queries"]:
@@ -304,7 +304,7 @@ def test_pairs_keep_the_percentiles_of_all_of_them():
     gold = random.integers(0, 3, 1000).astype(float)
     cosine = random.normal(size=1000)
     task = StsTask("x", {"a": Pairs([""] * 400, [""] * 400, gold[:400]), "b": Pairs([""] * 600, [""] * 600, gold[400:])})
-    seen = samples.look(lambda texts: np.zeros((0, 1)), [], {"x": {"a": cosine[:400], "b": cosine[400:]}}, {"x": task})
+    seen = samples.collect_samples(lambda texts: np.zeros((0, 1)), [], {"x": {"a": cosine[:400], "b": cosine[400:]}}, {"x": task})
     assert set(seen) == {"pairs"}
     assert seen["pairs"]["x"]["n"] == 1000
     assert len(seen["pairs"]["x"]["dots"]) == samples.DOTS

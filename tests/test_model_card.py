@@ -32,7 +32,7 @@ def test_scores_facts_and_absent_sets_are_told():
         license="mit",
         training={"sentences": 10_000, "corpus": "a|b\nc"},
         scores={"STS12": SCORE},
-        absent=["STS13", "STS16"],
+        missing_tasks=["STS13", "STS16"],
     )
     text = render(card, pooling="mean", normalize=True, max_seq_length=64, width=8)
     front = dict(line.split(": ", 1) for line in text.split("---")[1].strip().splitlines())

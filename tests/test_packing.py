@@ -7,7 +7,7 @@ from jax_sentemb.config import Config, Data
 from jax_sentemb.data import packing
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import hold_out
+from jax_sentemb.data.examples import train_validation_split
 from jax_sentemb.data.packing import pack
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import tokenize
@@ -97,7 +97,7 @@ def test_batches_shuffle_rows_and_rows_are_held_out_exactly(corpus, tmp_path):
     drawn = np.concatenate([batches.rows(step) for step in range(batches.steps_per_epoch)])
     assert len(np.unique(drawn)) == len(drawn)
     assert (np.diff(drawn) < 0).any()
-    rest, held = hold_out(rows, 20, 0)
+    rest, held = train_validation_split(rows, 20, 0)
     assert (len(rest), len(held)) == (len(rows) - 20, 20)
     texts = [text.tobytes() for part in (rest, held) for text in part.texts(np.arange(len(part)), 0)[0]]
     assert sorted(texts) == sorted(rows.ids(row).tobytes() for row in range(len(rows)))

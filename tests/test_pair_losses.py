@@ -8,7 +8,7 @@ import pytest
 from jax_sentemb import config as settings
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.huggingface import to_torch
-from jax_sentemb.losses import class_loss, contrastive_tension, nt_xent, paired_cosine, symmetric_info_nce
+from jax_sentemb.losses import contrastive_tension, nt_xent, paired_cosine, softmax_cross_entropy, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.contrastive_tension import Encoded as TensionEncoded
@@ -17,7 +17,7 @@ from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.sbert import SBERT, Encoded
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.heads import pair_score
-from jax_sentemb.parallel import make_mesh, put_batch
+from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch, Rows
@@ -119,7 +119,7 @@ def test_both_encoders_start_alike_and_part():
         np.testing.assert_array_equal(one, other)
     random = np.random.default_rng(0)
     batch = Batch(random.integers(5, 40, (8, 8)).astype(np.int32), np.arange(8) < random.integers(3, 9, (8, 1)))
-    state, metrics = make_step(method, ENCODER, optimizer, mesh)(state, put_batch(batch, mesh))
+    state, metrics = make_step(method, ENCODER, optimizer, mesh)(state, shard_batch(batch, mesh))
     assert np.isfinite([float(value) for value in metrics.values()]).all()
     assert float(metrics["attention_mi"]) > 5  # the clamp: 6.9 nats
     parted = jax.tree.map(lambda one, other: np.abs(one - other).max(), state.params["encoder"], state.params["first"])
@@ -176,7 +176,7 @@ def test_sbert_classifies_both_vectors_and_their_distance():
     loss, (metrics, _) = SBERT(task="classes").objective(params, None, encoded)
     assert float(loss) == pytest.approx(-np.log(chosen).mean(), rel=1e-5)
     assert float(metrics["accuracy"]) == pytest.approx((logits.argmax(1) == labels).mean())
-    assert float(class_loss(jnp.zeros((2, 3)), jnp.array([0, 1]))[0]) == pytest.approx(np.log(3))
+    assert float(softmax_cross_entropy(jnp.zeros((2, 3)), jnp.array([0, 1]))[0]) == pytest.approx(np.log(3))
 
 
 def test_a_cross_encoder_is_transformers_sequence_classifier():

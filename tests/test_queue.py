@@ -81,11 +81,11 @@ def test_newest_sentences_stand_first_with_their_numbers():
     state = state_of(np.zeros((5, 2)), [-1] * 5, 0)
     for number in range(3):
         vectors = jnp.full((2, 2), number + 1.0)
-        state = method.after(state, (vectors, jnp.array([10.0 * number, ROW_NUMBERS - 1 - number])))
+        state = method.post_update(state, (vectors, jnp.array([10.0 * number, ROW_NUMBERS - 1 - number])))
     assert state.queue[:, 0].tolist() == [3, 3, 2, 2, 1]
     assert state.queue_rows.tolist() == [20, ROW_NUMBERS - 3, 10, ROW_NUMBERS - 2, 0]
     assert state.queue_rows.dtype == jnp.int32
-    unknown = method.after(state, (vectors, None))
+    unknown = method.post_update(state, (vectors, None))
     assert unknown.queue_rows.tolist() == [-1, -1, 20, ROW_NUMBERS - 3, 10]
 
 

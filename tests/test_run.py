@@ -61,7 +61,7 @@ def test_a_task_that_cannot_be_scored_is_said_before_training(senteval, tmp_path
 
 def test_a_run_goes_on_from_the_one_before_it(tmp_path):
     config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'is_bert_ssl_ft.py'}:tiny")
-    config.before.train.max_steps, config.train.max_steps, config.train.seed = 2, 0, 5
+    config.pretrain.train.max_steps, config.train.max_steps, config.train.seed = 2, 0, 5
     assert run(config, tmp_path) == 0
     assert json.loads((tmp_path / "before" / "config.json").read_text())["train.seed"] == 5
     sentences = ["a man plays a guitar", "the report says nothing"]
@@ -71,7 +71,7 @@ def test_a_run_goes_on_from_the_one_before_it(tmp_path):
 
 def test_a_cross_encoder_goes_on_from_the_one_that_learned_classes_before_it(tmp_path):
     config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'cross_encoder_nli_stsb.py'}:tiny")
-    config.before.train.max_steps, config.train.max_steps = 2, 0
+    config.pretrain.train.max_steps, config.train.max_steps = 2, 0
     assert run(config, tmp_path) == 0
     first, second = read_checkpoint(tmp_path / "before", "best")[0], read_parts(tmp_path / "export")[1]
     np.testing.assert_array_equal(first["pooler"]["kernel"], second["pooler"]["kernel"])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb.data.shuffle import mix, permuted
+from jax_sentemb.data.shuffle import hash64, permuted
 
 SIZES = sorted({1, 2, 3, 5, 99, 9999, *(2**bits + more for bits in range(1, 15) for more in (-1, 0, 1))})
 
@@ -54,7 +54,7 @@ def test_neighbours_have_nothing_to_do_with_each_other(count):
 
 
 def test_mixing_is_one_to_one_and_changes_half_of_the_bits():
-    values = mix(np.arange(1 << 16, dtype=np.uint64))
+    values = hash64(np.arange(1 << 16, dtype=np.uint64))
     assert len(np.unique(values)) == 1 << 16
     changed = values[:-1] ^ values[1:]
     assert 31.5 < np.bitwise_count(changed).mean() < 32.5

@@ -14,7 +14,7 @@ from jax_sentemb import config as settings
 from jax_sentemb.formats.huggingface import to_torch
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.parallel import make_mesh, put_batch
+from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer, make_schedule
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch
@@ -109,7 +109,7 @@ def test_steps_equal_torch(name):
     reference = Torch(method, jax.device_get(state.params))
     step = make_step(method, encoder, optimizer, mesh)
     for number, rows in enumerate(batches()):
-        state, metrics = step(state, put_batch(rows, mesh))
+        state, metrics = step(state, shard_batch(rows, mesh))
         assert float(metrics["loss"]) == pytest.approx(reference.step(number, rows), rel=2e-5)
     same_weights(state.params["encoder"], reference.bert)
     if method.momentum is not None:

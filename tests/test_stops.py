@@ -24,7 +24,7 @@ from jax_sentemb.training import run as running
 from jax_sentemb.training import trainer
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.loop import check_finite
-from jax_sentemb.training.signals import Stopped, StopSignal
+from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.step import STOPPING
 
 CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
@@ -97,7 +97,7 @@ def test_an_evaluation_that_a_signal_ends_is_done_by_the_next_start(straight, mo
 
 
 def test_a_signal_while_the_end_is_scored_leaves_that_for_the_next_start(straight, monkeypatch, tmp_path):
-    stops_in(monkeypatch, trainer.Session, "_score")
+    stops_in(monkeypatch, trainer.Trainer, "_score")
     assert running.run(tiny(), tmp_path) == PREEMPTED
     assert not (tmp_path / "export").exists()
     assert running.run(tiny(), tmp_path) == 0
@@ -114,7 +114,7 @@ def test_the_first_signal_is_noted_and_the_second_left_to_the_system():
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.at(1)
         assert signal.getsignal(signal.SIGTERM) == signal.getsignal(signal.SIGINT) == signal.SIG_DFL
-        with pytest.raises(Stopped), stop.breaks():
+        with pytest.raises(Preempted), stop.interruptible():
             pass
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 

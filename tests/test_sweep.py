@@ -20,7 +20,7 @@ from jax_sentemb.training.sweep import parse, run_all, variants
 
 
 def config(vary):
-    return Config(method=SimCSE(), data=Data(files="corpus.txt"), train=Train(seed=7), vary=vary)
+    return Config(method=SimCSE(), data=Data(files="corpus.txt"), train=Train(seed=7), sweep=vary)
 
 
 def test_values_are_listed_counted_or_separated_by_bars():
@@ -33,7 +33,7 @@ def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type(
     assert [(one.train.seed, one.optimizer.learning_rate, one.method.head) for _, one in found] == [
         (1, 1e-3, False), (1, 1e-4, False), (2, 1e-3, False), (2, 1e-4, False),
     ]  # fmt: skip
-    assert all(one.vary == "" for _, one in found)
+    assert all(one.sweep == "" for _, one in found)
     assert found[0][0] == {"train.seed": "1", "optimizer.learning_rate": "1e-3", "method.head": "False"}
 
 
@@ -115,7 +115,7 @@ def test_scores_of_other_tasks_are_in_the_table():
 
 
 def test_a_setting_of_an_optional_part_can_vary():
-    many = Config(method=SBERT(), data=Data(files="x.tsv"), vary="method.task=scores,classes")
+    many = Config(method=SBERT(), data=Data(files="x.tsv"), sweep="method.task=scores,classes")
     assert [one.method.task for _, one in variants(many)] == ["scores", "classes"]
 
 
@@ -126,7 +126,7 @@ VALUES = {("A", "0.1", "1"): 10.0, ("B", "0.1", "1"): 13.0, ("A", "0.1", "2"): 2
 
 
 def study(runs="data.subset_seed,train.seed=1,2 data.subset=0,0.1"):
-    config = Config(method=SimCSE(), data=Data(files="corpus.txt"), vary=runs)
+    config = Config(method=SimCSE(), data=Data(files="corpus.txt"), sweep=runs)
     config.variants = {
         "A": Variant(SimCSE()),
         "B": Variant(
@@ -172,7 +172,7 @@ def test_variants_are_paired_in_seeds_and_take_the_settings_of_their_size():
     assert weights == {(0.0, 0.5), (0.1, 0.25)}
     rates = {(chosen["variant"], one.optimizer.learning_rate) for chosen, one in found}
     assert rates == {("A", 3e-5), ("B", 1e-4)}
-    assert all(not one.variants and not one.vary for _, one in found)
+    assert all(not one.variants and not one.sweep for _, one in found)
 
 
 def test_what_vary_says_comes_before_the_settings_of_a_variant():

@@ -26,7 +26,7 @@ def tiny():
 
 def test_a_drop_multiplies_every_later_update():
     params, gradients = {"a": jnp.ones(3)}, {"a": jnp.arange(3.0)}
-    options = settings.Optimizer(name="sgd", learning_rate=0.5, lr_scheduler_type="constant", max_grad_norm=0, lr_drop=0.2)
+    options = settings.Optimizer(name="sgd", learning_rate=0.5, lr_scheduler_type="constant", max_grad_norm=0, plateau_factor=0.2)
     optimizer = make_optimizer(options, 10)
     state = TrainState(params, None, None, optimizer.init(params), None, jnp.zeros((), jnp.int32))
     for factor in (1.0, 0.2, 0.04):
@@ -42,7 +42,7 @@ def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("held_out")
     config = tiny()
     config.optimizer.learning_rate, config.optimizer.name = 1e-12, "adamw"
-    config.optimizer.lr_drop = 0.2
+    config.optimizer.plateau_factor = 0.2
     config.eval.eval_steps, config.train.max_steps = 2, 6
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluator, "GRAMMAR_PAIRS", 50)
@@ -68,8 +68,8 @@ def test_the_weights_with_the_best_accuracy_are_kept_and_the_rate_drops(finished
     ("change", "says"),
     [
         ({"data.validation": 3}, "data.validation=3 must be 0 or at least data.batch_size=8"),
-        ({"data.validation": 0, "optimizer.lr_drop": 0.2}, "needs held-out sentences"),
-        ({"optimizer.lr_drop": 0.0}, "optimizer.lr_drop=0.0 must be above 0"),
+        ({"data.validation": 0, "optimizer.plateau_factor": 0.2}, "needs held-out sentences"),
+        ({"optimizer.plateau_factor": 0.0}, "optimizer.plateau_factor=0.0 must be above 0"),
         ({"eval.eval_steps": -2}, "eval.eval_steps=-2 must be at least -1"),
     ],
 )

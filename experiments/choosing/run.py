@@ -32,7 +32,7 @@ from jax_sentemb.training.loop import batches_on_device
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.setup import corpus_sample, prepare
 from jax_sentemb.training.step import create_state, make_step
-from jax_sentemb.training.validation import HeldOut
+from jax_sentemb.training.validation import Validation
 
 HERE = Path(__file__).parent
 STEPS, EVERY = 64, 8
@@ -152,7 +152,7 @@ def train(options):
                 encoder = make_encoder(material.encoder_config, np.float32, config.encoder.dropout)
                 optimizer = make_optimizer(config.optimizer, STEPS)
                 step = make_step(method, encoder, optimizer, mesh)
-                made[name] = material, encoder, optimizer, step, HeldOut(method, encoder, material.held_out, mesh)
+                made[name] = material, encoder, optimizer, step, Validation(method, encoder, material.validation, mesh)
             material, encoder, optimizer, step, held_out = made[name]
             if method.pooling not in embedders:
 

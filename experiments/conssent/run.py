@@ -24,7 +24,7 @@ PROBING = ("Length", "WordContent", "BigramShift")
 STEPS = 2000
 SIZE = ("--config.method.hidden=256", "--config.method.classifier_width=256")
 RATE = ("--config.optimizer.name=adamw", "--config.optimizer.learning_rate=1e-3", "--config.optimizer.lr_scheduler_type=constant",
-        "--config.optimizer.lr_drop=0.2")  # fmt: skip
+        "--config.optimizer.plateau_factor=0.2")  # fmt: skip
 HELD_OUT = ("--config.data.validation=2048", "--config.eval.eval_steps=500")
 LENGTH = (f"--config.train.max_steps={STEPS}", "--config.train.save_steps=0", "--config.train.logging_steps=100",
           "--config.data.batch_size=64")  # fmt: skip

@@ -35,7 +35,7 @@ def runs(options):
     steps = ("--config.train.max_steps=400", "--config.eval.eval_steps=100")
     short = ("--config.train.max_steps=300", "--config.eval.eval_steps=100")
     labelled = ("--config.train.num_train_epochs=1", "--config.eval.eval_steps=120")
-    before = (f"--config.before.optimizer.learning_rate={RATE}", "--config.before.train.num_train_epochs=1")
+    before = (f"--config.pretrain.optimizer.learning_rate={RATE}", "--config.pretrain.train.num_train_epochs=1")
     supervised = {
         "ft": ("--config=configs/is_bert_ft.py", *labelled),
         "ssl+ft": ("--config=configs/is_bert_ssl_ft.py", *labelled, *before),
@@ -61,7 +61,7 @@ def runs(options):
         },
         "task": {
             f"IS-BERT-task {task}": (
-                "--config=configs/is_bert_task.py", "--config.vary=", f"--config.data.files=senteval:{task}", *short, rate,
+                "--config=configs/is_bert_task.py", "--config.sweep=", f"--config.data.files=senteval:{task}", *short, rate,
             )
             for task in TASKS
         },

@@ -21,5 +21,5 @@ def get_config() -> Config:
     config.data.batch_size, config.train.max_steps, config.train.precision = 64, 60, "bfloat16"
     config.optimizer.learning_rate, config.optimizer.warmup_steps = 1e-5, 0
     config.eval.eval_steps, config.train.save_steps = 20, 0
-    config.vary = "data.subset_seed,train.seed=0..2 data.subset=1000,10000"
+    config.sweep = "data.subset_seed,train.seed=0..2 data.subset=1000,10000"
     return config

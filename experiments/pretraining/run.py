@@ -134,10 +134,10 @@ class Scorer:
     def add(self, step):
         from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
         from jax_sentemb.formats.huggingface import read_parts, resolve
-        from jax_sentemb.formats.run_dir import read_checkpoint, read_facts
+        from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
         from jax_sentemb.inference.load import run_embedder
 
-        facts = read_facts(self.workdir)
+        facts = read_metadata(self.workdir)
         params = read_checkpoint(self.workdir, str(step))[0] if step else read_parts(resolve(self.options.weights))[1]
         row = {"step": step, "million_tokens": round(step * ROWS * self.tokens_of_a_row() / 1e6, 3), "loss": "", "accuracy": ""}
         for pooling in POOLINGS:

@@ -21,6 +21,7 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
         raise SystemExit(0)
     if not config_path:
         raise ConfigError("no --config: name a recipe, for instance --config configs/micse.py (--help lists all options)")
+    argv = _with_current_names(argv)
     _refuse_twice(argv)
     config, values = _load([argument for argument in argv if argument not in (wants_help or ())], config_path)
     if wants_help:
@@ -32,7 +33,7 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
         for name, value in settings.items():
             print(f"  --config.{name}={value!r}")
         if names:
-            print(f'Variants, all of them run; some: --config.vary="variant=A,B ...": {", ".join(names)}')
+            print(f'Variants, all of them run; some: --config.sweep="variant=A,B ...": {", ".join(names)}')
         raise SystemExit(0)
     how = {
         "automatic": values.distributed,
@@ -41,6 +42,13 @@ def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
         "process": values.process,
     }
     return config, user_path(values.workdir or f"runs/{_file_and_size(config_path)[0].stem}"), how
+
+
+def _with_current_names(argv: list[str]) -> list[str]:
+    """The arguments with --config.SETTING by the name that it has now."""
+    from jax_sentemb.config import current_name
+
+    return [re.sub(r"(?<=^--config\.)[^=]+", lambda match: current_name(match[0]), argument) for argument in argv]
 
 
 def _refuse_twice(argv: list[str]) -> None:

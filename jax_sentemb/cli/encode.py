@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         if single:
             truncated = write_file(output, options.precision, sentences, encode, bar.update, options.rows_per_shard)
         else:
-            facts = {
+            metadata = {
                 "jax_sentemb": __version__,
                 "model": Path(options.model).name,
                 "model_sha256": encoder.fingerprint,
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
                 "rows_per_shard": options.rows_per_shard,
                 "format": options.format,
             }
-            truncated = write_shards(output, facts, sentences, encode, bar.update)["truncated"]
+            truncated = write_shards(output, metadata, sentences, encode, bar.update)["truncated"]
     notes = [f"{output}: {len(sentences)} vectors"]
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")

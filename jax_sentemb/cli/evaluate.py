@@ -139,7 +139,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
                     continue
                 outcomes[model.name][item.name] = outcome
                 bar.write(plain(f"{model.name}: {_line(outcome)}"))
-                _write(options, model.name, suite.record(model.name, model.facts, outcome, root))
+                _write(options, model.name, suite.record(model.name, model.metadata, outcome, root))
                 if options.plots and outcome.similarities:
                     _plot(options, model.name, outcome)
     if options.ensemble and len(models) > 1:
@@ -148,7 +148,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         outcomes["ensemble"] = {name: outcome for name, outcome in mixed.items() if outcome}
         for outcome in outcomes["ensemble"].values():
             _write(options, "ensemble", suite.record("ensemble", {"members": names}, outcome, root))
-    found = tables.layout(outcomes, protocols, loaded.absent, failed)
+    found = tables.layout(outcomes, protocols, loaded.missing_tasks, failed)
     print()
     print(plain("\n\n".join(tables.as_text(table) for table in found)))
     if options.output:

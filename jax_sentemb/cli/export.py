@@ -17,12 +17,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")
     parser.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
     options = parser.parse_args(argv[1:])
-    from jax_sentemb.formats.run_dir import read_checkpoint, read_facts
+    from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
     from jax_sentemb.inference.export import export_run
 
-    facts = read_facts(options.workdir)
+    metadata = read_metadata(options.workdir)
     params, step = read_checkpoint(options.workdir, options.step)
-    export_run(options.output or options.workdir / "export", facts, params, options.workdir, step)
+    export_run(options.output or options.workdir / "export", metadata, params, options.workdir, step)
     return 0
 
 

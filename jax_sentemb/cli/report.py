@@ -9,7 +9,7 @@ from jax_sentemb.files import user_path
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first); prints the file written."""
     parser = Parser(prog="jax-sentemb report", description="Write report.html from the files of a work directory.")
-    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run, or of config.vary's runs")
+    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run, or of config.sweep's runs")
     from jax_sentemb.reporting.html_report import write_report
 
     print(f"written: {write_report(parser.parse_args(argv[1:]).workdir)}")

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from jax_sentemb.data.examples import Examples, InTurn
+from jax_sentemb.data.examples import Examples, RoundRobin
 from jax_sentemb.data.shuffle import permuted
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import DataError
@@ -152,7 +152,7 @@ class BatchesInTurn:
 
 def make_batches(examples: Examples, batch_size: int, seed: int, grouping: int = GROUP) -> Batches | BatchesInTurn:
     """The batches of a run; kinds of examples that come in turn are drawn in another order each."""
-    if isinstance(examples, InTurn):
+    if isinstance(examples, RoundRobin):
         return BatchesInTurn([Batches(part, batch_size, seed + number, grouping) for number, part in enumerate(examples.parts)])
     return Batches(examples, batch_size, seed, grouping)
 

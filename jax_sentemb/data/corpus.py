@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.data.corpus_files import Sentences, open_corpus
-from jax_sentemb.data.examples import InTurn, Perturbed, SpanMasked
+from jax_sentemb.data.examples import Perturbed, RoundRobin, SpanMasked
 from jax_sentemb.data.packing import LONGEST, pack
 from jax_sentemb.data.pairs import Pairs, PairTokens, read_pairs
 from jax_sentemb.data.perturb import RANKED
@@ -75,7 +75,7 @@ class Corpus:
         """Distinct sentences, made inconsistent or cut in two for a task of ConsSent."""
         return Perturbed(self.plain(), self.tokenizer.vocab_size, task, k, seed)
 
-    def perturbed_in_turn(self, tasks: str, k: int, seed: int) -> "InTurn":
+    def perturbed_in_turn(self, tasks: str, k: int, seed: int) -> "RoundRobin":
         """The same sentences for several tasks of ConsSent, a batch each in turn; labels tell the classified tasks apart."""
         tokens, classified = self.plain(), [task for task in tasks if task not in RANKED]
         places = [classified.index(task) if task in classified else 0 for task in tasks]
@@ -83,7 +83,7 @@ class Corpus:
             Perturbed(tokens, self.tokenizer.vocab_size, task, k, seed + number, place)
             for number, (task, place) in enumerate(zip(tasks, places, strict=True))
         ]
-        return InTurn(parts)
+        return RoundRobin(parts)
 
     def span_masked(self, span: int, seed: int) -> "SpanMasked":
         """Distinct sentences, each beside a copy in which `span` characters are masked."""

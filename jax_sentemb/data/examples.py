@@ -15,8 +15,8 @@ from jax_sentemb.errors import DataError
 class Examples(Protocol):
     """Rows that batches are made of."""
 
-    line: Any  # int64 [N], an array or Computed: the number of the (first) sentence of a row in the corpus, rising
-    lengths: Any  # int [N], an array or Computed: tokens of the longest text of a row
+    line: Any  # int64 [N], an array or LazyArray: the number of the (first) sentence of a row in the corpus, rising
+    lengths: Any  # int [N], an array or LazyArray: tokens of the longest text of a row
     report: dict[str, Any]  # counts for people
     fingerprint: str  # stands for the content: a run with another one does not continue
     pad_id: int
@@ -33,7 +33,7 @@ class Examples(Protocol):
         ...
 
 
-class Computed:
+class LazyArray:
     """Values [N] that are computed when they are asked for: for N that no memory holds."""
 
     def __init__(self, count: int, at: Callable[[Any], Any]) -> None:
@@ -49,10 +49,10 @@ class Computed:
         return iter(self[np.arange(self._count)])
 
 
-def all_but(rows: np.ndarray, count: int) -> Computed:
+def all_but(rows: np.ndarray, count: int) -> LazyArray:
     """0 .. count - 1 without `rows`, which are sorted."""
     before = rows - np.arange(len(rows))  # how many numbers that stay are smaller
-    return Computed(count - len(rows), lambda places: places + np.searchsorted(before, places, side="right"))
+    return LazyArray(count - len(rows), lambda places: places + np.searchsorted(before, places, side="right"))
 
 
 class SpanMasked:
@@ -70,7 +70,7 @@ class SpanMasked:
         self._tokenizer = tokenizer.copy()  # batches are made in a thread of their own
         self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
         self.max_seq_length = tokens.max_seq_length
-        self.lengths = Computed(len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + self.GROWTH, tokens.max_seq_length))
+        self.lengths = LazyArray(len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + self.GROWTH, tokens.max_seq_length))
         self.fingerprint = f"{tokens.fingerprint}|span {span}"
 
     def __len__(self) -> int:
@@ -117,8 +117,8 @@ class Perturbed:
         short, none = len(short_rows), short_rows[:0]
         self._kept = kept = all_but(short_rows if self._ranked else none, len(tokens))
         longer = k if task == "I" else 0
-        self.line = Computed(len(kept), lambda rows: tokens.line[kept[rows]])
-        self.lengths = Computed(len(kept), lambda rows: tokens.lengths[kept[rows]] + longer)
+        self.line = LazyArray(len(kept), lambda rows: tokens.line[kept[rows]])
+        self.lengths = LazyArray(len(kept), lambda rows: tokens.lengths[kept[rows]] + longer)
         self.pad_id, self.max_seq_length = tokens.pad_id, tokens.max_seq_length + longer
         self.fingerprint = f"{tokens.fingerprint}|{task}({k})|2"
         share = np.cumsum(tokens.word_counts(vocab_size), dtype=np.float64)
@@ -158,7 +158,7 @@ class Perturbed:
         return kept | (self._tokens.lengths[sentences] <= self._k) | np.isin(sentences, self._fixed)
 
 
-class InTurn:
+class RoundRobin:
     """Several kinds of examples that are trained on in turn, a batch each; what is asked of all of them is that of the first."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
@@ -180,13 +180,13 @@ class InTurn:
         return self.parts[0].labels(rows, epoch)
 
 
-class Some:
+class Subset:
     """Some rows of other examples; `which` names them in the fingerprint."""
 
-    def __init__(self, whole: Examples, rows: np.ndarray | Computed, which: str) -> None:
+    def __init__(self, whole: Examples, rows: np.ndarray | LazyArray, which: str) -> None:
         self._whole, self._rows = whole, rows
-        self.line = Computed(len(rows), lambda places: whole.line[rows[places]])
-        self.lengths = Computed(len(rows), lambda places: whole.lengths[rows[places]])
+        self.line = LazyArray(len(rows), lambda places: whole.line[rows[places]])
+        self.lengths = LazyArray(len(rows), lambda places: whole.lengths[rows[places]])
         self.report, self.pad_id, self.max_seq_length = whole.report, whole.pad_id, whole.max_seq_length
         self.fingerprint = f"{whole.fingerprint}|{which}"
         self.ordered = getattr(whole, "ordered", False)
@@ -203,7 +203,7 @@ class Some:
         return self._whole.labels(self._rows[rows], epoch)
 
 
-def hold_out(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
+def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
     """The examples without `count` sentences, and those of them: drawn by seed, or the last ones of an ordered corpus."""
     if count >= len(examples):
         raise DataError(f"data.validation={count} leaves nothing of the {len(examples)} examples to train on")
@@ -211,17 +211,17 @@ def hold_out(examples: Examples, count: int, seed: int) -> tuple[Examples, Examp
         rows = np.arange(len(examples) - count, len(examples))
     else:
         rows = np.random.Generator(np.random.Philox(seed)).choice(len(examples), count, replace=False)
-    if isinstance(examples, InTurn):
+    if isinstance(examples, RoundRobin):
         lines = np.sort(examples.line[rows])
         rest, held = zip(*(_divide(part, _rows_of_lines(part, lines), count) for part in examples.parts), strict=True)
-        return InTurn(rest), InTurn(held)
+        return RoundRobin(rest), RoundRobin(held)
     return _divide(examples, np.sort(rows), count)
 
 
 def _divide(examples: Examples, held: np.ndarray, count: int) -> tuple[Examples, Examples]:
     """The examples without the sorted rows `held`, and those."""
     which = f"{count} held out {zlib.crc32(held.tobytes())}"
-    return Some(examples, all_but(held, len(examples)), f"without {which}"), Some(examples, held, which)
+    return Subset(examples, all_but(held, len(examples)), f"without {which}"), Subset(examples, held, which)
 
 
 def _rows_of_lines(examples: Examples, lines: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from jax_sentemb.data.shuffle import mix
+from jax_sentemb.data.shuffle import hash64
 from jax_sentemb.data.tokens import Tokens
 
 Change = Callable[[np.ndarray, np.ndarray, "Draws"], tuple[np.ndarray, np.ndarray]]
@@ -22,12 +22,12 @@ class Draws:
     """Uniform numbers in [0, 1) for given rows of a corpus: functions of (seed, epoch, row, purpose, place) alone."""
 
     def __init__(self, seed: int, epoch: int, rows: np.ndarray) -> None:
-        self._base = mix(mix(np.asarray(rows, np.uint64)) ^ mix(np.array([seed * 2**20 + epoch], np.uint64)))
+        self._base = hash64(hash64(np.asarray(rows, np.uint64)) ^ hash64(np.array([seed * 2**20 + epoch], np.uint64)))
 
     def uniform(self, purpose: int, places: int) -> np.ndarray:
         """Float64 [B, places]."""
         counter = np.arange(purpose << 32, (purpose << 32) + places, dtype=np.uint64)
-        return (mix(self._base[:, None] ^ mix(counter)) >> np.uint64(11)) * 2.0**-53
+        return (hash64(self._base[:, None] ^ hash64(counter)) >> np.uint64(11)) * 2.0**-53
 
 
 def _chosen(lengths: np.ndarray, width: int, k: int, draws: Draws) -> np.ndarray:

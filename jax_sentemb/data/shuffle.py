@@ -7,7 +7,7 @@ import numpy as np
 ROUNDS = 6  # from 4 on such a network cannot be told from a random permutation (Luby and Rackoff 1988), if its rounds cannot
 
 
-def mix(values: np.ndarray) -> np.ndarray:
+def hash64(values: np.ndarray) -> np.ndarray:
     """uint64 to random-looking uint64, one to one: the step and the finaliser of splitmix64."""
     with np.errstate(over="ignore"):
         values = values + np.uint64(0x9E3779B97F4A7C15)
@@ -32,7 +32,7 @@ def permuted(positions: np.ndarray, count: int, key: tuple[int, int]) -> np.ndar
         pair = [values // sides[1], values % sides[1]]
         for number in range(ROUNDS):
             changed = number % 2
-            pair[changed] = (pair[changed] + mix(pair[1 - changed] ^ keys[number]) % sides[changed]) % sides[changed]
+            pair[changed] = (pair[changed] + hash64(pair[1 - changed] ^ keys[number]) % sides[changed]) % sides[changed]
         return pair[0] * sides[1] + pair[1]
 
     values = network(np.asarray(positions, np.uint64))

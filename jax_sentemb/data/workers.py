@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from jax_sentemb.data.corpus_files import Sentences
-from jax_sentemb.data.shuffle import mix
+from jax_sentemb.data.shuffle import hash64
 from jax_sentemb.errors import ResourceError
 
 SENTENCES = 10_000  # tokenised at once
@@ -139,5 +139,5 @@ def digests(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     place = np.arange(len(flat)) - np.repeat(ends - lengths, lengths)
-    mixed = mix(flat.astype(np.uint64) << np.uint64(32) | place.astype(np.uint64))
+    mixed = hash64(flat.astype(np.uint64) << np.uint64(32) | place.astype(np.uint64))
     return np.add.reduceat(mixed, ends - lengths)

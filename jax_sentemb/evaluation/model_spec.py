@@ -34,14 +34,14 @@ SIF = 1e-3  # Arora, Liang and Ma 2017
 TF_IDF = "tf-idf"
 
 
-class Scored(NamedTuple):
+class EvalModel(NamedTuple):
     """A model to score."""
 
     name: str  # in tables and file names
     fit: Callable[[Sequence[str]], Encode]  # from all sentences of a task to the encoder of that task
     per_task: bool  # False: `fit` does not look at its argument, so tasks can share embeddings
     afterwards: tuple[str, ...]  # of AFTERWARDS, applied to the embeddings of a task's distinct sentences
-    facts: dict[str, Any]  # what results say of it
+    metadata: dict[str, Any]  # what results say of it
     views: Views = NO_VIEWS  # that `fit`'s embeddings consist of
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
@@ -51,7 +51,7 @@ class Scored(NamedTuple):
         return vectors
 
 
-def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None) -> Scored:
+def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None) -> EvalModel:
     """The model that `text` describes; of word vectors only the words of `vocabulary()` are read.
 
     `vectors_of`: the file that a model on word vectors was trained with; the words of `vocabulary()` that it lacks are added.
@@ -71,20 +71,20 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
     pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
     words = [option for option in options if option in WORD_OPTIONS]
     path = user_path(source)
-    facts: dict[str, Any] = {"source": path.name, "options": list(options)}
+    metadata: dict[str, Any] = {"source": path.name, "options": list(options)}
     per_task, views = False, NO_VIEWS
     if source == TF_IDF:
         if pooling or words:
             raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(AFTERWARDS)}")
         fit, per_task = _fitted(TfIdf()), True
-        facts["kind"] = "tf-idf"
+        metadata["kind"] = "tf-idf"
     elif is_word_vectors(path):
         if pooling:
             raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders; word vectors are averaged")
         vectors = read_word_vectors(path, vocabulary())
         average = WordAverage(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
         fit, per_task = _fitted(average), "sif" in words
-        facts |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
+        metadata |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
     else:
         if words:
             raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files")
@@ -95,9 +95,9 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
         except ConfigError as error:
             raise ConfigError(f"--model {error}") from None
         fit, views = _constant(functools.partial(model.embedder, model.params)), model.views
-        facts |= model.facts
+        metadata |= model.metadata
     label = name or "+".join([path.resolve().name or source, *options])
-    return Scored(label, fit, per_task, afterwards, facts, views)
+    return EvalModel(label, fit, per_task, afterwards, metadata, views)
 
 
 def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:

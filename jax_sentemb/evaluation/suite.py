@@ -12,7 +12,7 @@ import numpy as np
 from jax_sentemb import __version__
 from jax_sentemb.errors import ConfigError, DataError, NumericsError, UserError
 from jax_sentemb.evaluation import arguments, sts, sts_data, tasks, transfer
-from jax_sentemb.evaluation.model_spec import Encode, Scored
+from jax_sentemb.evaluation.model_spec import Encode, EvalModel
 from jax_sentemb.files import sha256
 from jax_sentemb.inference.views import NO_VIEWS, Views
 
@@ -134,7 +134,7 @@ class Loaded(NamedTuple):
     """The tasks of a run: those that can be scored, the names of those that are not there, and why others cannot be."""
 
     items: list[Item]
-    absent: list[str]
+    missing_tasks: list[str]
     errors: list[DataError]
 
 
@@ -144,7 +144,7 @@ def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Ite
     for name, by_name in chosen:
         try:
             if not by_name and not any(file.exists() for file in files_of(name, root)):
-                loaded.absent.append(name)
+                loaded.missing_tasks.append(name)
             else:
                 loaded.items.append(load(name, root, smt))
         except DataError as error:
@@ -195,7 +195,7 @@ class Store:
 
 
 def score(
-    model: Scored, items: Sequence[Item], protocols: Protocols, progress: Callable[[int], object]
+    model: EvalModel, items: Sequence[Item], protocols: Protocols, progress: Callable[[int], object]
 ) -> Iterator[tuple[Item, Outcome | UserError]]:
     """The outcome of every task in turn, or the error that kept it from being scored; other tasks go on."""
     store = Store(items, None if model.per_task else model.fit([]), progress)
@@ -277,14 +277,14 @@ def combine(outcomes: Sequence[Outcome], protocols: Protocols) -> Outcome | None
     return None
 
 
-def record(model: str, facts: dict[str, Any], outcome: Outcome, root: Path) -> dict[str, Any]:
+def record(model: str, metadata: dict[str, Any], outcome: Outcome, root: Path) -> dict[str, Any]:
     """What is written of one model on one task."""
     item = outcome.item
     return {
         "task": item.name,
         "group": item.group,
         "model": model,
-        "model_facts": facts,
+        "model_facts": metadata,
         "protocol": outcome.protocol,
         "scores": outcome.scores,
         "chosen": outcome.chosen,

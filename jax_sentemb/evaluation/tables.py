@@ -39,7 +39,7 @@ class Table(NamedTuple):
 
 
 def layout(
-    outcomes: dict[str, dict[str, suite.Outcome]], protocols: suite.Protocols, absent: Sequence[str], failed: Sequence[str]
+    outcomes: dict[str, dict[str, suite.Outcome]], protocols: suite.Protocols, missing_tasks: Sequence[str], failed: Sequence[str]
 ) -> list[Table]:
     """A table for each group that has a score; `outcomes` is model -> task -> outcome."""
     found = []
@@ -66,7 +66,7 @@ def layout(
             rows.append((model, cells))
         head = [SHORT.get(column, column) for column in columns] + [average] * (len(counted) > 1)
         given = {outcome.item.name for row in scored.values() for outcome in row}
-        missing = [name for name in absent if name in names and name not in given]
+        missing = [name for name in missing_tasks if name in names and name not in given]
         notes = [f"absent, not scored: {', '.join(missing)}"] * bool(missing)
         years = {name: one.item.sizes for row in scored.values() for one in row for name in [one.item.name] if name == "STS13"}
         if protocols.sts.aggregate != "all":  # papers count SMT or not

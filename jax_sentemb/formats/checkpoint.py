@@ -21,7 +21,7 @@ import orbax.checkpoint as ocp
 from jax_sentemb import __version__, files
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.formats import manifest
-from jax_sentemb.parallel import first
+from jax_sentemb.parallel import is_main_process
 from jax_sentemb.types import Params, TrainState
 
 PATTERN = "*?[\\"  # in a path, Orbax takes it for a pattern: it saves there, and then finds nothing, or another folder
@@ -37,10 +37,10 @@ class Checkpoints:
         self._latest = Steps(workdir / "checkpoints", keep, warn)
         self._best = Steps(workdir / "best", 1, warn)
 
-    def save(self, step: int, state: TrainState, facts: dict[str, Any]) -> None:
+    def save(self, step: int, state: TrainState, metadata: dict[str, Any]) -> None:
         """Write the state in the background. An earlier save that failed is reported here, or raised (ResourceError)."""
         if step not in self._latest.written:
-            self._latest.save(step, _leaves(state), facts)
+            self._latest.save(step, _leaves(state), metadata)
 
     def save_best(self, step: int, params: Params, scores: dict[str, Any]) -> None:
         """Replace the best parameters."""
@@ -48,7 +48,7 @@ class Checkpoints:
             return  # a run that was killed after it had written them comes by again
         self._best.save(step, {"params": params}, scores)
 
-    def restore(self, state: TrainState, facts: dict[str, Any]) -> tuple[TrainState, dict[str, Any]] | None:
+    def restore(self, state: TrainState, metadata: dict[str, Any]) -> tuple[TrainState, dict[str, Any]] | None:
         """The newest intact checkpoint in the shapes and shardings of `state`, with its facts; None without one.
 
         ModelFileError if none of several is intact, or if it belongs to another run: any of `facts` differs, or the arrays do.
@@ -57,8 +57,8 @@ class Checkpoints:
         if found is None:
             return None
         where = self._latest.folder / str(found)
-        saved = self._latest.facts(found)
-        for name, value in json.loads(json.dumps(facts)).items():
+        saved = self._latest.metadata(found)
+        for name, value in json.loads(json.dumps(metadata)).items():
             there = saved.get(name, ADDED.get(name.removeprefix("before.")))
             if there != value:
                 raise ModelFileError(
@@ -73,7 +73,7 @@ class Checkpoints:
 
     def best_facts(self, step: int) -> dict[str, Any]:
         """What `save_best` was told of a step; {} where there is none."""
-        return self._best.facts(step) if step in self._best.written else {}
+        return self._best.metadata(step) if step in self._best.written else {}
 
     def wait(self) -> None:
         """Return when everything is on disk and counts; ResourceError where the last save of either kind failed."""
@@ -107,7 +107,7 @@ class Steps:
         """The newest step that counts, the same in every process; None without steps, ModelFileError if none is intact."""
         self.finish()
         problem, step = "", -1
-        if first():
+        if is_main_process():
             try:
                 found = manifest.recover(self.folder, lambda text: self._warn(0, text))
                 if found is not None:
@@ -126,7 +126,7 @@ class Steps:
         self.written.setdefault(step, "")
         return step
 
-    def save(self, step: int, arrays: dict, facts: dict) -> None:
+    def save(self, step: int, arrays: dict, metadata: dict) -> None:
         """Begin to write a step, after the one before it is done."""
         self.finish()
         # A copy: the background write must not read buffers that the next step, to which the state is donated, overwrites.
@@ -134,13 +134,13 @@ class Steps:
         content = {
             "step": step,
             "arrays": {name: list(kind) for name, kind in _kinds(arrays).items()},
-            "facts": files.fingerprint(facts),
+            "facts": files.fingerprint(metadata),
             "versions": {"jax_sentemb": __version__, "jax": jax.__version__, "orbax": ocp.__version__},
         }
         target = self.folder / str(step)
         self._begun = step, content["facts"]
         try:
-            if first():
+            if is_main_process():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 (self.folder / manifest.UNFINISHED).write_text(str(step), encoding="utf-8")
                 if target.exists():
@@ -148,7 +148,9 @@ class Steps:
             if jax.process_count() == 1:
                 _check_room(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
             manifest.fail_point("write")
-            self._orbax.save(target, args=ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(facts)))
+            self._orbax.save(
+                target, args=ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(metadata))
+            )
         except (OSError, ValueError, RuntimeError) as error:
             self._error = error
             self.finish()
@@ -159,7 +161,7 @@ class Steps:
     def _in_background(self, step: int, content: dict[str, Any]) -> None:
         try:
             self._orbax.wait_until_finished()
-            if first():
+            if is_main_process():
                 manifest.write(self.folder / str(step), content)
                 manifest.fail_point("delete")
                 for old in manifest.steps(self.folder, lambda text: None):
@@ -182,16 +184,16 @@ class Steps:
         begun, self._begun = self._begun, None
         if begun is None:
             return
-        step, facts = begun
+        step, metadata = begun
         if error is None:
             self._failed = 0
-            known = {**self.written, step: facts}
+            known = {**self.written, step: metadata}
             self.written = {number: known[number] for number in self._kept(step)}
             return
         if jax.process_count() > 1 and not isinstance(error, OSError | ValueError):
             raise error  # a process was lost
         self._failed += 1
-        if first():
+        if is_main_process():
             self._clear(step)
         reason = f"step {step} could not be saved in {self.folder}: {(str(error).splitlines() or [''])[0][:300]}"
         if last or self._failed > 1 or jax.process_count() > 1 or not self.written:
@@ -210,7 +212,7 @@ class Steps:
         except OSError:
             pass  # the next start does it
 
-    def facts(self, step: int) -> dict[str, Any]:
+    def metadata(self, step: int) -> dict[str, Any]:
         """What a step belongs to."""
         return self._restore(step, facts=ocp.args.JsonRestore())["facts"]
 

@@ -24,7 +24,7 @@ class Card:
     license: str | None = None
     training: Mapping[str, Any] = field(default_factory=dict)  # facts in reading order: {"sentences": 10_000, "corpus": ...}
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `score_tasks`
-    absent: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
+    missing_tasks: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
 
 
 def render(
@@ -35,33 +35,37 @@ def render(
     max_seq_length: int,
     width: int,
     convolution: Convolution | None = None,
-    scores_pairs: bool = False,
+    is_cross_encoder: bool = False,
 ) -> str:
     """README.md as text: YAML front matter, then Markdown. Says nothing that it was not told."""
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
     sections = [
         "---\n" + "\n".join(_front_matter(card)) + "\n---",
         f"# {card.name}",
-        ("Scores pairs of sentences." if scores_pairs else f"Maps sentences to {vectors} for similarity, search and clustering.")
+        (
+            "Scores pairs of sentences."
+            if is_cross_encoder
+            else f"Maps sentences to {vectors} for similarity, search and clustering."
+        )
         + (f" Trained with {card.method} by jax_sentemb." if card.method else " Written by jax_sentemb."),
-        _use(scores_pairs),
+        _use(is_cross_encoder),
         f"The score is a linear function of BERT's pooled [CLS] state over both sentences, cut after {max_seq_length} tokens."
-        if scores_pairs
+        if is_cross_encoder
         else _embedding(pooling, max_seq_length, convolution),
         "## Scores\n" + _score_table(card.scores) if card.scores else "## Scores\nNone were measured.",
     ]
-    if card.absent:
-        sections.append(f"Not measured, because the data were absent: {', '.join(card.absent)}.")
+    if card.missing_tasks:
+        sections.append(f"Not measured, because the data were absent: {', '.join(card.missing_tasks)}.")
     if card.training:
-        facts = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in card.training.items())
-        sections.append(f"## Training\n| | |\n|---|---|\n{facts}")
+        metadata = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in card.training.items())
+        sections.append(f"## Training\n| | |\n|---|---|\n{metadata}")
     sections.append("`jax_sentemb.json` holds the SHA-256 of every file and the result of re-encoding after the export.")
     return "\n\n".join(sections) + "\n"
 
 
-def _use(scores_pairs: bool) -> str:
+def _use(is_cross_encoder: bool) -> str:
     sentences = '["A man is playing a guitar.", "Someone plays an instrument."]'
-    kind, call = ("CrossEncoder", f"score = model.predict([{sentences}])") if scores_pairs else (
+    kind, call = ("CrossEncoder", f"score = model.predict([{sentences}])") if is_cross_encoder else (
         "SentenceTransformer", f"vectors = model.encode({sentences})",
     )  # fmt: skip
     return f'## Use\n```python\nfrom sentence_transformers import {kind}\n\nmodel = {kind}("path/to/this/folder")\n{call}\n```'

@@ -11,13 +11,13 @@ from jax_sentemb.formats import manifest
 NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")  # in model.json
 
 
-def write_facts(workdir: Path, bert_config: Any, facts: dict[str, Any]) -> None:
+def write_metadata(workdir: Path, bert_config: Any, metadata: dict[str, Any]) -> None:
     """What an export needs beside weights and tokenizer, in `workdir`/model.json."""
-    content = {"encoder": dataclasses.asdict(bert_config), **facts}
+    content = {"encoder": dataclasses.asdict(bert_config), **metadata}
     write_json(workdir / "model.json", content)
 
 
-def read_facts(workdir: Path) -> dict[str, Any]:
+def read_metadata(workdir: Path) -> dict[str, Any]:
     """`workdir`/model.json; ModelFileError if there is none or it is damaged."""
     from jax_sentemb.formats.huggingface import bert_config
     from jax_sentemb.models.bert import BertConfig
@@ -25,20 +25,20 @@ def read_facts(workdir: Path) -> dict[str, Any]:
     file = workdir / "model.json"
     if not file.is_file():
         raise ModelFileError(f"{workdir} is no work directory of a run: it has no model.json")
-    facts = read_json(file)
-    if absent := [name for name in NEEDED if name not in facts]:
+    metadata = read_json(file)
+    if absent := [name for name in NEEDED if name not in metadata]:
         raise ModelFileError(f"{file} is damaged: it has no {absent[0]}")
-    encoder = facts["encoder"]
+    encoder = metadata["encoder"]
     if not isinstance(encoder, dict):
         raise ModelFileError(f"{file} is damaged: encoder={shown(encoder)}")
     if encoder.get("model_type") != "words":
         config = bert_config(encoder, file)
-        positions, length = config.max_position_embeddings - config.position_offset, facts["max_seq_length"]
+        positions, length = config.max_position_embeddings - config.position_offset, metadata["max_seq_length"]
         if not isinstance(length, int) or not 2 <= length <= positions:
             raise ModelFileError(f"{file} is damaged: max_seq_length={shown(length)} is not between 2 and {positions}")
         if foreign := encoder.keys() - {field.name for field in dataclasses.fields(BertConfig)}:
             raise ModelFileError(f"{file} is damaged: encoder has {shown(min(foreign))}")
-    return facts
+    return metadata
 
 
 def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
@@ -65,15 +65,15 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
     return read_params(workdir / kind / str(int(which))), int(which)
 
 
-def read_run_tokenizer(workdir: Path, facts: dict[str, Any]) -> Any:
+def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> Any:
     """The tokenizer of a run; ModelFileError where it is not the one that the run was trained with."""
     from jax_sentemb.data.tokenizer import Tokenizer, check_rows
     from jax_sentemb.data.word_tokenizer import WordTokenizer
 
-    folder, encoder = workdir / "tokenizer", facts["encoder"]
+    folder, encoder = workdir / "tokenizer", metadata["encoder"]
     tokenizer = (WordTokenizer if encoder.get("model_type") == "words" else Tokenizer).load(folder)
     check_rows(tokenizer.vocab_size, encoder["vocab_size"], folder)
-    trained_with = facts.get("tokenizer", tokenizer.fingerprint)  # older runs do not say
+    trained_with = metadata.get("tokenizer", tokenizer.fingerprint)  # older runs do not say
     if tokenizer.fingerprint != trained_with:
         raise ModelFileError(
             f"{folder} is not the tokenizer that the run was trained with: its SHA-256 is {tokenizer.fingerprint[:12]}, "
@@ -82,9 +82,9 @@ def read_run_tokenizer(workdir: Path, facts: dict[str, Any]) -> Any:
     return tokenizer
 
 
-def convolution_of(facts: dict[str, Any]) -> Any:
+def convolution_of(metadata: dict[str, Any]) -> Any:
     """The Convolution between encoder and pooling that the facts of a run tell of, or None."""
     from jax_sentemb.models.cnn import Convolution
 
-    stated = facts.get("convolution")
+    stated = metadata.get("convolution")
     return Convolution(**{**stated, "windows": tuple(stated["windows"])}) if stated else None

@@ -39,7 +39,7 @@ EXPORTABLE = ("cls", "mean")
 CNN_FOLDER, WEIGHTS_FOLDER = "2_CNN", "1_WordWeights"
 
 
-def is_cross_encoder(params: Params) -> bool:
+def has_pair_head(params: Params) -> bool:
     """Whether these parts score pairs of sentences instead of embedding one."""
     return "pooler" in params and "classifier" in params
 
@@ -70,19 +70,19 @@ def write_export(
     if not 2 <= max_seq_length <= positions:
         raise ConfigError(f"max_seq_length={max_seq_length} is not between 2 and the encoder's {positions} positions")
     check_rows(tokenizer.vocab_size, config.vocab_size, "the model")
-    scores_pairs = is_cross_encoder(params)
-    heads = [part for part in ("token_head", *(("pooler", "classifier") if scores_pairs else ())) if part in params]
+    is_cross_encoder = has_pair_head(params)
+    heads = [part for part in ("token_head", *(("pooler", "classifier") if is_cross_encoder else ())) if part in params]
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "model.safetensors").write_bytes(save(_tensors(config, params, heads), metadata={"format": "pt"}))
     tokenizer.save(directory)
     write_json(directory / "config.json", _huggingface_config(config, heads, _labels(params, card)))
     readme = render(
-        card or Card(), pooling=pooling, normalize=normalize, max_seq_length=max_seq_length, scores_pairs=scores_pairs,
+        card or Card(), pooling=pooling, normalize=normalize, max_seq_length=max_seq_length, is_cross_encoder=is_cross_encoder,
         width=config.hidden_size if convolution is None else convolution.width, convolution=convolution,
     )  # fmt: skip
     (directory / "README.md").write_text(readme, "utf-8")
-    if scores_pairs:  # sentence-transformers' CrossEncoder takes its length from the tokenizer
+    if is_cross_encoder:  # sentence-transformers' CrossEncoder takes its length from the tokenizer
         settings = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
         write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": max_seq_length})
     else:
@@ -193,7 +193,7 @@ def _replace(directory: Path, stage: Path, previous: Path) -> None:
 
 def _labels(params: Params, card: Card | None) -> list[str]:
     """What the outputs of a cross-encoder are: "score", or the names of its classes."""
-    outputs = params["classifier"]["bias"].shape[0] if is_cross_encoder(params) else 1
+    outputs = params["classifier"]["bias"].shape[0] if has_pair_head(params) else 1
     stated = (card or Card()).training.get("method.classes", ())
     return ["score"] if outputs == 1 else [*stated] if len(stated) == outputs else [f"LABEL_{place}" for place in range(outputs)]
 

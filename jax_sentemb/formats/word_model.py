@@ -54,21 +54,21 @@ def is_word_model(directory: str | Path) -> bool:
     return file.is_file() and read_json(file).get("format") == FORMAT
 
 
-def write_word_model(directory: Path, facts: dict[str, Any], params: Params, tokenizer: WordTokenizer) -> None:
+def write_word_model(directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer) -> None:
     """The files of a model; what only training needs is left out."""
-    method, parts = method_of(facts, "the run"), _with_linear_view(params)
+    method, parts = method_of(metadata, "the run"), _with_linear_view(params)
     vectors = vector_part(params)["vectors"]
     files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
-    for name in method.embeds_by:
+    for name in method.embedding_params:
         folder, prefix = _place(method, name)
         files.setdefault(folder, {}).update(part_to_torch(parts[name], prefix))
     for folder, tensors in files.items():
         (directory / folder).mkdir(exist_ok=True)
         (directory / folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    write_json(directory / "model.json", facts)
+    write_json(directory / "model.json", metadata)
     tokenizer.save(directory)
     if _stock(method) is not None:
-        _write_modules(directory, method, facts["max_seq_length"], files)
+        _write_modules(directory, method, metadata["max_seq_length"], files)
 
 
 def _with_linear_view(params: Params) -> Params:
@@ -80,9 +80,9 @@ def _stock(method: Any) -> tuple[str, ...] | None:
     """The stock modules of sentence-transformers that compute the whole embedding, as folders behind the word vectors; or None."""
     if isinstance(method, WordAverage):
         return (POOLING_FOLDER,)
-    if method.embeds_by == ("lstm",):
+    if method.embedding_params == ("lstm",):
         return (LSTM_FOLDER, POOLING_FOLDER)
-    if method.embeds_by == ("g",) and method.pooling == "mean":
+    if method.embedding_params == ("g",) and method.pooling == "mean":
         return (POOLING_FOLDER, DENSE_FOLDER, NORMALIZE_FOLDER)
     return None
 
@@ -159,37 +159,37 @@ def part_from_torch(tensors: dict[str, np.ndarray], name: str) -> Params:
     }
 
 
-def method_of(facts: dict[str, Any], where: str) -> Any:
+def method_of(metadata: dict[str, Any], where: str) -> Any:
     try:
-        method = METHODS[facts["method"]](**facts["settings"])
-        encoder = WordVectors(WordsConfig(**facts["encoder"]))
+        method = METHODS[metadata["method"]](**metadata["settings"])
+        encoder = WordVectors(WordsConfig(**metadata["encoder"]))
         method.check(encoder, 2**30)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # of values of other types, too
         raise ModelFileError(f"{where} describes no model that this version knows: {type(error).__name__} {error}") from None
     return method
 
 
-def with_readout(facts: dict[str, Any], options: Sequence[str], params: Params | None) -> dict[str, Any]:
+def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Params | None) -> dict[str, Any]:
     """`facts` with other poolings or another ensemble; ConfigError for what the method, or `params`, does not have."""
     if not options:
-        return facts
-    if facts["method"] != "MultiView":
-        raise ConfigError(f"{', '.join(options)}: {facts['method']} has one way to embed; only multi-view models have others")
+        return metadata
+    if metadata["method"] != "MultiView":
+        raise ConfigError(f"{', '.join(options)}: {metadata['method']} has one way to embed; only multi-view models have others")
     poolings = [option for option in options if option in POOLINGS]
     ensembles = [option for option in options if option not in poolings]
     if len(ensembles) > 1:
         raise ConfigError(f"{' and '.join(ensembles)}: give one")
     chosen = {"pooling": "+".join(poolings)} if poolings else {}
     chosen |= {"ensemble": ensembles[0]} if ensembles else {}
-    changed = {**facts, "settings": {**facts["settings"], **chosen}}
+    changed = {**metadata, "settings": {**metadata["settings"], **chosen}}
     method = method_of(changed, "the option")
-    if absent := [name for name in method.embeds_by if params is not None and name not in params]:
+    if absent := [name for name in method.embedding_params if params is not None and name not in params]:
         raise ConfigError(f"{' and '.join(absent)}: the directory has no such view")
     return changed
 
 
 def with_words(
-    facts: dict[str, Any], params: Params, tokenizer: WordTokenizer, file: Path, text: Iterable[str]
+    metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, file: Path, text: Iterable[str]
 ) -> tuple[dict[str, Any], Params, WordTokenizer]:
     """The model with those words of `text` that it lacks, from the file of vectors that it was trained with.
 
@@ -210,10 +210,10 @@ def with_words(
         raise ConfigError(f"{file.name} does not have the vectors of this model: give the file that it was trained with")
     new = [word for word in wanted if word in table]
     if not new:
-        return facts, params, tokenizer
+        return metadata, params, tokenizer
     longer = np.concatenate([vectors, np.stack([table[word] for word in new])])
-    facts = {**facts, "encoder": {**facts["encoder"], "vocab_size": len(longer)}}
-    return facts, {**params, part: {**params[part], "vectors": longer}}, tokenizer.extended(new)
+    metadata = {**metadata, "encoder": {**metadata["encoder"], "vocab_size": len(longer)}}
+    return metadata, {**params, part: {**params[part], "vectors": longer}}, tokenizer.extended(new)
 
 
 def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
@@ -221,21 +221,21 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
     directory = Path(directory)
     check_hashes(directory)
     file = directory / "model.json"
-    facts = read_json(file)
+    metadata = read_json(file)
     try:
-        method = method_of(facts, str(file))
+        method = method_of(metadata, str(file))
     except ConfigError as error:
         raise ModelFileError(f"{file}: {error}") from None
     tensors: dict[str, np.ndarray] = {}
-    for folder in dict.fromkeys(("", *(_place(method, name)[0] for name in method.embeds_by))):
+    for folder in dict.fromkeys(("", *(_place(method, name)[0] for name in method.embedding_params))):
         tensors |= read_safetensors(inside(directory, folder, file) / "model.safetensors")
     check_finite(tensors, directory)
     try:
-        parts = {name: part_from_torch(tensors, _place(method, name)[1]) for name in method.embeds_by}
+        parts = {name: part_from_torch(tensors, _place(method, name)[1]) for name in method.embedding_params}
         vectors = tensors[VECTORS]
     except KeyError as error:
-        raise ModelFileError(f"{directory} has no tensor {error}, which {facts['method']} needs") from None
-    words = WordsConfig(**facts["encoder"])
+        raise ModelFileError(f"{directory} has no tensor {error}, which {metadata['method']} needs") from None
+    words = WordsConfig(**metadata["encoder"])
     if vectors.shape != (words.vocab_size, words.hidden_size):
         raise ModelFileError(
             f"{directory}: {VECTORS} has shape {list(vectors.shape)}, model.json says "
@@ -244,7 +244,7 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
     _check_parts(method, words, parts, file)
     tokenizer = WordTokenizer.load(directory)
     check_rows(tokenizer.vocab_size, words.vocab_size, directory)
-    return facts, {FROZEN: {"vectors": vectors}, **parts}, tokenizer
+    return metadata, {FROZEN: {"vectors": vectors}, **parts}, tokenizer
 
 
 def _check_parts(method: Any, words: WordsConfig, parts: Params, where: Path) -> None:

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 
 from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokens import pad
-from jax_sentemb.parallel import gathered, put_whole
+from jax_sentemb.parallel import put_whole, replicate
 from jax_sentemb.types import Array, Params, Rows
 
 # Widths in tokens: fine where most sentences are, coarse above; one compilation each, and only for those that occur.
@@ -69,7 +69,7 @@ class Embedder:
     ) -> np.ndarray:
         """float32 [N, E], row i for sentence i; [0, E] for no sentence. `progress` is told of sentences that are done."""
         # Once, not with every batch; free where it already lies there.
-        params = put_whole(gathered(params), self._replicated)
+        params = put_whole(replicate(params), self._replicated)
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
         vectors = np.zeros((len(place), self.width(params)), np.float32)
         full = self._full(batch_size or self.batch_size)

@@ -23,7 +23,7 @@ from jax_sentemb.files import user_path
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import READOUTS, Loaded, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.parallel import make_mesh, over_batch, replicated, use_compilation_cache
+from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.types import Array
 
@@ -47,7 +47,7 @@ class SentenceEncoder:
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
         found = model.embedder
-        sharding = over_batch(mesh) if len(devices) > 1 else None
+        sharding = batch_sharding(mesh) if len(devices) > 1 else None
         self._model = model
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
         self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding)

@@ -14,7 +14,7 @@ from jax_sentemb.files import sha256, user_path, write_json
 from jax_sentemb.formats.model_card import Card
 from jax_sentemb.formats.model_dir import MANIFEST
 from jax_sentemb.formats.run_dir import convolution_of, read_run_tokenizer
-from jax_sentemb.formats.sentence_transformers import is_cross_encoder, staged, write_export
+from jax_sentemb.formats.sentence_transformers import has_pair_head, staged, write_export
 from jax_sentemb.formats.word_model import FORMAT, write_word_model
 from jax_sentemb.inference.load import read_scorer, run_embedder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, verify_export
@@ -52,39 +52,39 @@ def export(
     with staged(directory) as stage:
         settings = {"pooling": pooling, "normalize": normalize, "max_seq_length": max_seq_length}
         write_export(stage, config, params, tokenizer, card=card, convolution=convolution, **settings)
-        if is_cross_encoder(params):
+        if has_pair_head(params):
             difference = verify_export(stage, embed, list(zip(sentences, reversed(sentences), strict=True)), read_scorer)
         else:
             difference = verify_export(stage, embed, sentences)
-        facts = {
+        metadata = {
             "jax_sentemb": __version__,
             "method": card.method,
             "base_model": card.base_model,
             **settings,
             "training": dict(card.training),
             "scores": dict(card.scores),
-            "absent": list(card.absent),
+            "absent": list(card.missing_tasks),
             "verification": {"sentences": len(sentences), "max_abs_difference": difference, "tolerance": TOLERANCE},
             "sha256": {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()},
         }
-        write_json(stage / MANIFEST, facts)
+        write_json(stage / MANIFEST, metadata)
     print(f"export {directory}: max abs difference {difference:.1e} over {len(sentences)} sentences", flush=True)
     return difference
 
 
 def export_word_model(
     directory: Path,
-    facts: dict[str, Any],
+    metadata: dict[str, Any],
     params: Params,
     tokenizer: WordTokenizer,
     embed: Callable[[Sequence[str]], np.ndarray],
     step: int,
 ) -> None:
     """Write, verify and publish a directory as `export.export` does; `facts` are those of the run."""
-    stated = {"format": FORMAT, **{name: facts[name] for name in ("method", "settings", "encoder", "max_seq_length")}}
+    stated = {"format": FORMAT, **{name: metadata[name] for name in ("method", "settings", "encoder", "max_seq_length")}}
     with staged(directory) as stage:
         write_word_model(stage, stated, params, tokenizer)
-        (stage / "README.md").write_text(_card(stage, facts, step), encoding="utf-8")
+        (stage / "README.md").write_text(_card(stage, metadata, step), encoding="utf-8")
         difference = verify_export(stage, embed, PROBES, read_word_model)
         hashes = {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()}
         manifest = {"jax_sentemb": __version__, "verification": {"max_abs_difference": difference}, "sha256": hashes}
@@ -92,42 +92,42 @@ def export_word_model(
     print(f"export {directory}: max abs difference {difference:.1e} over {len(PROBES)} sentences", flush=True)
 
 
-def _card(stage: Path, facts: dict[str, Any], step: int) -> str:
-    lines = [f"# {facts['name']}", "", f"{facts['method']} on word vectors, by jax_sentemb {__version__}; step {step}.", ""]
+def _card(stage: Path, metadata: dict[str, Any], step: int) -> str:
+    lines = [f"# {metadata['name']}", "", f"{metadata['method']} on word vectors, by jax_sentemb {__version__}; step {step}.", ""]
     lines += ["    jax-sentemb evaluate --model THIS_FOLDER --data path/to/SentEval/data --tasks sts", ""]
     if (stage / "modules.json").is_file():
         lines += ["    from sentence_transformers import SentenceTransformer", '    model = SentenceTransformer("THIS_FOLDER")', ""]
     lines += ["model.safetensors has PyTorch's names and shapes.", ""]
-    return "\n".join([*lines, *(f"* {name}: {value}" for name, value in facts["training"].items())]) + "\n"
+    return "\n".join([*lines, *(f"* {name}: {value}" for name, value in metadata["training"].items())]) + "\n"
 
 
-def export_run(output: Path, facts: dict[str, Any], params: Any, workdir: Path, step: int) -> None:
+def export_run(output: Path, metadata: dict[str, Any], params: Any, workdir: Path, step: int) -> None:
     """Write and verify the export of a run's parameters."""
     from jax_sentemb.formats.model_card import Card
     from jax_sentemb.models.bert import BertConfig
 
-    embedder = run_embedder(workdir, facts)
-    if facts["encoder"].get("model_type") == "words":
+    embedder = run_embedder(workdir, metadata)
+    if metadata["encoder"].get("model_type") == "words":
         embed = functools.partial(embedder, params)
-        export_word_model(output, facts, params, embedder.tokenizer, embed, step)
+        export_word_model(output, metadata, params, embedder.tokenizer, embed, step)
         return
-    scores = facts.get("scores", {}) if facts.get("scores_of_step") == step else {}
+    scores = metadata.get("scores", {}) if metadata.get("scores_of_step") == step else {}
     card = Card(
-        name=facts["name"],
-        method=facts["method"],
-        base_model=facts["base_model"],
-        training={**facts["training"], "steps": step},
+        name=metadata["name"],
+        method=metadata["method"],
+        base_model=metadata["base_model"],
+        training={**metadata["training"], "steps": step},
         scores=scores,
-        absent=facts["absent"],
+        missing_tasks=metadata["absent"],
     )
     export(
         output,
-        BertConfig(**facts["encoder"]),
+        BertConfig(**metadata["encoder"]),
         params,
-        read_run_tokenizer(workdir, facts),
+        read_run_tokenizer(workdir, metadata),
         functools.partial(embedder, params),
-        pooling=facts["pooling"],
-        max_seq_length=facts["max_seq_length"],
-        convolution=convolution_of(facts),
+        pooling=metadata["pooling"],
+        max_seq_length=metadata["max_seq_length"],
+        convolution=convolution_of(metadata),
         card=card,
     )

@@ -28,8 +28,8 @@ from jax_sentemb.formats.huggingface import (
     resolve,
 )
 from jax_sentemb.formats.model_dir import read_readout, transformer_folder
-from jax_sentemb.formats.run_dir import convolution_of, read_checkpoint, read_facts, read_run_tokenizer
-from jax_sentemb.formats.sentence_transformers import is_cross_encoder, logger
+from jax_sentemb.formats.run_dir import convolution_of, read_checkpoint, read_metadata, read_run_tokenizer
+from jax_sentemb.formats.sentence_transformers import has_pair_head, logger
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
@@ -48,7 +48,7 @@ class Loaded(NamedTuple):
 
     embedder: Embedder
     params: Params
-    facts: dict[str, Any]  # what results say of it
+    metadata: dict[str, Any]  # what results say of it
     views: Views = NO_VIEWS  # that the embeddings consist of
     positions: int | None = None  # tokens that the encoder has places for; None: any number
 
@@ -56,8 +56,8 @@ class Loaded(NamedTuple):
         """SHA-256 of all that decides the embeddings; no path and no name is in it."""
         import jax
 
-        facts = {name: value for name, value in self.facts.items() if name not in ("sha256", "step")}
-        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        metadata = {name: value for name, value in self.metadata.items() if name not in ("sha256", "step")}
+        digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
         digest.update(self.embedder.tokenizer.fingerprint.encode())
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
             digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())
@@ -94,16 +94,16 @@ def load(
     path = user_path(source)
     if dtype not in DTYPES:
         raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(DTYPES)}")
-    facts: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     params: Any = None
     if is_run := (path / "model.json").is_file() and not is_word_model(path):
-        facts = read_facts(path)
-        if facts.get("scores_pairs"):
+        metadata = read_metadata(path)
+        if metadata.get("scores_pairs"):
             raise ConfigError(f"{source}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores")
         params, step = read_checkpoint(path, "best")
-        kind = {"kind": "work directory", "step": step, "max_seq_length": facts["max_seq_length"]}
-        if facts["encoder"].get("model_type") == "words":
-            tokenizer = read_run_tokenizer(path, facts)
+        kind = {"kind": "work directory", "step": step, "max_seq_length": metadata["max_seq_length"]}
+        if metadata["encoder"].get("model_type") == "words":
+            tokenizer = read_run_tokenizer(path, metadata)
     else:
         if path.is_file() and is_word_vectors(path):
             raise ConfigError(f"{source} is a file of word vectors, no model: configs/word_average.py makes one of it")
@@ -111,29 +111,29 @@ def load(
         weights = sorted(folder.rglob("*.safetensors"))
         kind = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
         if is_word_model(folder):
-            facts, params, tokenizer = read_files(folder)
-    if facts.get("encoder", {}).get("model_type") == "words":
+            metadata, params, tokenizer = read_files(folder)
+    if metadata.get("encoder", {}).get("model_type") == "words":
         if dtype != "float32":
             raise ConfigError(f"{source}: a model on word vectors computes in float32, not in {dtype}")
         try:
-            facts = with_readout(facts, options, None if is_run else params)
+            metadata = with_readout(metadata, options, None if is_run else params)
             if more_words:
-                facts, params, tokenizer = with_words(facts, params, tokenizer, more_words[0], more_words[1]())
+                metadata, params, tokenizer = with_words(metadata, params, tokenizer, more_words[0], more_words[1]())
         except ConfigError as error:
             raise ConfigError(f"{source}: {error}") from None
-        embedder = embedder_of(facts, tokenizer, batch_size, apart=apart)
-        stated = {name: facts[name] for name in ("encoder", "method", "settings")}
-        return Loaded(embedder, params, {**kind, **stated}, views_of(facts) if apart else NO_VIEWS)
+        embedder = embedder_of(metadata, tokenizer, batch_size, apart=apart)
+        stated = {name: metadata[name] for name in ("encoder", "method", "settings")}
+        return Loaded(embedder, params, {**kind, **stated}, views_of(metadata) if apart else NO_VIEWS)
     if bad := [option for option in options if option not in POOLINGS]:
         raise ConfigError(f"{source}: {bad[0]} is an option of multi-view models")
     if len(options) > 1:
         raise ConfigError(f"{source}: {' and '.join(options)}: give one pooling")
     pooling = options[0] if options else ""
     if is_run:
-        embedder = run_embedder(path, facts, pooling, dtype, batch_size)
-        stated = facts["encoder"]
-        convolution = None if pooling else facts.get("convolution")
-        readout = {"encoder": stated, "pooling": pooling or facts["pooling"], "convolution": convolution}
+        embedder = run_embedder(path, metadata, pooling, dtype, batch_size)
+        stated = metadata["encoder"]
+        convolution = None if pooling else metadata.get("convolution")
+        readout = {"encoder": stated, "pooling": pooling or metadata["pooling"], "convolution": convolution}
         positions = stated["max_position_embeddings"] - stated["position_offset"]
     else:
         embedder, params, readout = directory_embedder(folder, batch_size, pooling, dtype)
@@ -157,7 +157,7 @@ def directory_embedder(
     """
     config, params = read_parts(path)
     stated = read_json(transformer_folder(path) / "config.json").get("architectures")
-    one_score = is_cross_encoder(params) and len(params["classifier"]["bias"]) == 1  # others may be classifiers of single sentences
+    one_score = has_pair_head(params) and len(params["classifier"]["bias"]) == 1  # others may be classifiers of single sentences
     if one_score and isinstance(stated, list) and any("ForSequenceClassification" in shown(name) for name in stated):
         raise ModelFileError(f"{path} is a cross-encoder: it scores pairs of sentences and has no embedding of one")
     readout = read_readout(path)
@@ -174,13 +174,13 @@ def directory_embedder(
     tokenizer = read_tokenizer(path, config)
     _warn_of_prompt(path)
     used = {part: params[part] for part in ("encoder", *(("cnn",) if convolution else ()))}
-    facts = {
+    metadata = {
         "encoder": dataclasses.asdict(config),
         "pooling": pooling,
         "normalize": readout.normalize,
         "convolution": convolution and dataclasses.asdict(convolution),
     }
-    return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, facts
+    return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, metadata
 
 
 def _warn_of_prompt(path: str | Path) -> None:
@@ -192,7 +192,7 @@ def _warn_of_prompt(path: str | Path) -> None:
 def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tuple[str, str]]], np.ndarray]:
     """Pairs of sentences -> float32 [N, 1], the scores of a cross-encoder's directory."""
     config, params = read_parts(path)
-    if not is_cross_encoder(params):
+    if not has_pair_head(params):
         raise ModelFileError(f"{path} is no cross-encoder: it has no pooler and classifier")
     tokenizer = read_tokenizer(path, config)
     bert = Bert(dataclasses.replace(config, sep_token_id=tokenizer.sep_id))
@@ -204,7 +204,7 @@ def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tu
     return functools.partial(Embedder(score, JoinedPairs(tokenizer), read_max_seq_length(path), batch_size), used)
 
 
-def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "", dtype: str = "float32", batch_size: int = 64) -> Any:
+def run_embedder(workdir: Path, metadata: dict[str, Any], pooling: str = "", dtype: str = "float32", batch_size: int = 64) -> Any:
     """The Embedder of a run, (parameters, sentences) -> float32 [N, E]; of a cross-encoder, (parameters, pairs) -> scores [N, 1].
 
     `pooling` of the encoder's states takes the place of what the run's method does with them; `dtype` is that of products.
@@ -217,18 +217,18 @@ def run_embedder(workdir: Path, facts: dict[str, Any], pooling: str = "", dtype:
     from jax_sentemb.models.heads import pair_score
     from jax_sentemb.models.pooling import sentence_embedding
 
-    if facts["encoder"].get("model_type") == "words":
+    if metadata["encoder"].get("model_type") == "words":
         from jax_sentemb.inference.word_model import embedder_of
 
-        return embedder_of(facts, read_run_tokenizer(workdir, facts), batch_size)
-    encoder = Bert(BertConfig(**facts["encoder"]), jnp.dtype(dtype))
-    convolution = None if pooling else convolution_of(facts)
-    scores_pairs = facts.get("scores_pairs", False)
+        return embedder_of(metadata, read_run_tokenizer(workdir, metadata), batch_size)
+    encoder = Bert(BertConfig(**metadata["encoder"]), jnp.dtype(dtype))
+    convolution = None if pooling else convolution_of(metadata)
+    is_cross_encoder = metadata.get("scores_pairs", False)
 
     def embed(params: Any, rows: Any) -> Any:
-        if scores_pairs:
+        if is_cross_encoder:
             return pair_score(encoder, params, rows)
-        return sentence_embedding(encoder, params, rows, pooling or facts["pooling"], convolution)
+        return sentence_embedding(encoder, params, rows, pooling or metadata["pooling"], convolution)
 
-    tokenizer = read_run_tokenizer(workdir, facts)
-    return Embedder(embed, JoinedPairs(tokenizer) if scores_pairs else tokenizer, facts["max_seq_length"], batch_size)
+    tokenizer = read_run_tokenizer(workdir, metadata)
+    return Embedder(embed, JoinedPairs(tokenizer) if is_cross_encoder else tokenizer, metadata["max_seq_length"], batch_size)

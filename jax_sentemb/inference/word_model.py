@@ -20,14 +20,14 @@ from jax_sentemb.types import Array, Params, Rows
 
 
 def embedder_of(
-    facts: dict[str, Any], tokenizer: WordTokenizer, batch_size: int = 64, where: str = "model.json", apart: bool = False
+    metadata: dict[str, Any], tokenizer: WordTokenizer, batch_size: int = 64, where: str = "model.json", apart: bool = False
 ) -> Embedder:
     """(params, sentences) -> float32 [N, E]; ModelFileError for facts that describe no method of ours.
 
     `apart`: the views of a method that has several stay as they are, side by side, for `views_of`.
     """
-    method = method_of(facts, where)
-    encoder, length = WordVectors(WordsConfig(**facts["encoder"])), facts.get("max_seq_length")
+    method = method_of(metadata, where)
+    encoder, length = WordVectors(WordsConfig(**metadata["encoder"])), metadata.get("max_seq_length")
     if not isinstance(length, int) or length < 1:
         raise ModelFileError(f"{where}: max_seq_length={shown(length)} is no number of words")
 
@@ -39,18 +39,18 @@ def embedder_of(
     return Embedder(embed, tokenizer, length, batch_size)
 
 
-def views_of(facts: dict[str, Any]) -> Views:
+def views_of(metadata: dict[str, Any]) -> Views:
     """What the embeddings of `embedder_of(..., apart=True)` consist of."""
-    method = method_of(facts, "model.json")
+    method = method_of(metadata, "model.json")
     if not isinstance(method, MultiView):
         return NO_VIEWS
     poolings = method.pooling.split("+")
-    counts = [len(poolings) - (name[0] != "f" and "last" in poolings) for name in method.embeds_by]
+    counts = [len(poolings) - (name[0] != "f" and "last" in poolings) for name in method.embedding_params]
     return Views(tuple(2 * method.hidden * count for count in counts), average=method.ensemble == "average")
 
 
 def read_word_model(directory: str | Path, batch_size: int = 64) -> Callable[[Sequence[str]], np.ndarray]:
     """Sentences -> float32 [N, E] by a directory; ModelFileError where it is damaged or changed."""
-    facts, params, tokenizer = read_files(directory)
-    embedder = embedder_of(facts, tokenizer, batch_size, str(Path(directory) / "model.json"))
+    metadata, params, tokenizer = read_files(directory)
+    embedder = embedder_of(metadata, tokenizer, batch_size, str(Path(directory) / "model.json"))
     return functools.partial(embedder, params)

@@ -133,8 +133,8 @@ class AttentionMI:
         order = jnp.argsort(-keys.astype(jnp.int32), axis=-1)[..., : self.samples]
         return order % pool  # a pool smaller than `samples` repeats
 
-    def observe(self, positions: Positions, layers: tuple[int, ...], views: int) -> Observe:
-        """For the encoder's `observe`: log attention and validity [R, H, M] at the positions of each head's slice."""
+    def capture_attention(self, positions: Positions, layers: tuple[int, ...], views: int) -> Observe:
+        """For the encoder's `capture_attention`: log attention and validity [R, H, M] at the positions of each head's slice."""
 
         def gather(layer: int, attention: Attention) -> tuple[Array, Array]:
             heads, place = attention.query.shape[1], layers.index(layer)

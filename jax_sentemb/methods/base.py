@@ -25,7 +25,8 @@ class Learned(NamedTuple):
 class Method(Protocol):
     """What train, evaluation and export know of a method.
 
-    Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling), `scores_pairs` (True: `embed` takes rows of
+    Attributes: `pooling`; `convolution` (a Convolution between encoder and pooling), `is_cross_encoder` (True: `embed` takes rows
+    of
     joined pairs and gives their score), `reads_packed` (True: `data.pack` is allowed) and `shares` (parts of the parameters with an
     optimiser of their own, and in which share of the steps each of them is trained) where a method has them.
     `encoders(params)`, where there is one, gives by name the parameters with each encoder that may be exported, the default
@@ -56,10 +57,10 @@ class Method(Protocol):
         """
 
     def objective(self, params: Params, state: TrainState, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        """Scalar loss over the global batch, (metrics, carry for `after`)."""
+        """Scalar loss over the global batch, (metrics, carry for `post_update`)."""
         ...
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """State after the optimiser's update: moving averages, queues."""
         ...
 

@@ -11,7 +11,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.perturb import CLASSIFIED, RANKED
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import class_loss, ranking_loss
+from jax_sentemb.losses import ranking_loss, softmax_cross_entropy
 from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
@@ -48,7 +48,7 @@ class ConsSent:
     pooling: str = "max"
 
     @property
-    def embeds_by(self) -> tuple[str, ...]:
+    def embedding_params(self) -> tuple[str, ...]:
         """The parts of the parameters that an embedding depends on, beside word vectors."""
         return ("lstm", "lstm_of_parts") if self.task == MULTITASK else ("lstm",)
 
@@ -111,13 +111,13 @@ class ConsSent:
             classifier = jax.tree.map(lambda *leaves: jnp.stack(leaves)[label[0] // 2], *classifiers)
         else:
             classifier = params["classifier"]
-        loss, accuracy = class_loss(class_logits(classifier, encoded.sentences), label % 2)
+        loss, accuracy = softmax_cross_entropy(class_logits(classifier, encoded.sentences), label % 2)
         return loss, ({"accuracy": accuracy}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """The maximum over real tokens of both directions, of both encoders for MT; 0 for a sentence without any."""
-        return jnp.concatenate([lstm_max(encoder, params, name, rows) for name in self.embeds_by], axis=-1)
+        return jnp.concatenate([lstm_max(encoder, params, name, rows) for name in self.embedding_params], axis=-1)

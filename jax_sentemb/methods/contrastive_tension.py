@@ -12,7 +12,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Learned
-from jax_sentemb.methods.views import minus_information, two_encoders, view_seeds
+from jax_sentemb.methods.views import add_ami_loss, two_encoders, view_seeds
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -91,9 +91,9 @@ class ContrastiveTension:
         else:
             loss, accuracy = contrastive_tension(first, second, self.group)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
-        return minus_information(self.ami, loss, metrics, encoded), (metrics, None)
+        return add_ami_loss(self.ami, loss, metrics, encoded), (metrics, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import class_loss
+from jax_sentemb.losses import softmax_cross_entropy
 from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.heads import init_head, pair_score
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -34,7 +34,7 @@ class CrossEncoder:
     classes: tuple[str, ...] = ("entailment", "neutral", "contradiction")
     top_score: float = 5.0
     pooling: str = "cls"
-    scores_pairs = True  # `embed` takes rows of joined pairs and gives their score
+    is_cross_encoder = True  # `embed` takes rows of joined pairs and gives their score
 
     def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
@@ -68,10 +68,10 @@ class CrossEncoder:
         """Mean squared error of the score, or cross entropy; metrics."""
         if self.task == "scores":
             return jnp.square(encoded.scores[:, 0] - encoded.label / self.top_score).mean(), ({}, None)
-        loss, accuracy = class_loss(encoded.scores, encoded.label.astype(jnp.int32))
+        loss, accuracy = softmax_cross_entropy(encoded.scores, encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import class_loss
+from jax_sentemb.losses import softmax_cross_entropy
 from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
@@ -38,7 +38,7 @@ class InferSent:
     pooling: str = "max"
 
     @property
-    def embeds_by(self) -> tuple[str, ...]:
+    def embedding_params(self) -> tuple[str, ...]:
         """The parts of the parameters that an embedding depends on, beside word vectors."""
         return ("lstm",)
 
@@ -72,10 +72,10 @@ class InferSent:
         """Cross entropy over the classes."""
         first, second = encoded.first, encoded.second
         features = jnp.concatenate([first, second, jnp.abs(first - second), first * second], axis=-1)
-        loss, accuracy = class_loss(class_logits(params["classifier"], features), encoded.label.astype(jnp.int32))
+        loss, accuracy = softmax_cross_entropy(class_logits(params["classifier"], features), encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

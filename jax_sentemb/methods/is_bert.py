@@ -63,7 +63,7 @@ class ISBERT:
         loss, positive, negative = token_sentence_jsd(encoded.local, encoded.mask, encoded.sentence, self.normalization)
         return loss, ({"positive": positive, "negative": negative}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

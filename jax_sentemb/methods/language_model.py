@@ -37,7 +37,7 @@ class LanguageModel:
     pooling: str = "last"
 
     @property
-    def embeds_by(self) -> tuple[str, ...]:
+    def embedding_params(self) -> tuple[str, ...]:
         """The parts of the parameters that an embedding depends on, beside word vectors."""
         return ("lstm",)
 
@@ -85,7 +85,7 @@ class LanguageModel:
         others = jnp.where(drawn == words[..., None], -jnp.inf, others)
         return sampled_softmax_loss(right, others, mask), ({}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

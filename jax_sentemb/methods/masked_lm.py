@@ -115,7 +115,7 @@ class MaskedLM:
         count = jnp.maximum(encoded.count.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

@@ -11,7 +11,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, nt_xent
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Learned
-from jax_sentemb.methods.views import minus_information, two_dropout_views, view_seeds
+from jax_sentemb.methods.views import add_ami_loss, two_dropout_views, view_seeds
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -75,9 +75,9 @@ class MirrorBERT:
         """NT-Xent - AMI; metrics."""
         loss, accuracy = nt_xent(encoded.first, encoded.second, self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
-        return minus_information(self.ami, loss, metrics, encoded), (metrics, None)
+        return add_ami_loss(self.ami, loss, metrics, encoded), (metrics, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

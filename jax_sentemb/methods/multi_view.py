@@ -11,11 +11,11 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import (
     context_loss,
+    l2_normalize,
     negative_sampling,
     remove_top_direction,
     rows_from_orthonormal,
     towards_orthonormal_rows,
-    unit,
 )
 from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.rnn import init_rnn, run_rnn
@@ -65,7 +65,7 @@ class MultiView:
     pooling: str = "mean"  # over time, of each view: mean, max, min, last, or several joined by +
 
     @property
-    def embeds_by(self) -> tuple[str, ...]:
+    def embedding_params(self) -> tuple[str, ...]:
         """The views that an embedding joins."""
         return self._all_views() if self.ensemble in ("average", "concatenation") else (self.ensemble,)
 
@@ -85,9 +85,9 @@ class MultiView:
         poolings = self.pooling.split("+")
         if not set(poolings) <= set(POOLINGS) or len(set(poolings)) < len(poolings):
             raise ConfigError(f"method.pooling={self.pooling!r}: give one or more of {', '.join(POOLINGS)}, joined by +")
-        if self.pooling == "last" and any(name[0] != "f" for name in self.embeds_by):
+        if self.pooling == "last" and any(name[0] != "f" for name in self.embedding_params):
             raise ConfigError("method.pooling=last: a linear view has no last state; add mean, max or min")
-        if self.ensemble == "average" and "last" in poolings and len({name[0] == "f" for name in self.embeds_by}) == 2:
+        if self.ensemble == "average" and "last" in poolings and len({name[0] == "f" for name in self.embedding_params}) == 2:
             raise ConfigError(f"method.pooling={self.pooling} with ensemble=average: f is wider than g, take concatenation")
         if not 1 <= self.context < batch_size:
             raise ConfigError(f"method.context={self.context} must be at least 1 and below data.batch_size={batch_size}")
@@ -131,7 +131,7 @@ class MultiView:
             views = encoded.views
             if self.remove_component:
                 views = [remove_top_direction(view, self.iterations) for view in views]
-            first, second = unit(views[0]), unit(views[-1])
+            first, second = l2_normalize(views[0]), l2_normalize(views[-1])
             anchors, others = first, second  # cos(first_i, first_j) of one view alone
             if len(views) > 1:  # cos(first_i, second_j) + cos(second_i, first_j), as one product
                 anchors, others = jnp.concatenate([first, second], axis=1), jnp.concatenate([second, first], axis=1)
@@ -145,7 +145,7 @@ class MultiView:
             loss = loss + metrics["generative"]
         return loss, (metrics, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """U closer to orthonormal rows."""
         if "U" not in state.params or not self.invertible:
             return state
@@ -153,14 +153,14 @@ class MultiView:
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """The views at unit length, averaged or side by side; or one of them."""
-        views = [unit(view) for view in self.views_of(encoder, params, rows)]
+        views = [l2_normalize(view) for view in self.views_of(encoder, params, rows)]
         return jnp.concatenate(views, axis=-1) if self.ensemble == "concatenation" else sum(views[1:], views[0]) / len(views)
 
     def views_of(self, encoder: Any, params: Params, rows: Rows) -> list[Array]:
         """The views that the embedding joins, as they are: f from its states, g from W times each word vector."""
         words, found = word_states(encoder, params, rows), []
         poolings = self.pooling.split("+")
-        for name in self.embeds_by:
+        for name in self.embedding_params:
             if name[0] == "f":
                 states, last = run_rnn("gru", params[name], words, rows.mask, encoder.dtype)
                 parts = [last if pooling == "last" else pooled_states(states, rows.mask, pooling) for pooling in poolings]

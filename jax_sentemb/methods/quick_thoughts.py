@@ -38,7 +38,7 @@ class QuickThoughts:
     pooling: str = "last"
 
     @property
-    def embeds_by(self) -> tuple[str, ...]:
+    def embedding_params(self) -> tuple[str, ...]:
         """The parts of the parameters that an embedding depends on, beside word vectors."""
         return ENCODERS
 
@@ -70,7 +70,7 @@ class QuickThoughts:
         loss, accuracy = neighbour_loss(encoded.source, encoded.target, self.context, self.itself)
         return loss, ({"accuracy": accuracy}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import class_loss, paired_cosine
+from jax_sentemb.losses import paired_cosine, softmax_cross_entropy
 from jax_sentemb.methods.base import Learned
 from jax_sentemb.methods.views import view_seeds
 from jax_sentemb.models.cnn import Convolution
@@ -82,10 +82,10 @@ class SBERT:
             return jnp.square(paired_cosine(first, second) - encoded.label / self.top_score).mean(), ({}, None)
         features = jnp.concatenate([first, second, jnp.abs(first - second)], axis=-1)
         logits = jnp.matmul(features, params["classifier"]["kernel"], precision="highest") + params["classifier"]["bias"]
-        loss, accuracy = class_loss(logits, encoded.label.astype(jnp.int32))
+        loss, accuracy = softmax_cross_entropy(logits, encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

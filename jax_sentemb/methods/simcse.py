@@ -18,7 +18,7 @@ from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Learned
 from jax_sentemb.methods.masked_lm import masked_lm_loss
-from jax_sentemb.methods.views import minus_information, two_dropout_views, view_seed
+from jax_sentemb.methods.views import add_ami_loss, two_dropout_views, view_seed
 from jax_sentemb.models.heads import apply_head, init_head, init_token_head
 from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -135,13 +135,13 @@ class SimCSE:
             sentences = None if encoded.row is None else (encoded.row, state.queue_rows)
         loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives, sentences)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
-        loss = minus_information(self.ami, loss, metrics, encoded)
+        loss = add_ami_loss(self.ami, loss, metrics, encoded)
         if encoded.masked_loss is not None:
             metrics["mlm"] = encoded.masked_loss.sum() / jnp.maximum(encoded.masked_count.sum(), 1.0)
             loss = loss + self.mlm_weight * metrics["mlm"]
         return loss, (metrics, (encoded.momentum, encoded.row))
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Momentum encoder moved towards the new weights, this step's momentum embeddings at the head of the queue."""
         if self.momentum is None or state.queue is None or state.queue_rows is None:
             return state

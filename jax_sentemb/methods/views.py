@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.layers import mix
+from jax_sentemb.models.layers import hash32
 from jax_sentemb.models.pooling import pool
 from jax_sentemb.types import Array, Params, Rows
 
@@ -21,7 +21,7 @@ class Views(NamedTuple):
 
 def view_seed(seeds: Array, view: int) -> Array:
     """Seeds [B] of the forward pass number `view` of each sentence: every pass has its own dropout."""
-    return mix(seeds + jnp.uint32((view + 1) * 0x9E3779B1 % 2**32))
+    return hash32(seeds + jnp.uint32((view + 1) * 0x9E3779B1 % 2**32))
 
 
 def view_seeds(seeds: Array) -> Array:
@@ -38,7 +38,7 @@ def two_dropout_views(
     positions = None
     if ami is not None:
         layers, positions = _positions(encoder, rows, seeds, ami)
-        options |= {"observe": ami.observe(positions, layers, VIEWS), "observed_layers": layers}
+        options |= {"capture_attention": ami.capture_attention(positions, layers, VIEWS), "observed_layers": layers}
     output = encoder.apply({"params": encoder_params}, both, view_seeds(seeds), **options)
     pooled = pool(output.hidden, both.mask, pooling)  # sentence-major: row 2 i is the first view of sentence i
     information = (None, None) if ami is None or positions is None else ami.mutual_information(output.observed, positions)
@@ -60,7 +60,7 @@ def two_encoders(
     layers, positions = (), None
     if ami is not None:
         layers, positions = _positions(encoder, rows, ami_seeds, ami)
-        options |= {"observe": ami.observe(positions, layers, 1), "observed_layers": layers}
+        options |= {"capture_attention": ami.capture_attention(positions, layers, 1), "observed_layers": layers}
     outputs = [encoder.apply({"params": params}, rows, half, **options) for params, half in zip(both_params, halves, strict=True)]
 
     def interleave(first: Array, second: Array) -> Array:
@@ -74,7 +74,7 @@ def two_encoders(
     return Views(one, other, *ami.mutual_information(observed, positions))
 
 
-def minus_information(ami: AttentionMI | None, loss: Array, metrics: dict[str, Array], encoded: Any) -> Array:
+def add_ami_loss(ami: AttentionMI | None, loss: Array, metrics: dict[str, Array], encoded: Any) -> Array:
     """`loss` with AMI's term, if there is one; its mean goes into `metrics`. `encoded` has information, valid and lengths."""
     if ami is None:
         return loss

@@ -24,7 +24,7 @@ class WordAverage:
     pooling: str = "mean"
 
     @property
-    def embeds_by(self) -> tuple[str, ...]:
+    def embedding_params(self) -> tuple[str, ...]:
         """No part of the parameters beside word vectors."""
         return ()
 
@@ -50,7 +50,7 @@ class WordAverage:
         """Zero: there is nothing to learn."""
         return jnp.zeros(()), ({}, None)
 
-    def after(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Nothing to do."""
         return state
 

@@ -51,7 +51,7 @@ class BertConfig:
 
 
 class Attention(NamedTuple):
-    """One layer's attention, as `observe` sees it; the compiler drops what it does not use."""
+    """One layer's attention, as `capture_attention` sees it; the compiler drops what it does not use."""
 
     query: Array  # [R, H, T, D / H]
     key: Array  # the same
@@ -92,7 +92,7 @@ def _entries(maps: Array, query: Array, key: Array) -> Array:
 
 class BertOutput(NamedTuple):
     hidden: list[Array]  # L + 1 arrays [R, T, D]: the embeddings, then each layer; the last one may have the first token only
-    observed: dict[int, Any]  # layer (1-based) -> what `observe` returned
+    observed: dict[int, Any]  # layer (1-based) -> what `capture_attention` returned
 
 
 Observe = Callable[[int, Attention], Any]
@@ -123,10 +123,11 @@ class Bert(nn.Module):
         dropout_rate: float | None = None,
         first_token_only: bool = False,
         token_places: Array | None = None,
-        observe: Observe | None = None,
+        capture_attention: Observe | None = None,
         observed_layers: tuple[int, ...] = (),
     ) -> BertOutput:
-        """Encode `rows`; `seeds` uint32 [R] switches dropout on, `observe` is called with the attention of `observed_layers`.
+        """Encode `rows`; `seeds` uint32 [R] switches dropout on, `capture_attention` is called with the attention of
+        `observed_layers`.
 
         `token_types` int32 [R, T] (segments) is 0 everywhere unless given. `first_token_only`: nobody reads more of the last layer,
         whose states are then [R, 1, D]: most of a layer's work is saved. `token_places` int32 [R, M]: the same for other tokens;
@@ -138,15 +139,15 @@ class Bert(nn.Module):
         kind = nn.remat(Layer, static_argnums=(4, 5, 6)) if self.remat else Layer  # all but arrays
         for number in range(1, self.config.num_hidden_layers + 1):
             layer = kind(self.config, self.dtype, number, self.attention_block, self.fused_attention, name=f"layer_{number - 1}")
-            looked_at = observe is not None and number in observed_layers
+            looked_at = capture_attention is not None and number in observed_layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
             states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, looked_at, places)
             dropped = 0.0 if self.fused_attention else rate
             attention = attention._replace(seeds=seeds, rate=dropped, stream=STREAMS * number)
             hidden.append(states)
-            if observe is not None and looked_at:
-                observed[number] = observe(number, attention)
+            if capture_attention is not None and looked_at:
+                observed[number] = capture_attention(number, attention)
         return BertOutput(hidden, observed)
 
 

@@ -15,7 +15,7 @@ from jax import lax
 from jax_sentemb.types import Array
 
 
-def mix(bits: Array) -> Array:
+def hash32(bits: Array) -> Array:
     """A well-mixed uint32 for each uint32: two multiply-xorshift rounds, every input bit reaches every output bit."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x21F0AAAD)
     bits = (bits ^ (bits >> 15)) * jnp.uint32(0xD35A2D97)
@@ -45,8 +45,8 @@ def random_bits(
 
 
 def _bits(seeds: Array, stream: int, counter: Array) -> Array:
-    row = mix(seeds + jnp.uint32(stream * 0x85EBCA6B % 2**32))
-    return mix(row.reshape((-1,) + (1,) * (counter.ndim - 1)) ^ counter)
+    row = hash32(seeds + jnp.uint32(stream * 0x85EBCA6B % 2**32))
+    return hash32(row.reshape((-1,) + (1,) * (counter.ndim - 1)) ^ counter)
 
 
 def keep_mask(

@@ -16,7 +16,7 @@ from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.inference.embedder import BUCKETS
-from jax_sentemb.losses import correlation, gaussian_mutual_information, unit
+from jax_sentemb.losses import correlation, gaussian_mutual_information, l2_normalize
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.models.bert import Attention, Bert, BertConfig
 from jax_sentemb.models.pooling import pool
@@ -135,7 +135,7 @@ def _slices(static: _Static, params: Params, rows: Rows, seeds: Array | None) ->
         return attention.scores - attention.log_normalizer
 
     bert = Bert(static.config, dropout=static.dropout)
-    output: Any = bert.apply({"params": params}, rows, seeds, observe=logs, observed_layers=static.layers)
+    output: Any = bert.apply({"params": params}, rows, seeds, capture_attention=logs, observed_layers=static.layers)
     maps = jnp.stack([output.observed[layer] for layer in static.layers])  # [n, 2B, H, T, T]
     count, both, heads = maps.shape[:3]
     if static.pairing == "layers":
@@ -153,5 +153,5 @@ def _compare(static: _Static, params: Params, rows: Rows, seeds: Array | None) -
     """Cosine [B] and correlation [B, S] of the first half of the rows with the second half."""
     logs, valid, embeddings = _slices(static, params, rows, seeds)
     pairs = len(valid)
-    vectors = unit(embeddings)
+    vectors = l2_normalize(embeddings)
     return (vectors[:pairs] * vectors[pairs:]).sum(-1), correlation(logs[:pairs], logs[pairs:], valid[:, None])

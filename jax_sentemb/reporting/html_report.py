@@ -116,7 +116,7 @@ def not_vital(workdir: Path) -> Iterator[None]:
 
 
 def write_report(workdir: Path) -> Path:
-    """`workdir`/report.html of a run, done or not, or of the runs of config.vary; errors as `read_run`."""
+    """`workdir`/report.html of a run, done or not, or of the runs of config.sweep; errors as `read_run`."""
     rows = _json(workdir / "vary.json", list)
     run = None if rows else read_run(workdir)
     try:
@@ -166,7 +166,7 @@ def run_page(run: Run) -> str:
 
 
 def vary_page(workdir: Path, rows: list[dict[str, Any]]) -> str:
-    """The report of the runs of config.vary: the table with means and spreads, and each run with a link to its own report."""
+    """The report of the runs of config.sweep: the table with means and spreads, and each run with a link to its own report."""
     columns, groups = summary(rows)
     parts: list[Markup] = [
         element("h1", workdir.resolve().name),

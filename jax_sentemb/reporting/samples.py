@@ -18,7 +18,7 @@ BINS = 50  # of the histogram, over cosines from -1 to 1
 DOTS = 300  # pairs of a set that are kept; ranges are of all of them
 
 
-def look(
+def collect_samples(
     embed: Callable[[Sequence[str]], np.ndarray],
     sentences: Sequence[str],
     similarities: TaskSimilarities,

@@ -46,7 +46,7 @@ Encode = Callable[[list[str]], Encoded]
 
 
 def write_shards(
-    directory: Path, facts: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
+    directory: Path, metadata: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
 ) -> dict[str, Any]:
     """Encode what is missing or damaged in `directory` and return the manifest.
 
@@ -57,10 +57,10 @@ def write_shards(
     directory.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(directory / "LOCK", timeout=0):
-            manifest = _begin(directory, facts, len(sentences))
-            starts = range(0, len(sentences), facts["rows_per_shard"])
+            manifest = _begin(directory, metadata, len(sentences))
+            starts = range(0, len(sentences), metadata["rows_per_shard"])
             for number, start in enumerate(starts):
-                end = min(start + facts["rows_per_shard"], len(sentences))
+                end = min(start + metadata["rows_per_shard"], len(sentences))
                 if _is_missing(directory, manifest, number, end - start):
                     _write_shard(directory, manifest, number, [sentences[row] for row in range(start, end)], encode)
                 progress(end - start)
@@ -101,20 +101,20 @@ def _check_place(directory: Path) -> None:
             raise ConfigError(f"--output {directory} holds {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
 
 
-def _begin(directory: Path, facts: dict[str, Any], rows: int) -> dict[str, Any]:
+def _begin(directory: Path, metadata: dict[str, Any], rows: int) -> dict[str, Any]:
     """The manifest that is there, after a check that it tells of the same vectors; else a new one."""
     if (directory / MANIFEST).is_file():
         manifest = read_manifest(directory)
         for name in SAME:
-            if manifest[name] != facts[name]:
+            if manifest[name] != metadata[name]:
                 raise ConfigError(
-                    f"--output {directory} was begun with {name}={manifest[name]}, this command has {name}={facts[name]}: "
+                    f"--output {directory} was begun with {name}={manifest[name]}, this command has {name}={metadata[name]}: "
                     "give another directory"
                 )
         if manifest["rows"] != rows:
             raise _damaged(directory / MANIFEST, f"rows {shown(manifest['rows'])} of a corpus that has {rows}")
         return manifest
-    manifest = {**facts, "rows": rows, "width": None, "ranges": None, "shards": []}
+    manifest = {**metadata, "rows": rows, "width": None, "ranges": None, "shards": []}
     _write_manifest(directory, manifest)
     return manifest
 

@@ -9,21 +9,21 @@ from jax_sentemb.methods.base import Method
 from jax_sentemb.types import Params
 
 
-def selected_by(options: Evaluation, held_out: bool, dev: str, scores_pairs: bool) -> str:
+def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encoder: bool) -> str:
     """The name in metrics.jsonl of what selects: "validation", the Spearman of the set `dev`, retrieval; "" for the last weights.
 
     ConfigError, before training, for what this run does not measure.
     """
     on_dev = f"eval/{dev}/spearman_cosine" if dev else ""
     if not options.select:
-        name = on_dev or ("validation" if held_out else "")
+        name = on_dev or ("validation" if validation else "")
     elif options.select == "dev":
         name = on_dev
         if not dev:
             raise ConfigError("eval.select=dev needs labelled pairs: --config.eval.dev=pairs.tsv, or STS-B in eval.data")
     elif options.select == "retrieval":
         name = "diagnostics/retrieval"
-        if scores_pairs:
+        if is_cross_encoder:
             raise ConfigError("eval.select=retrieval: a cross-encoder has no embeddings; take dev, validation or last")
     else:
         name = options.select.removesuffix("last")
@@ -69,6 +69,6 @@ def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> di
     return {"kept_encoder": kept or names[0], "kept_because": why}
 
 
-def enough(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:
+def should_stop_early(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:
     """Whether the last `patience` evaluations were not above the best, or above none where there is none yet (`best_step` < 0)."""
     return 0 < patience * eval_steps <= evaluated - max(best_step, 0)

@@ -23,7 +23,7 @@ GRAMMAR_PAIRS = 1000
 def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str], str]:
     """The sets to score, the names of absent ones, and which one selects the best checkpoint ("" for none)."""
     tasks: dict[str, StsTask] = {}
-    absent: list[str] = []
+    missing_tasks: list[str] = []
     dev = ""
     if options.data == "grammar":
         for dev_or_test, seed in (("dev", 1), ("test", 2)):
@@ -31,15 +31,15 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
             tasks[f"grammar-{dev_or_test}"] = StsTask(f"grammar-{dev_or_test}", {dev_or_test: pairs})
         dev = "grammar-dev"
     elif options.data:
-        tasks, absent = load_sts(options.data, required=not options.tasks)
+        tasks, missing_tasks = load_sts(options.data, required=not options.tasks)
         dev = "STSBenchmark-dev" if "STSBenchmark-dev" in tasks else ""
     if options.dev:
         tasks["dev"] = StsTask("dev", {"dev": load_pairs(options.dev)})
         dev = "dev"
-    return tasks, absent, dev
+    return tasks, missing_tasks, dev
 
 
-class FinalTasks:
+class DownstreamTasks:
     """Classification, regression, probing and argument tasks that are scored once, when training is done.
 
     `names` as for jax-sentemb evaluate. ConfigError or DataError, before training, for one that is unknown or not there; `absent`
@@ -54,21 +54,23 @@ class FinalTasks:
         loaded = suite.load_all(suite.select(names), senteval_root(folder, "eval.data="))
         if loaded.errors:
             raise loaded.errors[0]
-        self.items, self.absent = loaded.items, loaded.absent
+        self.items, self.missing_tasks = loaded.items, loaded.missing_tasks
         self.protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol(classifier))
 
     def score(self, name: str, encode: Callable[[Sequence[str]], np.ndarray]) -> dict[str, dict[str, Any]]:
         """Task -> {"protocol", "headline" (the numbers of a table), "scores" (all)}; prints the tables. Raises what a task does."""
         from jax_sentemb.evaluation import suite, tables
-        from jax_sentemb.evaluation.model_spec import Scored
+        from jax_sentemb.evaluation.model_spec import EvalModel
 
-        model = Scored(name, lambda sentences: encode, False, (), {})
+        model = EvalModel(name, lambda sentences: encode, False, (), {})
         outcomes: dict[str, Any] = {}
         for item, outcome in suite.score(model, self.items, self.protocols, lambda count: None):
             if isinstance(outcome, UserError):
                 raise outcome
             outcomes[item.name] = outcome
-        print("\n\n".join(tables.as_text(table) for table in tables.layout({name: outcomes}, self.protocols, self.absent, [])))
+        print(
+            "\n\n".join(tables.as_text(table) for table in tables.layout({name: outcomes}, self.protocols, self.missing_tasks, []))
+        )
         return {
             task: {"protocol": outcome.protocol, "headline": outcome.headline, "scores": outcome.scores}
             for task, outcome in outcomes.items()
@@ -78,7 +80,7 @@ class FinalTasks:
 class Scorer:
     """Scores parameters: on the development set and without labels while training, on every set at the end.
 
-    `scores_pairs`: the embedder maps pairs to scores; then there are no diagnostics, they are of embeddings. `similarities` are
+    `is_cross_encoder`: the embedder maps pairs to scores; then there are no diagnostics, they are of embeddings. `similarities` are
     those of the pairs of each set when it was last scored.
     """
 
@@ -90,16 +92,16 @@ class Scorer:
         sample: Sequence[str],
         log: Log,
         strict: bool,
-        scores_pairs: bool = False,
+        is_cross_encoder: bool = False,
     ) -> None:
         self.embedder, self.tasks, self.dev_task = embedder, tasks, dev
-        self.sample, self.log, self.strict, self.scores_pairs = sample, log, strict, scores_pairs
+        self.sample, self.log, self.strict, self.is_cross_encoder = sample, log, strict, is_cross_encoder
         self.parts = tuple(zip(*(halves(sentence) for sentence in sample), strict=True))
         self.similarities: TaskSimilarities = {}
 
     def diagnostics(self, params: Params) -> dict[str, Any]:
         """Those of diagnose() for the sample; {} where pairs are scored."""
-        if self.scores_pairs:
+        if self.is_cross_encoder:
             return {}
         whole, *parts = (self.embedder(params, sentences) for sentences in (self.sample, *self.parts))
         return diagnose(whole, (parts[0], parts[1]))
@@ -142,7 +144,7 @@ class Scorer:
         return self._results(params, self.tasks)
 
     def _results(self, params: Params, tasks: dict[str, StsTask]) -> dict[str, dict]:
-        if self.scores_pairs:
+        if self.is_cross_encoder:
             found = task_pair_scores(lambda pairs: score_of_pair(self.embedder(params, pairs)), tasks)
         else:
             found = task_cosines(lambda sentences: self.embedder(params, sentences), tasks)
@@ -169,7 +171,7 @@ def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dic
     return scores
 
 
-def score_table(scores: dict[str, dict], absent: list[str], baselines: dict[str, dict[str, float]]) -> str:
+def score_table(scores: dict[str, dict], missing_tasks: list[str], baselines: dict[str, dict[str, float]]) -> str:
     """The final scores as text: Spearman and Pearson x 100 over all pairs, mean and weighted mean over subsets."""
     if not scores:
         return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
@@ -182,6 +184,6 @@ def score_table(scores: dict[str, dict], absent: list[str], baselines: dict[str,
         cells = "".join(f"{x:>{width}.2f}" for x, width in zip(numbers, (10, 8, 8) * 2, strict=True))
         lines.append(f"{name:<22}{result['n']:>7}{cells}")
         lines += [f"  {label:<27}{values[name]:>10.2f}" for label, values in baselines.items() if name in values]
-    if absent:
-        lines.append(f"absent, not scored: {', '.join(absent)}")
+    if missing_tasks:
+        lines.append(f"absent, not scored: {', '.join(missing_tasks)}")
     return "\n".join(lines)

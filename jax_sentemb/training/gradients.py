@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_sentemb.losses import in_parts, merged
+from jax_sentemb.losses import merge_microbatches, split_microbatches
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.word_vectors import FROZEN
 from jax_sentemb.types import Array, Batch, Params, TrainState
@@ -51,8 +51,8 @@ def _cached_gradients(
     method: Method, encode: Encode, state: TrainState, parts: tuple[Batch, ...], seeds: list[Array], chunk: int
 ) -> tuple[Array, dict[str, Array], Any, Params]:
     trained, frozen = split_frozen(state.params)
-    chunks = [in_parts(part, chunk) for part in zip(parts, seeds, strict=True)]
-    encoded = [merged(jax.lax.map(lambda one: encode(trained, *one), part)) for part in chunks]
+    chunks = [split_microbatches(part, chunk) for part in zip(parts, seeds, strict=True)]
+    encoded = [merge_microbatches(jax.lax.map(lambda one: encode(trained, *one), part)) for part in chunks]
 
     def loss_of(trained: Params, encoded: list[Any]) -> tuple[Array, tuple[dict[str, Array], Any]]:
         return method.objective({**trained, **frozen}, state, _together(parts, encoded))
@@ -65,7 +65,7 @@ def _cached_gradients(
         return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
 
     for part, cotangents in zip(chunks, to_encoded, strict=True):
-        gradients, _ = jax.lax.scan(add, gradients, (part, in_parts(cotangents, chunk)))
+        gradients, _ = jax.lax.scan(add, gradients, (part, split_microbatches(cotangents, chunk)))
     return loss, metrics, carry, gradients
 
 

@@ -13,9 +13,9 @@ from jax.sharding import Mesh
 
 from jax_sentemb import config as settings
 from jax_sentemb.errors import NotFinite
-from jax_sentemb.parallel import put_batch
+from jax_sentemb.parallel import shard_batch
 from jax_sentemb.training.logger import Log
-from jax_sentemb.training.signals import Stopped, StopSignal
+from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.step import Parts, Step
 from jax_sentemb.types import Array, TrainState
 
@@ -25,11 +25,13 @@ PREFETCH = 2  # batches made and sent to the device ahead of the step
 def batches_on_device(at: Callable[[int], Parts], start: int, end: int, mesh: Mesh) -> Generator[Parts]:
     """Batches start..end-1 on the devices, made in a thread ahead of use."""
     with ThreadPoolExecutor(1) as thread:
-        waiting = [thread.submit(lambda step=step: put_batch(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))]
+        waiting = [
+            thread.submit(lambda step=step: shard_batch(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))
+        ]
         for step in range(start, end):
             batch = waiting.pop(0).result()
             if step + PREFETCH < end:
-                waiting.append(thread.submit(lambda step=step + PREFETCH: put_batch(at(step), mesh)))
+                waiting.append(thread.submit(lambda step=step + PREFETCH: shard_batch(at(step), mesh)))
             yield batch
 
 
@@ -63,7 +65,7 @@ def fit(
 
     Metrics of a step are read after the next one is dispatched. A loss or gradient that is not finite raises NotFinite before
     anything is saved. Signals are watched once the first step has compiled. A signal during an evaluation leaves it for the next
-    start, so `evaluate` may raise Stopped.
+    start, so `evaluate` may raise Preempted.
     """
     number = int(state.step)
     late: tuple[int, dict[str, Array]] | None = None
@@ -101,7 +103,7 @@ def fit(
             report(*late)
             late = None
             if due:
-                with contextlib.suppress(Stopped):
+                with contextlib.suppress(Preempted):
                     state = evaluate(number, state)
                 stopping = stopping or stop.reached or exhausted()
             if keep or stopping:

@@ -103,7 +103,7 @@ def make_optimizer(
     def stages(share: Fraction) -> tuple[optax.GradientTransformation, ...]:
         return scaled, decay, optax.scale_by_learning_rate(own_schedule(schedule, share))
 
-    drops = [optax.inject_hyperparams(optax.scale)(step_size=1.0)] if options.lr_drop < 1 else []
+    drops = [optax.inject_hyperparams(optax.scale)(step_size=1.0)] if options.plateau_factor < 1 else []
     updates = [optimizer_by_part(lambda share: optax.chain(*stages(share)), shares)] if shares else stages(Fraction(1))
     return optax.chain(*parts, *updates, *drops)
 

@@ -15,16 +15,16 @@ from filelock import FileLock, Timeout
 from jax_sentemb.config import Config
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError
 from jax_sentemb.formats.checkpoint import check_path
-from jax_sentemb.parallel import first, use_compilation_cache
+from jax_sentemb.parallel import is_main_process, use_compilation_cache
 from jax_sentemb.reporting.html_report import not_vital, write_report
-from jax_sentemb.training.signals import Stopped
+from jax_sentemb.training.signals import Preempted
 from jax_sentemb.training.sweep import run_all
-from jax_sentemb.training.trainer import Session
+from jax_sentemb.training.trainer import Trainer
 
 
 def run(config: Config, workdir: Path) -> int:
     """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
-    if config.vary or config.variants:
+    if config.sweep or config.variants:
         code = run_all(config, workdir, run)
         if code != PREEMPTED:
             _report(workdir)
@@ -36,8 +36,8 @@ def run(config: Config, workdir: Path) -> int:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
-    with _lock(workdir) if first() else contextlib.nullcontext():
-        if config.before is not None:
+    with _lock(workdir) if is_main_process() else contextlib.nullcontext():
+        if config.pretrain is not None:
             if code := run(_before(config), workdir / "before"):
                 return code
             config = dataclasses.replace(
@@ -88,8 +88,8 @@ def _holder(path: Path) -> str:
 
 def _before(config: Config) -> Config:
     """The run that is done first, with the weights, tokenizer, seed and evaluation folder of the whole."""
-    assert config.before is not None
-    first = config.before
+    assert config.pretrain is not None
+    first = config.pretrain
     return dataclasses.replace(
         first,
         data=dataclasses.replace(first.data, tokenizer=first.data.tokenizer or config.data.tokenizer),
@@ -100,17 +100,17 @@ def _before(config: Config) -> Config:
 
 
 def _report(workdir: Path) -> None:
-    if first():
+    if is_main_process():
         with not_vital(workdir):
             write_report(workdir)
 
 
 def _run(config: Config, workdir: Path) -> int:
-    with Session(config, workdir) as session, session.stop:
+    with Trainer(config, workdir) as session, session.stop:
         try:
             session.train()
             session.finish()
-        except Stopped:
+        except Preempted:
             session.say_stopped()
             return PREEMPTED
     return 0

@@ -9,13 +9,13 @@ from typing import Any
 import jax
 
 from jax_sentemb import __version__, files
-from jax_sentemb.config import Config, Words, flatten
-from jax_sentemb.parallel import first
-from jax_sentemb.training.setup import Material
+from jax_sentemb.config import Config, Words, flatten, stored_name
+from jax_sentemb.parallel import is_main_process
+from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.types import Params
 
 # Settings that may change between an interrupted run and its continuation: they do not touch the weights.
-FREE = (
+RESUMABLE_SETTINGS = (
     "eval.",
     "train.logging",
     "train.save",
@@ -34,35 +34,39 @@ FREE = (
 )
 
 
-def checkpoint_facts(config: Config, material: Material, steps: int) -> dict[str, Any]:
+def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str, Any]:
     """What a checkpoint belongs to: a change of any of these is refused when a run continues."""
-    settings = {name: value for name, value in flatten(config).items() if not name.removeprefix("before.").startswith(FREE)}
+    settings = {
+        stored_name(name): value
+        for name, value in flatten(config).items()
+        if not name.removeprefix("pretrain.").startswith(RESUMABLE_SETTINGS)
+    }
     for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
         settings.pop(name, None)  # their effect is in the facts below, or in the weights
     return {
-        **settings, "corpus": material.examples.fingerprint, "tokenizer": material.tokenizer.fingerprint, "steps": steps,
+        **settings, "corpus": setup.examples.fingerprint, "tokenizer": setup.tokenizer.fingerprint, "steps": steps,
     }  # fmt: skip
 
 
-def model_facts(config: Config, material: Material, workdir: Path) -> dict[str, Any]:
+def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, Any]:
     """What an export says of the run: published with the model, so names of files, not paths."""
     method: Any = config.method
     convolution = getattr(method, "convolution", None)
-    recipe = {name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
+    recipe = {stored_name(name): value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
     return {
         "name": workdir.name,
         "method": type(config.method).__name__,
-        "base_model": None if config.before else Path(getattr(config.encoder, "weights", "")).name or None,
+        "base_model": None if config.pretrain else Path(getattr(config.encoder, "weights", "")).name or None,
         "pooling": config.method.pooling,
         **({"settings": dataclasses.asdict(method)} if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
-        "scores_pairs": getattr(config.method, "scores_pairs", False),
+        "scores_pairs": getattr(config.method, "is_cross_encoder", False),
         "max_seq_length": config.eval.max_seq_length,
-        "absent": material.absent,
-        "tokenizer": material.tokenizer.fingerprint,
+        "absent": setup.missing_tasks,
+        "tokenizer": setup.tokenizer.fingerprint,
         "training": {
             "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
-            "examples": len(material.examples),
+            "examples": len(setup.examples),
             "batch size": config.data.batch_size,
             "max_seq_length": config.data.max_seq_length,
             "seed": config.train.seed,
@@ -71,16 +75,16 @@ def model_facts(config: Config, material: Material, workdir: Path) -> dict[str, 
     }
 
 
-def description(material: Material, steps: int, devices: int) -> str:
+def description(setup: RunSetup, steps: int, devices: int) -> str:
     """The first line of a run: its corpus, and where it trains."""
     report = ", ".join(
-        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in material.examples.report.items()
+        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in setup.examples.report.items()
     )
-    absent = f"; evaluation sets absent: {', '.join(material.absent)}" if material.absent else ""
-    return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){absent}"
+    missing_tasks = f"; evaluation sets absent: {', '.join(setup.missing_tasks)}" if setup.missing_tasks else ""
+    return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){missing_tasks}"
 
 
-def about(material: Material, steps: int, params: Params, selected: str) -> dict[str, Any]:
+def about(setup: RunSetup, steps: int, params: Params, selected: str) -> dict[str, Any]:
     """run.json: what made this run, and what it works on."""
     return {
         **_versions(),
@@ -90,7 +94,7 @@ def about(material: Material, steps: int, params: Params, selected: str) -> dict
             "count": jax.device_count(),
             "processes": jax.process_count(),
         },
-        "corpus": material.examples.report,
+        "corpus": setup.examples.report,
         "steps": steps,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "selected_by": selected,
@@ -112,6 +116,6 @@ def _versions() -> dict[str, Any]:
 
 def write_json(path: Path, content: Any) -> None:
     """Replace a file by `content`; of several processes the first does."""
-    if first():
+    if is_main_process():
         path.parent.mkdir(exist_ok=True)
         files.write_json(path, content)

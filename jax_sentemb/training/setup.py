@@ -12,7 +12,7 @@ from jax_sentemb import files
 from jax_sentemb.config import Config, Words
 from jax_sentemb.data.batches import Batches, BatchesInTurn, make_batches
 from jax_sentemb.data.corpus import Corpus
-from jax_sentemb.data.examples import Examples, hold_out
+from jax_sentemb.data.examples import Examples, train_validation_split
 from jax_sentemb.data.tokenizer import FILES as TOKENIZER_FILES
 from jax_sentemb.data.tokenizer import Lines, Tokenizer, check_rows, new_tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
@@ -23,41 +23,44 @@ from jax_sentemb.formats.huggingface import read_parts, resolve
 from jax_sentemb.formats.model_dir import transformer_folder
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
-from jax_sentemb.parallel import first
+from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.argument_folds import is_split, split
 from jax_sentemb.training.corpus_source import corpus_files, corpus_task
-from jax_sentemb.training.evaluator import FinalTasks, evaluation_tasks
+from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
 from jax_sentemb.types import Params
 
 
-class Material(NamedTuple):
+class RunSetup(NamedTuple):
     """What a run works on, before any compilation."""
 
     sentences: Lines
     tokenizer: Any  # Tokenizer, or WordTokenizer
     examples: Examples
     batches: Batches | BatchesInTurn
-    held_out: Batches | BatchesInTurn | None  # data.validation sentences
+    validation: Batches | BatchesInTurn | None  # data.validation sentences
     encoder_config: BertConfig | WordsConfig
     loaded: Params  # by part: "encoder", "cnn"...; {} for a start from scratch
     tasks: dict[str, StsTask]
-    absent: list[str]
+    missing_tasks: list[str]
     dev: str  # the task that selects the best checkpoint, "" without one
-    final: FinalTasks | None  # classification and other tasks for the end
+    final: DownstreamTasks | None  # classification and other tasks for the end
 
 
-def prepare(config: Config, workdir: Path) -> Material:
+def prepare(config: Config, workdir: Path) -> RunSetup:
     """Corpus, tokenizer, batches, weights and evaluation sets, checked against each other; errors before anything compiles."""
-    tasks, absent, dev = evaluation_tasks(config.eval)
+    tasks, missing_tasks, dev = evaluation_tasks(config.eval)
     if is_split(config.data):
         tested = split(config.data)
         tasks[tested.test.name] = tested.test
-        for warning in tested.warnings if first() else ():
+        for warning in tested.warnings if is_main_process() else ():
             files.say(warning)
-        absent = [*absent, *(f"{tested.test.name}, {topic} (too few pairs or one gold score)" for topic in tested.left_out)]
+        missing_tasks = [
+            *missing_tasks,
+            *(f"{tested.test.name}, {topic} (too few pairs or one gold score)" for topic in tested.left_out),
+        ]
     final = final_tasks(config)
     if isinstance(config.encoder, Words):
-        return _prepare_words(config, config.encoder, workdir, tasks, absent, dev, final)
+        return _prepare_words(config, config.encoder, workdir, tasks, missing_tasks, dev, final)
     weights = resolve(config.encoder.weights) if config.encoder.weights else None
     bert_config, loaded = read_parts(weights) if weights else (None, {})
     config.method.check(Bert(bert_config or _new_bert(config, config.data.vocab_size)), config.data.batch_size)
@@ -79,8 +82,10 @@ def prepare(config: Config, workdir: Path) -> Material:
         length = getattr(config, name).max_seq_length
         if length > positions:
             raise ConfigError(f"{name}.max_seq_length={length} exceeds the encoder's {positions} positions")
-    examples, batches, held_out = _batches(config, examples)
-    return Material(corpus.sentences, tokenizer, examples, batches, held_out, bert_config, loaded, tasks, absent, dev, final)
+    examples, batches, validation = _batches(config, examples)
+    return RunSetup(
+        corpus.sentences, tokenizer, examples, batches, validation, bert_config, loaded, tasks, missing_tasks, dev, final
+    )
 
 
 def _given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
@@ -103,18 +108,18 @@ def _given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
 
 def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | BatchesInTurn, Batches | BatchesInTurn | None]:
     """What is trained on, its batches, and those of what is held out."""
-    held_out, size, seed, grouping = None, config.data.batch_size, config.train.seed, config.data.length_grouping
+    validation, size, seed, grouping = None, config.data.batch_size, config.train.seed, config.data.length_grouping
     if config.data.validation:
-        examples, held = hold_out(examples, config.data.validation, seed)
-        held_out = make_batches(held, size, seed, grouping)
-    return examples, make_batches(examples, size, seed, grouping), held_out
+        examples, held = train_validation_split(examples, config.data.validation, seed)
+        validation = make_batches(held, size, seed, grouping)
+    return examples, make_batches(examples, size, seed, grouping), validation
 
 
 def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any]) -> Corpus:
     data = config.data
     if data.pack and not getattr(config.method, "reads_packed", False):
         raise ConfigError(f"data.pack=True: {type(config.method).__name__} reads single sentences; only MaskedLM reads packed rows")
-    folder = workdir if first() else workdir / f"process-{jax.process_index()}"  # of files that a run generates
+    folder = workdir if is_main_process() else workdir / f"process-{jax.process_index()}"  # of files that a run generates
     folder.mkdir(parents=True, exist_ok=True)
     return Corpus(
         lambda pairs: corpus_files(data, config.eval.data, folder, pairs),
@@ -123,8 +128,14 @@ def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any
 
 
 def _prepare_words(
-    config: Config, words: Words, workdir: Path, tasks: dict[str, StsTask], absent: list[str], dev: str, final: FinalTasks | None
-) -> Material:
+    config: Config,
+    words: Words,
+    workdir: Path,
+    tasks: dict[str, StsTask],
+    missing_tasks: list[str],
+    dev: str,
+    final: DownstreamTasks | None,
+) -> RunSetup:
     """As `prepare`, with word vectors in place of a BERT."""
     loaded: Params = {}
 
@@ -141,24 +152,26 @@ def _prepare_words(
     vectors = loaded["encoder" if words.trained else FROZEN]["vectors"]
     encoder_config = WordsConfig(len(vectors), vectors.shape[1], corpus.tokenizer.pad_id)
     tokenizer = corpus.tokenizer
-    examples, batches, held_out = _batches(config, examples)
-    return Material(corpus.sentences, tokenizer, examples, batches, held_out, encoder_config, loaded, tasks, absent, dev, final)
+    examples, batches, validation = _batches(config, examples)
+    return RunSetup(
+        corpus.sentences, tokenizer, examples, batches, validation, encoder_config, loaded, tasks, missing_tasks, dev, final
+    )
 
 
-def corpus_sample(material: Material, count: int, seed: int) -> list[str]:
+def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
     """Up to `count` sentences of the corpus, drawn by `seed`, in its order."""
-    chosen = np.random.default_rng(seed).choice(len(material.examples), min(count, len(material.examples)), replace=False)
-    return [material.sentences[int(line)] for line in material.examples.line[np.sort(chosen)]]
+    chosen = np.random.default_rng(seed).choice(len(setup.examples), min(count, len(setup.examples)), replace=False)
+    return [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
 
 
-def final_tasks(config: Config) -> FinalTasks | None:
+def final_tasks(config: Config) -> DownstreamTasks | None:
     """The tasks of eval.tasks with their data, or None."""
     if not config.eval.tasks:
         return None
-    if getattr(config.method, "scores_pairs", False):
+    if getattr(config.method, "is_cross_encoder", False):
         raise ConfigError("eval.tasks: a cross-encoder has no embeddings that classifiers could be trained on; leave it empty")
     names = corpus_task(config.data.files) if config.eval.tasks == "corpus" else config.eval.tasks
-    return FinalTasks(names, config.eval.data, config.eval.classifier)
+    return DownstreamTasks(names, config.eval.data, config.eval.classifier)
 
 
 def _new_bert(config: Config, vocab_size: int) -> BertConfig:

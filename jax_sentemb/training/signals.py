@@ -10,7 +10,7 @@ import jax
 from jax_sentemb.training.step import STOPPING
 
 
-class Stopped(KeyboardInterrupt):
+class Preempted(KeyboardInterrupt):
     """Raised by a signal inside work that may be left unfinished."""
 
 
@@ -48,10 +48,10 @@ class StopSignal:
                 self._previous[number] = signal.signal(number, handler)
 
     @contextlib.contextmanager
-    def breaks(self) -> Iterator[None]:
-        """Work that is done again later if the signal comes: Stopped is raised inside. For one process."""
+    def interruptible(self) -> Iterator[None]:
+        """Work that is done again later if the signal comes: Preempted is raised inside. For one process."""
         if self.reached and not self._several:
-            raise Stopped
+            raise Preempted
         self._breakable = not self._several
         try:
             yield
@@ -67,7 +67,7 @@ class StopSignal:
             signal.signal(other, signal.SIG_IGN if other in STOPPING[2:] else signal.SIG_DFL)
         if self._breakable:
             self._breakable = False
-            raise Stopped
+            raise Preempted
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.word_vectors import FROZEN
-from jax_sentemb.parallel import over_batch, over_parameters, replicated
+from jax_sentemb.parallel import batch_sharding, fsdp_sharding, replicated
 from jax_sentemb.training.gradients import encode_parts, loss_and_gradients, split_frozen
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -48,7 +48,7 @@ def create_state(
             learned.queue_rows,
         )
 
-    shardings = over_parameters(mesh, jax.eval_shape(create, loaded))
+    shardings = fsdp_sharding(mesh, jax.eval_shape(create, loaded))
     return jax.jit(create, out_shardings=shardings)(loaded)
 
 
@@ -70,13 +70,13 @@ def make_step(
         updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
         params: Params = optax.apply_updates(trained, updates)
         params = {**params, **frozen}
-        state = method.after(state._replace(params=params, opt_state=opt_state), carry)
+        state = method.post_update(state._replace(params=params, opt_state=opt_state), carry)
         metrics = {"loss": loss, "grad_norm": optax.tree.norm(gradients), **metrics}
         return state._replace(step=state.step + 1), metrics
 
     whole = replicated(mesh)
     shardings = shardings or whole
-    return jax.jit(step, donate_argnums=0, in_shardings=(shardings, over_batch(mesh)), out_shardings=(shardings, whole))
+    return jax.jit(step, donate_argnums=0, in_shardings=(shardings, batch_sharding(mesh)), out_shardings=(shardings, whole))
 
 
 def parts_of(batch: Parts) -> tuple[Batch, ...]:
@@ -93,7 +93,7 @@ def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainSta
         loss, (metrics, _) = method.objective(state.params, state, encoded)
         return {"loss": loss, **metrics}
 
-    return jax.jit(measure, in_shardings=(None, over_batch(mesh)), out_shardings=replicated(mesh))
+    return jax.jit(measure, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))
 
 
 # A terminal that closes sends SIGHUP to what runs in it, which Windows does not know.

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.config import NAMES, Config, check, flatten
+from jax_sentemb.config import NAMES, Config, check, current_name, flatten
 from jax_sentemb.errors import ConfigError, UserError
 from jax_sentemb.files import write_json
-from jax_sentemb.parallel import first
+from jax_sentemb.parallel import is_main_process
 from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, table, write_tables
 
 MOST = 1000  # runs of one command
@@ -31,17 +31,17 @@ def parse(text: str) -> dict[str, list[str]]:
         name, equals, values = entry.partition("=")
         span = re.fullmatch(r"(\d+)\.\.(\d+)", values)
         if not equals or not values:
-            raise ConfigError(f"vary={text!r}: write SETTING=VALUE,VALUE for instance train.seed=1..10")
+            raise ConfigError(f"sweep={text!r}: write SETTING=VALUE,VALUE for instance train.seed=1..10")
         if span:
             several = range(int(span[1]), int(span[2]) + 1)
             found[name] = [str(number) for number in several[: MOST + 1]]
         else:
             found[name] = [value for value in values.split("|" if "|" in values else ",") if value]
         if not found[name]:
-            raise ConfigError(f"vary={text!r}: {name} has no value")
+            raise ConfigError(f"sweep={text!r}: {name} has no value")
     settings = [one for entry in text.split() for one in entry.partition("=")[0].split(",")]
     if twice := [name for name in settings if settings.count(name) > 1]:
-        raise ConfigError(f"vary={text!r}: {twice[0]} is given twice")
+        raise ConfigError(f"sweep={text!r}: {twice[0]} is given twice")
     return found
 
 
@@ -50,13 +50,13 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
 
     Methods change fastest and have the same seeds: after each round of them there is a comparison in pairs.
     """
-    settings = parse(config.vary)
+    settings = parse(config.sweep)
     if settings.get("data.fold") == ["all"]:
         settings["data.fold"] = _all_folds(config, settings)
     if config.variants:
         settings.setdefault(VARIANT, list(config.variants))
     if math.prod(map(len, settings.values())) > MOST:
-        raise ConfigError(f"vary={config.vary!r}: more than {MOST:,} runs")
+        raise ConfigError(f"sweep={config.sweep!r}: more than {MOST:,} runs")
     found = []
     for values in itertools.product(*settings.values()):
         chosen = {name: value for names, value in zip(settings, values, strict=True) for name in names.split(",")}
@@ -70,7 +70,7 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
 def _chosen_config(config: Config, chosen: dict[str, str]) -> Config:
     """The config of one run: the study's, its variant's method and settings, and over both what `chosen` says."""
     one = copy.deepcopy(config)
-    one.vary, one.variants = "", {}
+    one.sweep, one.variants = "", {}
     overrides: dict[str, Any] = {name: value for name, value in chosen.items() if name != VARIANT}
     if VARIANT in chosen:
         if chosen[VARIANT] not in config.variants:
@@ -91,7 +91,7 @@ def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
     from jax_sentemb.training.argument_folds import parts
 
     if others := sorted({"data.files", "data.scheme"} & settings.keys()):
-        raise ConfigError(f"vary: data.fold=all needs one {others[0]}, whose folds are counted: vary it in another command")
+        raise ConfigError(f"sweep: data.fold=all needs one {others[0]}, whose folds are counted: vary it in another command")
     return [str(fold) for fold in range(parts(config.data))]
 
 
@@ -126,12 +126,12 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
             row["error"] = str(error)
             code = error.exit_code
         rows[folder] = row
-        if first():
+        if is_main_process():
             in_order = [rows[place] for *_, place in expanded if place in rows]
             workdir.mkdir(parents=True, exist_ok=True)
             write_json(workdir / "vary.json", in_order)
             write_tables(workdir, in_order, baselines)
-    if first():
+    if is_main_process():
         finished = [rows[place] for *_, place in expanded]
         write_tables(workdir, finished, baselines)
         draw(workdir, finished, baselines)
@@ -175,12 +175,12 @@ def _result(folder: Path) -> dict[str, Any]:
 
 def _set(config: Config, name: str, value: str) -> None:
     """config.NAME = value, as the type of what stands there."""
-    *path, last = name.split(".")
+    *path, last = current_name(name).split(".")
     target: Any = config
     for part in path:
         target = getattr(target, part, None)
     if not dataclasses.is_dataclass(target) or not hasattr(target, last):
-        raise ConfigError(f"vary: setting {name} is unknown; --help beside --config lists all settings")
+        raise ConfigError(f"sweep: setting {name} is unknown; --help beside --config lists all settings")
     kind = type(getattr(target, last))
     try:
         if kind is bool:
@@ -188,7 +188,7 @@ def _set(config: Config, name: str, value: str) -> None:
         elif kind in (int, float, str):
             converted = kind(value)
         else:
-            raise ConfigError(f"vary: setting {name} is no number, text or switch")
+            raise ConfigError(f"sweep: setting {name} is no number, text or switch")
     except (ValueError, KeyError):
-        raise ConfigError(f"vary: {name}={value} is not {NAMES[kind]}") from None
+        raise ConfigError(f"sweep: {name}={value} is not {NAMES[kind]}") from None
     setattr(target, last, converted)

@@ -15,24 +15,24 @@ from jax_sentemb.data.batches import after_skips
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.errors import ConfigError, NotFinite
 from jax_sentemb.formats.checkpoint import Checkpoints
-from jax_sentemb.formats.run_dir import read_facts, write_facts
+from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.models.word_vectors import make_encoder
-from jax_sentemb.parallel import agree, first, gathered, make_mesh, over_batch, over_parameters
+from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh, replicate
 from jax_sentemb.reporting.html_report import not_vital
-from jax_sentemb.reporting.samples import look
-from jax_sentemb.training.checkpoint_selection import better, encoders, enough, kept_encoder, score, selected_by
+from jax_sentemb.reporting.samples import collect_samples
+from jax_sentemb.training.checkpoint_selection import better, encoders, kept_encoder, score, selected_by, should_stop_early
 from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
 from jax_sentemb.training.logger import Log, check_writers
 from jax_sentemb.training.loop import batches_on_device, check_finite, fit
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer
-from jax_sentemb.training.run_metadata import about, checkpoint_facts, description, model_facts, write_json
+from jax_sentemb.training.run_metadata import about, checkpoint_metadata, description, model_metadata, write_json
 from jax_sentemb.training.setup import corpus_sample, prepare
-from jax_sentemb.training.signals import Stopped, StopSignal
+from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.step import create_state, make_step
-from jax_sentemb.training.validation import HeldOut
+from jax_sentemb.training.validation import Validation
 from jax_sentemb.types import Batch, Params, TrainState
 
 REWINDS = 3  # of train.on_nan, in a run
@@ -52,7 +52,7 @@ class Progress:
     rewinds: int = 0
 
 
-class Session:
+class Trainer:
     """A run in its work directory, from the step of its newest checkpoint on: `with Session(...)`, `train`, `finish`.
 
     ConfigError, DataError and ModelFileError for what cannot be run or continued, before anything is compiled.
@@ -66,34 +66,34 @@ class Session:
             raise ConfigError(
                 f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {jax.devices()[0].platform}: leave it out"
             )
-        self.material = material = prepare(config, workdir)
-        scores_pairs = getattr(config.method, "scores_pairs", False)
-        self.progress = Progress(selected_by=selected_by(config.eval, material.held_out is not None, material.dev, scores_pairs))
-        an_epoch = material.batches.steps_per_epoch
+        self.setup = setup = prepare(config, workdir)
+        is_cross_encoder = getattr(config.method, "is_cross_encoder", False)
+        self.progress = Progress(selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder))
+        an_epoch = setup.batches.steps_per_epoch
         epochs, steps = config.train.num_train_epochs, config.train.max_steps
         self.steps = steps if steps >= 0 else math.ceil(epochs * an_epoch)
         self.eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else an_epoch
-        self.facts = checkpoint_facts(config, material, self.steps)
-        agree(json.dumps(self.facts))
+        self.metadata = checkpoint_metadata(config, setup, self.steps)
+        agree(json.dumps(self.metadata))
         self.log = Log(workdir, config.train, flatten(config))
-        self.log.say(description(material, self.steps, self.mesh.size))
+        self.log.say(description(setup, self.steps, self.mesh.size))
 
         dtype = jnp.dtype(config.train.precision)
         memory = {name: getattr(config.train, name) for name in ("attention_block", "remat", "fused_attention")}
-        self.encoder = make_encoder(material.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
+        self.encoder = make_encoder(setup.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
         self.optimizer = make_optimizer(config.optimizer, self.steps, an_epoch, getattr(config.method, "shares", None))
         self.state = self._untrained()
         self.stop = StopSignal()
         embedder = Embedder(
-            lambda params, rows: config.method.embed(make_encoder(material.encoder_config), params, rows),
-            JoinedPairs(material.tokenizer) if scores_pairs else material.tokenizer,
+            lambda params, rows: config.method.embed(make_encoder(setup.encoder_config), params, rows),
+            JoinedPairs(setup.tokenizer) if is_cross_encoder else setup.tokenizer,
             config.eval.max_seq_length,
             config.eval.batch_size,
-            sharding=over_batch(self.mesh),
+            sharding=batch_sharding(self.mesh),
         )
-        sample = corpus_sample(material, config.eval.diagnostic_sentences, config.train.seed)
-        self.scorer = Scorer(embedder, material.tasks, material.dev, sample, self.log, config.train.strict, scores_pairs)
-        self.held_out = material.held_out and HeldOut(config.method, self.encoder, material.held_out, self.mesh)
+        sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)
+        self.scorer = Scorer(embedder, setup.tasks, setup.dev, sample, self.log, config.train.strict, is_cross_encoder)
+        self.validation = setup.validation and Validation(config.method, self.encoder, setup.validation, self.mesh)
         self.checkpoints = Checkpoints(workdir, config.train.keep_checkpoints, self.log.warn)
         continued = self._continue()
         self._describe()
@@ -106,18 +106,21 @@ class Session:
         return int(self.state.step)
 
     def train(self) -> None:
-        """To the last step, or until evaluations are not better any more. Stopped if a signal came; what is done is saved then."""
-        material, mesh, config = self.material, self.mesh, self.config
+        """To the last step, or until evaluations are not better any more.
+
+        Preempted if a signal came; what is done is saved then.
+        """
+        setup, mesh, config = self.setup, self.mesh, self.config
         # Parts of a batch are split over the devices, and into chunks.
         how = jax.process_index(), jax.process_count(), math.lcm(mesh.size, config.train.grad_cache_chunk or 1)
 
         def batch(step: int) -> tuple[Batch, ...]:
-            return material.batches.parts(self._batch_of(step), *how)
+            return setup.batches.parts(self._batch_of(step), *how)
 
         left_out = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
         if self.step == 0 or (left_out and self.progress.evaluated < self.step):  # a signal had ended it
             self.state = self._evaluate(self.step, self.state)
-        shardings = over_parameters(mesh, self.state)
+        shardings = fsdp_sharding(mesh, self.state)
         step = make_step(config.method, self.encoder, self.optimizer, mesh, config.train.grad_cache_chunk, shardings)
         while not self._exhausted() and self.progress.evaluated < self.steps:
             try:
@@ -127,30 +130,30 @@ class Session:
                         self._evaluate, self.eval_steps, self._exhausted, self._save, self.stop,
                     )  # fmt: skip
                 if not self.stop.reached and not self._exhausted():
-                    with contextlib.suppress(Stopped):
+                    with contextlib.suppress(Preempted):
                         self.state = self._evaluate(self.steps, self.state)
                     self._save(self.steps, self.state)
             except NotFinite as error:
                 self._rewind(error)  # goes on even if a signal came: what is left out is saved with the next step
             else:
                 if self.stop.reached:
-                    raise Stopped
+                    raise Preempted
 
     def finish(self) -> None:
-        """Scores and export of the best weights, or of the last ones where nothing selects. Stopped if a signal came."""
+        """Scores and export of the best weights, or of the last ones where nothing selects. Preempted if a signal came."""
         self.stop.watch()
         self.checkpoints.wait()
         params, step = self._best()
-        with self.stop.breaks():
+        with self.stop.interruptible():
             self._score(params, step)
             self._look("end", step, params)
 
     def say_stopped(self) -> None:
-        """After Stopped."""
+        """After Preempted."""
         self.checkpoints.wait()
         self.log.say(f"stopped at step {self.step} of {self.steps} and saved; the same command continues")
 
-    def __enter__(self) -> "Session":
+    def __enter__(self) -> "Trainer":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -159,11 +162,11 @@ class Session:
 
     def _untrained(self) -> TrainState:
         config = self.config
-        return create_state(config.method, self.encoder, self.optimizer, self.material.loaded, config.train.seed, self.mesh)
+        return create_state(config.method, self.encoder, self.optimizer, self.setup.loaded, config.train.seed, self.mesh)
 
     def _continue(self) -> bool:
         """Take state and progress of the newest checkpoint; whether there is one."""
-        restored = self.checkpoints.restore(self.state, self.facts)
+        restored = self.checkpoints.restore(self.state, self.metadata)
         if restored is None:
             return False
         self.state, saved = restored
@@ -177,20 +180,20 @@ class Session:
 
     def _describe(self) -> None:
         """Write what an export from a checkpoint needs, and what made this run."""
-        material, workdir = self.material, self.workdir
-        if first():
-            material.tokenizer.save(workdir / "tokenizer")
-            write_facts(workdir, material.encoder_config, model_facts(self.config, material, workdir))
+        setup, workdir = self.setup, self.workdir
+        if is_main_process():
+            setup.tokenizer.save(workdir / "tokenizer")
+            write_metadata(workdir, setup.encoder_config, model_metadata(self.config, setup, workdir))
         write_json(workdir / "config.json", flatten(self.config))
-        write_json(workdir / "run.json", about(material, self.steps, self.state.params, self.progress.selected_by))
+        write_json(workdir / "run.json", about(setup, self.steps, self.state.params, self.progress.selected_by))
 
     def _evaluate(self, step: int, state: TrainState) -> TrainState:
-        """The state, with a lower rate where that is asked for; better weights are kept. Stopped if a signal came."""
+        """The state, with a lower rate where that is asked for; better weights are kept. Preempted if a signal came."""
         progress, log = self.progress, self.log
-        with self.stop.breaks():
+        with self.stop.interruptible():
             measured = self.scorer.measure(step, state.params)
-            if self.held_out:
-                values = {f"validation/{name}": value for name, value in self.held_out(state).items()}
+            if self.validation:
+                values = {f"validation/{name}": value for name, value in self.validation(state).items()}
                 measured |= values
                 log.event(step, values)
                 log.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.4f}" for name, value in values.items()))
@@ -204,8 +207,8 @@ class Session:
             progress.best_score, progress.best_step, progress.kept = found, step, kept
             said = {name: getattr(progress, name) for name in ("start", "best_score", "best_step", "kept")}
             self.checkpoints.save_best(step, params, said)
-        elif self.config.optimizer.lr_drop < 1:
-            state, total = drop_rate(state, self.config.optimizer.lr_drop)
+        elif self.config.optimizer.plateau_factor < 1:
+            state, total = drop_rate(state, self.config.optimizer.plateau_factor)
             log.event(step, {"learning_rate_factor": total})
             log.say(
                 f"step {step}: not above the best of step {progress.best_step}: the learning rate is {total:.2g} of its schedule"
@@ -226,16 +229,16 @@ class Session:
     def _start_scores(self, measured: dict[str, float], params: Params) -> dict[str, float]:
         if self.config.eval.data == "grammar":
             return self.scorer.all_spearman(params)
-        dev = self.material.dev
+        dev = self.setup.dev
         found = score(f"eval/{dev}/spearman_cosine", measured)
         return {} if found is None else {dev: found}
 
     def _exhausted(self) -> bool:
-        return enough(self.config.eval.patience, self.eval_steps, self.progress.evaluated, self.progress.best_step)
+        return should_stop_early(self.config.eval.patience, self.eval_steps, self.progress.evaluated, self.progress.best_step)
 
     def _save(self, step: int, state: TrainState) -> None:
         check_finite(step, state)
-        self.checkpoints.save(step, state, {**self.facts, **dataclasses.asdict(self.progress)})
+        self.checkpoints.save(step, state, {**self.metadata, **dataclasses.asdict(self.progress)})
 
     def _batch_of(self, step: int) -> int:
         return after_skips(step, self.progress.skipped)
@@ -243,7 +246,7 @@ class Session:
     def _rewind(self, error: NotFinite) -> None:
         """Back to the last checkpoint, without the batches that led to `error`; raises it where that is not wanted."""
         progress, window = self.progress, rewind_window(self.config.train)
-        lines = (self.material.batches.lines(self._batch_of(error.step - 1)) + 1).tolist()
+        lines = (self.setup.batches.lines(self._batch_of(error.step - 1)) + 1).tolist()
         report = {"step": error.step, "problem": str(error), "lines": lines, "losses": list(self.log.losses)}
         write_json(self.workdir / "not_finite.json", report)
         if not window or progress.rewinds == REWINDS:
@@ -256,7 +259,7 @@ class Session:
             self.log.warn(error.step, problem)
             raise NotFinite(error.step, problem.partition(": ")[2]) from None
         self.checkpoints.wait()
-        found = self.checkpoints.restore(self.state, self.facts)
+        found = self.checkpoints.restore(self.state, self.metadata)
         self.state = found[0] if found else self._untrained()
         back = self.step
         out = [self._batch_of(step) for step in range(max(error.step - window, back), error.step)]
@@ -278,7 +281,7 @@ class Session:
         progress.kept = self.checkpoints.best_facts(at).get("kept", "")
         if at != progress.best_step:
             log.warn(at, f"the best weights, of step {progress.best_step}, are not there: those of step {at} are exported")
-        dev = self.material.dev
+        dev = self.setup.dev
         start = progress.start.get(dev) if progress.selected_by.startswith("eval/") else None
         if start is not None and -math.inf < progress.best_score < start:
             log.warn(
@@ -290,16 +293,16 @@ class Session:
 
     def _score(self, params: Params, step: int) -> None:
         """Final scores to the terminal and scores.json, then the verified export."""
-        config, material, scorer, workdir = self.config, self.material, self.scorer, self.workdir
-        params = gathered(params)
-        scores = scorer.all_tasks(params) if material.tasks else {}
+        config, setup, scorer, workdir = self.config, self.setup, self.scorer, self.workdir
+        params = replicate(params)
+        scores = scorer.all_tasks(params) if setup.tasks else {}
         if cut := scorer.embedder.truncated:
             longest = config.eval.max_seq_length
             self.log.warn(step, f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={longest}")
         baselines = {"untrained": self.progress.start}
         if config.eval.data == "grammar":
-            baselines |= word_overlap_scores(material.tasks, [material.sentences[row] for row in range(len(material.sentences))])
-        results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": material.absent}
+            baselines |= word_overlap_scores(setup.tasks, [setup.sentences[row] for row in range(len(setup.sentences))])
+        results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": setup.missing_tasks}
         kept = kept_encoder(config.method, params, self.progress.kept, self.progress.selected_by)
         results |= kept
         if kept:
@@ -307,29 +310,29 @@ class Session:
         results["diagnostics"] = scorer.diagnostics(params)
         self.log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self.log.finish_progress()
-        if scores or not material.final:
-            print(score_table(scores, material.absent, baselines))
-        if material.final:
-            results["transfer"] = material.final.score(workdir.name, lambda sentences: scorer.embedder(params, sentences))
-            results["absent"] = [*material.absent, *material.final.absent]
-        if not first():
+        if scores or not setup.final:
+            print(score_table(scores, setup.missing_tasks, baselines))
+        if setup.final:
+            results["transfer"] = setup.final.score(workdir.name, lambda sentences: scorer.embedder(params, sentences))
+            results["absent"] = [*setup.missing_tasks, *setup.final.missing_tasks]
+        if not is_main_process():
             return
         write_json(workdir / "scores.json", results)
-        facts = model_facts(config, material, workdir)
-        write_facts(workdir, material.encoder_config, {**facts, **kept, "scores": scores, "scores_of_step": step})
+        metadata = model_metadata(config, setup, workdir)
+        write_metadata(workdir, setup.encoder_config, {**metadata, **kept, "scores": scores, "scores_of_step": step})
         try:
             if not isinstance(config.encoder, Words):  # word models are directories of our own
                 check_exportable(config.method.pooling, getattr(config.method, "convolution", None))
         except ConfigError as error:  # known before, but no reason not to train: evaluation reads the work directory
             print(f"not exported: {error}")
             return
-        export_run(workdir / "export", read_facts(workdir), jax.device_get(params), workdir, step)
+        export_run(workdir / "export", read_metadata(workdir), jax.device_get(params), workdir, step)
 
     def _look(self, when: str, step: int, params: Params) -> None:
         """`workdir`/samples/`when`.json: what the report shows of these weights, so that it needs no model."""
         scorer, config = self.scorer, self.config
         with not_vital(self.workdir):
-            wanted = 0 if scorer.scores_pairs else config.eval.report_sentences
-            sentences = corpus_sample(self.material, wanted, config.train.seed) if wanted else []
-            found = look(lambda texts: scorer.embedder(params, texts), sentences, scorer.similarities, self.material.tasks)
+            wanted = 0 if scorer.is_cross_encoder else config.eval.report_sentences
+            sentences = corpus_sample(self.setup, wanted, config.train.seed) if wanted else []
+            found = collect_samples(lambda texts: scorer.embedder(params, texts), sentences, scorer.similarities, self.setup.tasks)
             write_json(self.workdir / "samples" / f"{when}.json", {"step": step, **found})

@@ -14,7 +14,7 @@ from jax_sentemb.training.step import make_measure
 from jax_sentemb.types import TrainState
 
 
-class HeldOut:
+class Validation:
     """The held-out sentences of a run: always the same batches, with the same perturbations and dropout."""
 
     def __init__(self, method: Method, encoder: Any, batches: Batches | BatchesInTurn, mesh: Mesh) -> None:
