@@ -224,12 +224,12 @@ class Poison:
         def make_step(*arguments):
             step = real_make_step(*arguments)
 
-            def poisoned(state, batch):
-                number = self.names[jax.device_get(batch.tokens).tobytes()]
+            def poisoned(state, parts):
+                number = self.names[jax.device_get(parts[0].tokens).tobytes()]
                 self.trained.append(number)
                 if number == stop_at:
                     os.kill(os.getpid(), signal.SIGTERM)
-                state, metrics = step(state, batch)
+                state, metrics = step(state, parts)
                 if number in self.numbers:
                     with jax.transfer_guard("allow"):
                         metrics = {**metrics, "loss": jnp.array(np.nan)}

@@ -142,7 +142,8 @@ def test_a_set_of_views_is_changed_view_by_view():
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ("h", "option 'h' is unknown"),
+        ("h", "is not average, concatenation or f or g"),
+        ("q", "option 'q' is unknown"),
         ("last", "no last state"),
         ("last+mean", "take concatenation"),
         ("f+g", "f and g: give one"),
