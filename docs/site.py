@@ -39,13 +39,31 @@ def _tables(source: str, prefixes: dict[str, str], other: str | None = None) -> 
             continue
         page += [f"\n## {node.name}\n", ast.get_docstring(node) or "", "\n| setting | default | |\n|---|---|---|"]
         for item in fields:
-            comment = lines[item.end_lineno - 1].partition("  # ")[2]
-            default = ast.unparse(item.value) if item.value else "to be given"
-            factory = re.fullmatch(r"field\(default_factory=(\w+)\)", default)
-            default = f"see {factory[1]}" if factory else f"`{default}`"
-            name = prefix + ast.unparse(item.target)
-            page.append(f"| `{name}` | {default} | {comment.replace('|', chr(92) + '|')} |")
+            default, limits = _default_and_limits(item.value)
+            comment = lines[item.end_lineno - 1].partition("  # ")[2] or _comment_above(lines, item.lineno)
+            text = "; ".join(filter(None, (comment.replace("|", chr(92) + "|").rstrip("."), limits)))
+            page.append(f"| `{prefix}{ast.unparse(item.target)}` | {default} | {text} |")
     return page
+
+
+def _default_and_limits(value: ast.expr | None) -> tuple[str, str]:
+    """Default and limits of a field as text: of `64`, of `setting(64, least=2)`, of `field(default_factory=Data)`."""
+    if value is None:
+        return "to be given", ""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "setting":
+        limits = {keyword.arg: ast.literal_eval(keyword.value) for keyword in value.keywords}
+        words = [f"at least {limits['least']}"] if "least" in limits else []
+        words += [f"below {limits['below']}"] if "below" in limits else []
+        words += ["one of " + ", ".join(f"`{choice!r}`" for choice in limits["choices"])] if "choices" in limits else []
+        return f"`{ast.unparse(value.args[0])}`", " and ".join(words)
+    factory = re.fullmatch(r"field\(default_factory=(\w+)\)", ast.unparse(value))
+    return (f"see {factory[1]}" if factory else f"`{ast.unparse(value)}`"), ""
+
+
+def _comment_above(lines: list[str], number: int) -> str:
+    """The comment line above line `number` (from 1), "" if there is none."""
+    above = lines[number - 2].strip()
+    return above.removeprefix("# ") if above.startswith("# ") else ""
 
 
 def on_files(files: Any, config: Any) -> Any:

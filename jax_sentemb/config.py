@@ -5,52 +5,18 @@ for instance --config.optimizer.learning_rate=1e-5.
 """
 
 import dataclasses
-import functools
 import math
 import re
-import sys
-import typing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.base import Method
-
-LARGEST = 1 << 31  # steps and seeds are counted in int32 on a device
-NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
-
-
-# Settings by the names that they had before 0.1.0: accepted for one release, with a note.
-OLD_NAMES = {"before": "pretrain", "lr_drop": "plateau_factor", "vary": "sweep"}
-
-
-def current_name(setting: str) -> str:
-    """The name of a setting ("optimizer.lr_drop", "before.train.seed") as it is now, with a note on stderr if it was an old one."""
-    new = ".".join(OLD_NAMES.get(part, part) for part in setting.split("."))
-    if new != setting:
-        print(f"note: the setting {setting} is {new} now; the old name goes with the next release", file=sys.stderr)
-    return new
-
-
-def stored_name(setting: str) -> str:
-    """The name of a setting in checkpoints, which do not change their names."""
-    old = {new: old for old, new in OLD_NAMES.items()}
-    return ".".join(old.get(part, part) for part in setting.split("."))
-
-
-Settings = TypeVar("Settings", bound=type)
-
-
-def takes_old_names(settings: Settings) -> Settings:
-    """The dataclass, whose constructor takes OLD_NAMES, too."""
-    init = settings.__init__
-
-    @functools.wraps(init)
-    def with_old_names(self: Any, *values: Any, **named: Any) -> None:
-        init(self, *values, **{current_name(name): value for name, value in named.items()})
-
-    settings.__init__ = with_old_names
-    return settings
+from jax_sentemb.settings import NAMES as NAMES
+from jax_sentemb.settings import check_settings, check_types, setting, takes_old_names
+from jax_sentemb.settings import current_name as current_name
+from jax_sentemb.settings import flatten as flatten
+from jax_sentemb.settings import stored_name as stored_name
 
 
 @dataclass
@@ -61,19 +27,22 @@ class Data:
     files: str = ""
     column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
     tokenizer: str = ""  # directory; empty: that of encoder.weights, or a new vocabulary if there are no weights
-    vocab_size: int = 8000  # of a new vocabulary
-    max_seq_length: int = 32  # word pieces, [CLS] and [SEP] included
-    batch_size: int = 64  # sentences over all devices
-    pack: bool = (
-        False  # masked-language-model training: rows of consecutive sentences up to max_seq_length, none beyond a blank line
-    )
-    subset: float = 0.0  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
-    subset_seed: int = 0
-    num_workers: int = -1  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
-    length_grouping: int = 32  # batches whose sentences are sorted by length together; 1: random batches, as the papers have
-    scheme: str = "10-fold"  # of arguments:FILE, what is tested: a tenth of each topic, or one topic ("cross-topic")
-    fold: int = 0  # number of the tested tenth or topic, all others are trained on; sweep="data.fold=all" is a run for each
-    validation: int = 0  # sentences held out of training: loss and accuracy of the method's own task are measured on them
+    vocab_size: int = setting(8000, least=50)  # of a new vocabulary
+    max_seq_length: int = setting(32, least=3)  # word pieces, [CLS] and [SEP] included
+    batch_size: int = setting(64, least=2)  # sentences over all devices
+    # Masked-language-model training: rows of consecutive sentences up to max_seq_length, none beyond a blank line.
+    pack: bool = False
+    subset: float = setting(0.0, least=0)  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
+    subset_seed: int = setting(0, least=0)
+    num_workers: int = setting(-1, least=-1)  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
+    # Batches whose sentences are sorted by length together; 1: random batches, as in the papers.
+    length_grouping: int = setting(32, least=1)
+    # The tested part of arguments:FILE: a tenth of each topic, or one topic ("cross-topic").
+    scheme: str = setting("10-fold", choices=("10-fold", "cross-topic"))
+    # Number of the tested tenth or topic, all others are trained on; sweep="data.fold=all" is a run for each.
+    fold: int = setting(0, least=0)
+    # Sentences held out of training: loss and accuracy of the method's own task are measured on them.
+    validation: int = setting(0, least=0)
 
 
 @dataclass
@@ -81,11 +50,11 @@ class Encoder:
     """A BERT from a directory, or a new one of the given size."""
 
     weights: str = ""  # Hugging Face or sentence-transformers directory, or hub name; empty: from scratch
-    hidden_size: int = 256
-    num_hidden_layers: int = 4
-    num_attention_heads: int = 4
-    intermediate_size: int = 1024
-    dropout: float = 0.1  # hidden states and attention; overrides what the directory's config.json says
+    hidden_size: int = setting(256, least=1)
+    num_hidden_layers: int = setting(4, least=1)
+    num_attention_heads: int = setting(4, least=1)
+    intermediate_size: int = setting(1024, least=1)
+    dropout: float = setting(0.1, least=0, below=1)  # hidden states and attention; overrides what the directory's config.json says
 
 
 @dataclass
@@ -93,9 +62,9 @@ class Words:
     """Word vectors in place of a BERT, for recurrent and linear encoders. The words are those of the corpus and of `eval.data`."""
 
     vectors: str = ""  # GloVe or fastText text, .vec or .npz, packed or not; empty: new vectors
-    hidden_size: int = 300  # of new vectors
+    hidden_size: int = setting(300, least=1)  # of new vectors
     trained: bool = False  # False: the vectors stay as they are
-    max_words: int = 100_000  # most frequent ones; the others are unknown, their vector 0
+    max_words: int = setting(100_000, least=1)  # most frequent ones; the others are unknown, their vector 0
     lowercase: bool = True
 
 
@@ -104,21 +73,22 @@ class Words:
 class Optimizer:
     """AdamW, or RMSprop, with a schedule, as optax has them; defaults of the papers' trainer."""
 
-    name: str = "adamw"  # or rmsprop, sgd
-    learning_rate: float = 3e-5
-    lr_scheduler_type: str = "linear"  # linear or cosine to 0, constant, steps or exponential, after the warm-up
+    name: str = setting("adamw", choices=("adamw", "rmsprop", "sgd"))
+    learning_rate: float = setting(3e-5, least=0)
+    # After the warm-up; linear and cosine fall to 0.
+    lr_scheduler_type: str = setting("linear", choices=("linear", "cosine", "constant", "steps", "exponential"))
     lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
-    lr_decay: float = 0.99  # of "exponential": the rate is multiplied by it after each epoch
+    lr_decay: float = setting(0.99, least=0, below=1)  # of "exponential": the rate is multiplied by it after each epoch
     plateau_factor: float = 1.0  # the rate is multiplied by it when the score of eval.select is not above its best (InferSent: 0.2)
-    warmup_steps: int = 0
-    warmup_ratio: float = 0.0  # of all steps, where warmup_steps is 0
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_epsilon: float = 1e-8
+    warmup_steps: int = setting(0, least=0)
+    warmup_ratio: float = setting(0.0, least=0, below=1)  # of all steps, where warmup_steps is 0
+    adam_beta1: float = setting(0.9, least=0, below=1)
+    adam_beta2: float = setting(0.999, least=0, below=1)
+    adam_epsilon: float = setting(1e-8, least=0)
     adam_bias_correction: bool = True  # False: as the published code of IS-BERT
-    rmsprop_decay: float = 0.9
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0  # 0: no clipping
+    rmsprop_decay: float = setting(0.9, least=0, below=1)
+    weight_decay: float = setting(0.0, least=0)
+    max_grad_norm: float = setting(1.0, least=0)  # 0: no clipping
 
 
 @dataclass
@@ -129,31 +99,35 @@ class Evaluation:
     tasks: str = ""  # scored at the end beside STS: names and groups as in jax-sentemb evaluate; "corpus": that of data.files
     classifier: str = "senteval"  # protocol of those tasks
     dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
-    eval_steps: int = 250  # 0: at the end only; -1: after each epoch
-    select: str = ""  # what chooses the weights: dev, validation, retrieval or last; empty: dev, validation, last: what there is
-    patience: int = 0  # training ends after so many evaluations in a row that were not above the best; 0: never
-    batch_size: int = 64
-    max_seq_length: int = 128  # test sentences are cut here, not at the training length
-    diagnostic_sentences: int = 512
-    report_sentences: int = 2000  # of the corpus, among which report.html looks for nearest neighbours; 0: none
+    eval_steps: int = setting(250, least=-1)  # 0: at the end only; -1: after each epoch
+    # The score that chooses the weights; empty: dev if there is a set, else validation, else the last weights.
+    select: str = setting("", choices=("", "dev", "validation", "retrieval", "last"))
+    patience: int = setting(0, least=0)  # evaluations in a row not above the best that end training; 0: never
+    batch_size: int = setting(64, least=1)
+    max_seq_length: int = setting(128, least=3)  # test sentences are cut here, not at the training length
+    diagnostic_sentences: int = setting(512, least=16)
+    report_sentences: int = setting(2000, least=0)  # of the corpus, among which report.html looks for nearest neighbours; 0: none
 
 
 @dataclass
 class Train:
     """Length, precision and bookkeeping of the run."""
 
-    seed: int = 42
-    num_train_epochs: float = 1.0
-    max_steps: int = -1  # overrides num_train_epochs; 0 trains nothing: scores and exports the starting point
-    precision: str = "float32"  # of matrix products: float32 or bfloat16
-    fsdp: int = 1  # devices over which parameters and the optimiser's state are split; 1: each device has all of them
-    grad_cache_chunk: int = 0  # sentences encoded at once; 0: the whole batch. Same gradients, less memory
-    attention_block: int = 0  # queries that attend at once: memory linear in the length, for long sentences; 0: whole maps
-    fused_attention: str = ""  # a kernel: "cudnn" (NVIDIA, bfloat16) or "xla"; attention weights have no dropout then
+    seed: int = setting(42, least=0)
+    num_train_epochs: float = setting(1.0, least=0)
+    max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0 trains nothing: scores and exports the starting point
+    precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
+    # Devices over which parameters and the optimiser's state are split; 1: each device has all of them.
+    fsdp: int = setting(1, least=1)
+    grad_cache_chunk: int = setting(0, least=0)  # sentences encoded at once; 0: the whole batch. Same gradients, less memory
+    # Queries that attend at once: memory linear in the length, for long sentences; 0: whole maps.
+    attention_block: int = setting(0, least=0)
+    # A kernel: "cudnn" (NVIDIA, bfloat16) or "xla"; attention weights have no dropout then.
+    fused_attention: str = setting("", choices=("", "cudnn", "xla"))
     remat: bool = False  # layers are computed again in the backward pass: less memory on accelerators (a CPU's compiler undoes it)
-    logging_steps: int = 10
-    save_steps: int = 500  # 0: at the end only
-    keep_checkpoints: int = 2
+    logging_steps: int = setting(10, least=1)
+    save_steps: int = setting(500, least=0)  # 0: at the end only
+    keep_checkpoints: int = setting(2, least=1)
     tensorboard: bool = False
     wandb: str = ""  # project in Weights & Biases; WANDB_MODE=offline in the environment writes to the work directory only
     on_nan: str = ""  # "rewind:K": a loss that is not finite skips its batch and the K - 1 before it, from the last checkpoint on
@@ -215,34 +189,9 @@ def sized(config: Config, size: str) -> Config:
 
 def check(config: Config) -> None:
     """Raise ConfigError, one line with field, value and limit, for settings that cannot work whatever the data."""
-    _check_types(config)
-    for name, value in flatten(config).items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{name}={value} is not a finite number")
-        if isinstance(value, int) and value >= LARGEST:
-            raise ConfigError(f"{name}={value} must be below {LARGEST}")
-    least = {
-        "data.max_seq_length": 3, "data.batch_size": 2, "data.vocab_size": 50, "data.subset": 0,
-        "data.subset_seed": 0, "data.fold": 0, "data.num_workers": -1, "data.length_grouping": 1,
-        "encoder.hidden_size": 1, "encoder.num_hidden_layers": 1, "encoder.num_attention_heads": 1,
-        "encoder.intermediate_size": 1, "encoder.dropout": 0,
-        "encoder.max_words": 1, "data.validation": 0, "optimizer.learning_rate": 0, "optimizer.warmup_steps": 0,
-        "optimizer.weight_decay": 0, "optimizer.max_grad_norm": 0, "optimizer.adam_epsilon": 0,
-        "eval.eval_steps": -1, "eval.batch_size": 1, "eval.max_seq_length": 3, "eval.diagnostic_sentences": 16,
-        "eval.report_sentences": 0, "eval.patience": 0,
-        "train.num_train_epochs": 0, "train.max_steps": -1, "train.grad_cache_chunk": 0, "train.fsdp": 1,
-        "train.attention_block": 0, "train.logging_steps": 1,
-        "train.save_steps": 0, "train.keep_checkpoints": 1, "train.seed": 0,
-    }  # fmt: skip
-    values = flatten(config)
-    for name, limit in least.items():
-        if name in values and values[name] < limit:
-            raise ConfigError(f"{name}={values[name]} must be at least {limit}")
+    check_settings(config)
     if isinstance(config.encoder, Encoder):
         _check_encoder(config.encoder)
-    for beta in ("adam_beta1", "adam_beta2", "rmsprop_decay", "lr_decay", "warmup_ratio"):
-        if not 0 <= getattr(config.optimizer, beta) < 1:
-            raise ConfigError(f"optimizer.{beta}={getattr(config.optimizer, beta)} must be from 0 to below 1")
     if config.train.fused_attention == "cudnn" and config.train.precision != "bfloat16":
         raise ConfigError("train.fused_attention=cudnn needs train.precision=bfloat16")
     if config.train.fused_attention and config.train.attention_block:
@@ -262,17 +211,6 @@ def check(config: Config) -> None:
         )
     _check_selection(config)
     _check_variants(config)
-    choices = {
-        "data.scheme": ("10-fold", "cross-topic"),
-        "eval.select": ("", "dev", "validation", "retrieval", "last"),
-        "train.precision": ("float32", "bfloat16"),
-        "train.fused_attention": ("", "cudnn", "xla"),
-        "optimizer.name": ("adamw", "rmsprop", "sgd"),
-        "optimizer.lr_scheduler_type": ("linear", "cosine", "constant", "steps", "exponential"),
-    }
-    for name, allowed in choices.items():
-        if values[name] not in allowed:
-            raise ConfigError(f"{name}={values[name]!r} is not one of {', '.join(allowed)}")
     rate_steps(config.optimizer)
     rewind_window(config.train)
     chunk = config.train.grad_cache_chunk
@@ -288,7 +226,7 @@ def check(config: Config) -> None:
         try:
             check(config.pretrain)
         except ConfigError as error:
-            raise ConfigError(f"before.{error}".replace("--config.", "--config.pretrain.")) from None
+            raise ConfigError(f"pretrain.{error}".replace("--config.", "--config.pretrain.")) from None
 
 
 def _check_variants(config: Config) -> None:
@@ -297,7 +235,7 @@ def _check_variants(config: Config) -> None:
             raise ConfigError(f"variants: the name {name!r} has a space or one of , | =")
         if variant.baseline and variant.baseline not in config.variants:
             raise ConfigError(f"variants: {name} has the baseline {variant.baseline}, which is no variant")
-        _check_types(variant, f"variants.{name}.")
+        check_types(variant, f"variants.{name}.")
     if config.variants and all(config.method != variant.method for variant in config.variants.values()):
         raise ConfigError(
             "method settings of a study belong to its variants: change the file, or one variant by "
@@ -312,33 +250,7 @@ def _check_selection(config: Config) -> None:
         raise ConfigError(f"eval.patience={config.eval.patience} counts evaluations on the way: set eval.eval_steps")
 
 
-def _check_types(settings: Any, prefix: str = "") -> None:
-    """ConfigError for a field of a dataclass tree whose value is not of the type that is written beside it."""
-    for name, kind in typing.get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
-        if not _is_a(value, kind):
-            wanted = NAMES.get(kind) or getattr(kind, "__name__", kind)
-            raise ConfigError(f"{prefix}{name}={repr(value)[:60]} is {type(value).__name__}, not {wanted}")
-        if dataclasses.is_dataclass(value):
-            _check_types(value, f"{prefix}{name}.")
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    if typing.get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_is_a(item, typing.get_args(kind)[0]) for item in value)
-    if typing.get_origin(kind) is dict:
-        key_kind, value_kind = typing.get_args(kind)
-        return isinstance(value, dict) and all(_is_a(key, key_kind) and _is_a(item, value_kind) for key, item in value.items())
-    if kind is Any:
-        return True
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, int | float if kind is float else kind)
-
-
 def _check_encoder(encoder: Encoder) -> None:
-    if encoder.dropout >= 1:
-        raise ConfigError(f"encoder.dropout={encoder.dropout} must be below 1")
     if encoder.hidden_size % encoder.num_attention_heads:
         raise ConfigError(
             f"encoder.hidden_size={encoder.hidden_size} is not a multiple of "
@@ -369,15 +281,3 @@ def rewind_window(options: Train) -> int:
     if options.on_nan and not (name == "rewind" and count.isdecimal() and int(count) > 0):
         raise ConfigError(f"train.on_nan={options.on_nan!r} is not rewind:K with K from 1 on, for instance rewind:10; empty: stop")
     return int(count or 0)
-
-
-def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """{"data.batch_size": 64, ...} for every leaf of a dataclass tree; a missing optional part is one leaf, None."""
-    leaves: dict[str, Any] = {}
-    for item in dataclasses.fields(settings):
-        value = getattr(settings, item.name)
-        if dataclasses.is_dataclass(value):
-            leaves |= flatten(value, f"{prefix}{item.name}.")
-        else:
-            leaves[prefix + item.name] = value
-    return leaves

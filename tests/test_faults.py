@@ -36,8 +36,9 @@ FLAGS = (
 POINTS = ("write", "finalize", "hash", "manifest", "rename", "delete", "deleting", "done")
 
 
-def start(workdir, *more, steps=STEPS, save=SAVE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **environment):
-    command = [sys.executable, "-m", "jax_sentemb", "train", *FLAGS, f"--workdir={workdir}"]
+def start(workdir, *more, die_at="", steps=STEPS, save=SAVE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **environment):
+    module = ["tests.die_at", die_at] if die_at else ["jax_sentemb"]
+    command = [sys.executable, "-m", *module, "train", *FLAGS, f"--workdir={workdir}"]
     command += [f"--config.train.max_steps={steps}", f"--config.train.save_steps={save}", *more]
     known = {
         **os.environ,
@@ -121,7 +122,7 @@ def straight(tmp_path_factory):
 
 
 def kill_by_point(workdir, point):
-    return ended(start(workdir, JAX_SENTEMB_FAIL=point), -signal.SIGKILL)
+    return ended(start(workdir, die_at=point), -signal.SIGKILL)
 
 
 def kill_after(workdir, seconds):
@@ -234,7 +235,7 @@ def test_files_that_may_not_grow_end_a_run_with_exit_7(tmp_path):
     assert said.splitlines()[-1].startswith("error: step"), said
     assert "Traceback" not in said
     step = manifest.newest(tmp_path / "checkpoints")[0]
-    assert f"continuing at step {step} of" in ended(start(tmp_path, JAX_SENTEMB_FAIL="write"), -signal.SIGKILL)
+    assert f"continuing at step {step} of" in ended(start(tmp_path, die_at="write"), -signal.SIGKILL)
 
 
 def disturbed(workdir, draw, longest):
@@ -243,7 +244,7 @@ def disturbed(workdir, draw, longest):
     while True:
         if draw.random() < 0.5:
             point = f"{draw.choice(POINTS)}:{draw.randint(1, 4)}"
-            process = start(workdir, JAX_SENTEMB_FAIL=point)
+            process = start(workdir, die_at=point)
             said = process.communicate(timeout=900)[1]
             assert process.returncode in (0, -signal.SIGKILL), said
             died = process.returncode != 0

@@ -16,8 +16,7 @@ from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
-from jax_sentemb.training.gradients import loss_and_gradients, split_frozen
-from jax_sentemb.training.step import create_state, make_measure, make_step
+from jax_sentemb.training.step import create_state, loss_and_gradients, make_measure, make_step, split_frozen
 from jax_sentemb.types import Batch
 
 BATCH, SHORT, WIDTH = 16, 6, 12

@@ -47,7 +47,7 @@ from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
 from jax_sentemb.retrieval.vector_store import Vectors
-from jax_sentemb.training.setup import _given_tokenizer
+from jax_sentemb.training.encoder_source import given_tokenizer
 
 ROOT = Path(__file__).parents[1]
 SEED = int(os.environ.get("JAX_SENTEMB_SEED", "0"))
@@ -404,18 +404,18 @@ def test_an_encoder_and_its_tokenizer_agree_on_capital_letters(folder):
 
 def test_a_tokenizer_that_numbers_pieces_otherwise_is_refused_for_weights_that_have_one(folder, tmp_path):
     Tokenizer.train(["other words altogether", *SENTENCES], 60).save(tmp_path / "other")
-    said = problem(_given_tokenizer, str(tmp_path / "other"), folder, names="other")
+    said = problem(given_tokenizer, str(tmp_path / "other"), folder, names="other")
     assert f"SHA-256 {Tokenizer.load(tmp_path / 'other').fingerprint[:12]}" in said
     assert Tokenizer.load(folder).fingerprint[:12] in said
-    _given_tokenizer(str(folder), folder)
+    given_tokenizer(str(folder), folder)
     vocabulary = (folder / "vocab.txt").read_text().split("\n")
     shutil.copytree(folder, tmp_path / "renamed")
     (tmp_path / "renamed" / "tokenizer.json").unlink()
     (tmp_path / "renamed" / "vocab.txt").write_text("\n".join([*vocabulary[:-2], "domain", ""]))  # in place of the last piece
-    _given_tokenizer(str(tmp_path / "renamed"), folder)
+    given_tokenizer(str(tmp_path / "renamed"), folder)
     for name in ("tokenizer.json", "vocab.txt"):
         (folder / name).unlink()
-    _given_tokenizer(str(tmp_path / "other"), folder)
+    given_tokenizer(str(tmp_path / "other"), folder)
 
 
 def test_the_tokenizer_of_a_run_is_the_one_that_it_was_trained_with(folder, tmp_path):

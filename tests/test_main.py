@@ -63,7 +63,8 @@ def test_importing_the_package_imports_nothing_heavy():
 
 
 def test_a_setting_of_before_is_taken_with_a_note(capsys):
-    assert program(main, ["main", TINY, "--config.vary=train.seed=1..3", "--config.optimizer.lr_drop=0.5", "--help"]) == 0
+    flags = ("--config.optimizer.lr_drop=0.5", "--config.data.validation=16")
+    assert program(main, ["main", TINY, "--config.vary=train.seed=1..3", *flags, "--help"]) == 0
     said = capsys.readouterr()
     assert "--config.sweep='train.seed=1..3'" in said.out
     assert "--config.optimizer.plateau_factor=0.5" in said.out

@@ -24,8 +24,8 @@ from jax_sentemb.training import run as running
 from jax_sentemb.training import trainer
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.loop import check_finite
-from jax_sentemb.training.signals import Preempted, StopSignal
-from jax_sentemb.training.step import STOPPING
+from jax_sentemb.training.results import Results
+from jax_sentemb.training.signals import STOPPING, Preempted, StopSignal
 
 CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
 STEPS = 6
@@ -97,7 +97,7 @@ def test_an_evaluation_that_a_signal_ends_is_done_by_the_next_start(straight, mo
 
 
 def test_a_signal_while_the_end_is_scored_leaves_that_for_the_next_start(straight, monkeypatch, tmp_path):
-    stops_in(monkeypatch, trainer.Trainer, "_score")
+    stops_in(monkeypatch, Results, "score")
     assert running.run(tiny(), tmp_path) == PREEMPTED
     assert not (tmp_path / "export").exists()
     assert running.run(tiny(), tmp_path) == 0

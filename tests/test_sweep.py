@@ -184,7 +184,7 @@ def test_what_vary_says_comes_before_the_settings_of_a_variant():
     ("vary", "says"),
     [
         ("variant=C", "variant C: not one of this config's variants: A, B"),
-        ("method.ami.weight=1", "variant A: vary: setting method.ami.weight is unknown"),
+        ("method.ami.weight=1", "variant A: sweep: setting method.ami.weight is unknown"),
         ("train.seed,data.subset_seed=1 train.seed=2", "train.seed is given twice"),
         ("train.seed=1..600", "more than 1,000 runs"),
     ],

@@ -17,7 +17,7 @@ from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_mod
 from jax_sentemb.inference.word_model import embedder_of, read_word_model
 from jax_sentemb.methods.multi_view import MultiView
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
-from jax_sentemb.training.setup import word_table
+from jax_sentemb.training.encoder_source import word_table
 
 SENTENCES = ["The dog barks, the cat doesn't.", "the DOG sleeps", "a bird sings"]
 

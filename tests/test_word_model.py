@@ -25,7 +25,7 @@ from jax_sentemb.methods.multi_view import MultiView
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
-from jax_sentemb.training.setup import word_table
+from jax_sentemb.training.encoder_source import word_table
 
 # Words that the probes have, so that few of their tokens are unknown.
 CORPUS = [

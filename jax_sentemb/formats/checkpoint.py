@@ -99,7 +99,6 @@ class Steps:
         handler = ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), facts=ocp.JsonCheckpointHandler())
         self._orbax = ocp.AsyncCheckpointer(
             handler,
-            async_options=ocp.options.AsyncOptions(post_finalization_callback=lambda: manifest.fail_point("finalize")),
             multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=folder.name),
         )
 
@@ -147,7 +146,6 @@ class Steps:
                     manifest.remove(target)
             if jax.process_count() == 1:
                 _check_room(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
-            manifest.fail_point("write")
             self._orbax.save(
                 target, args=ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(metadata))
             )
@@ -163,12 +161,10 @@ class Steps:
             self._orbax.wait_until_finished()
             if is_main_process():
                 manifest.write(self.folder / str(step), content)
-                manifest.fail_point("delete")
                 for old in manifest.steps(self.folder, lambda text: None):
                     if old < step and old not in self._kept(step):
                         manifest.remove(self.folder / str(old))
                 (self.folder / manifest.UNFINISHED).unlink()
-                manifest.fail_point("done")
         except Exception as error:  # reported by the main thread
             self._error = error
 

@@ -8,8 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,30 +19,17 @@ NAME = "manifest.json"
 UNFINISHED = "unfinished"  # names the step whose save has begun; removed when it has its manifest
 LEFT = ("*.orbax-checkpoint-tmp*", "*.deleted")  # what a killed run leaves
 Warn = Callable[[str], None]
-_passed: Counter[str] = Counter()
 
 
 class Damaged(Exception):
     """A step that does not count, with the file and what is wrong with it."""
 
 
-def fail_point(name: str) -> None:
-    """Kill this process here when JAX_SENTEMB_FAIL is "name" or "name:N" (the N-th time): for tests of interrupted saves."""
-    wanted, _, count = os.environ.get("JAX_SENTEMB_FAIL", "").partition(":")
-    if wanted == name:
-        _passed[name] += 1
-        if _passed[name] == int(count or 1):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def write(folder: Path, content: dict[str, Any]) -> None:
     """Hash every file of a step and make it count. `content` is told back by `verify`."""
-    fail_point("hash")
     files = {name: [file.stat().st_size, sha256(file)] for name, file in _files(folder).items()}
-    fail_point("manifest")
     with replacing(folder / NAME) as partial:
         partial.write_text(_text({**content, "files": files}), encoding="utf-8")
-        fail_point("rename")
 
 
 def verify(folder: Path) -> dict[str, Any]:
@@ -141,12 +126,16 @@ def clear(folder: Path) -> None:
 
 def remove(step: Path) -> None:
     """Delete a step so that a crash leaves all of it or none."""
+    shutil.rmtree(set_aside(step), ignore_errors=True)
+
+
+def set_aside(step: Path) -> Path:
+    """Renames a step, if it is there, so that it is a step no more; returns the new path."""
     gone = step.with_name(f"{step.name}.deleted")
     shutil.rmtree(gone, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
         step.rename(gone)
-    fail_point("deleting")
-    shutil.rmtree(gone, ignore_errors=True)
+    return gone
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -1,17 +1,16 @@
-"""The training loop, and the batches that it is fed with."""
+"""The training loop, its batches on the device, and the metrics that it reports."""
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from jax_sentemb import config as settings
 from jax_sentemb.errors import NotFinite
 from jax_sentemb.parallel import shard_batch
 from jax_sentemb.training.logger import Log
@@ -23,7 +22,7 @@ PREFETCH = 2  # batches made and sent to the device ahead of the step
 
 
 def batches_on_device(at: Callable[[int], Parts], start: int, end: int, mesh: Mesh) -> Generator[Parts]:
-    """Batches start..end-1 on the devices, made in a thread ahead of use."""
+    """Yields batches start..end-1 on the devices; a thread makes them ahead of use."""
     with ThreadPoolExecutor(1) as thread:
         waiting = [
             thread.submit(lambda step=step: shard_batch(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))
@@ -42,75 +41,97 @@ def _finite(tree: Any) -> Array:
 
 
 def check_finite(step: int, tree: Any) -> None:
-    """NotFinite where a number of a state or of parameters is NaN or Inf: a loss can be finite before an update that is not."""
+    """Raises NotFinite if a number of a state or of parameters is NaN or Inf: a finite loss can give an update that is not."""
     if not bool(_finite(tree)):
         raise NotFinite(step, "the weights are not finite after the update")
 
 
-def fit(
-    state: TrainState,
-    step: Step,
-    batches: Iterator[Parts],
-    total_steps: int,
-    options: settings.Train,
-    log: Log,
-    batch_size: int,
-    evaluate: Callable[[int, TrainState], TrainState],
-    eval_steps: int,
-    exhausted: Callable[[], bool],
-    save: Callable[[int, TrainState], None],
-    stop: StopSignal,
-) -> TrainState:
-    """The one loop: steps until `total_steps`, a stop signal or `exhausted` evaluations; it evaluates, logs and saves on the way.
+class Metrics:
+    """Reports the metrics of each step after the next step is dispatched, so that the device never waits for the host.
 
-    Metrics of a step are read after the next one is dispatched. A loss or gradient that is not finite raises NotFinite before
-    anything is saved. Signals are watched once the first step has compiled. A signal during an evaluation leaves it for the next
-    start, so `evaluate` may raise Preempted.
+    Every `logging_steps` steps and at the end they go to the log, with the speed since the last line.
     """
-    number = int(state.step)
-    late: tuple[int, dict[str, Array]] | None = None
-    clock, clocked = time.monotonic(), -1  # the clock starts when the first step is done: before that it compiles
 
-    def report(done: int, metrics: dict[str, Array]) -> None:
-        nonlocal clock, clocked
-        values = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        log.losses.append((done, values["loss"]))
+    def __init__(self, log: Log, batch_size: int, total_steps: int, logging_steps: int) -> None:
+        self._log, self._batch_size, self._total_steps, self._logging_steps = log, batch_size, total_steps, logging_steps
+        self._waiting: tuple[int, dict[str, Array]] | None = None
+        self._clock, self._clocked = time.monotonic(), -1  # starts after the first step, which compiles
+
+    def add(self, step: int, metrics: dict[str, Array]) -> None:
+        """Takes the metrics of a step and reports those of the step before it."""
+        self.flush()
+        self._waiting = step, metrics
+
+    def flush(self) -> None:
+        """Reports what is waiting. NotFinite for a loss or a gradient that is NaN or Inf."""
+        if self._waiting is not None:
+            (step, metrics), self._waiting = self._waiting, None
+            self._report(step, {name: float(value) for name, value in jax.device_get(metrics).items()})
+
+    def restart_clock(self, step: int) -> None:
+        """Leaves the time of an evaluation or a save out of the speed."""
+        self._clock, self._clocked = time.monotonic(), step
+
+    def _report(self, step: int, values: dict[str, float]) -> None:
+        log, total = self._log, self._total_steps
+        log.losses.append((step, values["loss"]))
         if not (math.isfinite(values["loss"]) and math.isfinite(values["grad_norm"])):
-            log.event(done, {"event": "not finite", **values})
-            raise NotFinite(done, f"loss {values['loss']}, gradient norm {values['grad_norm']}")
-        if clocked < 0:
-            clock, clocked = time.monotonic(), done
-        if done % options.logging_steps == 0 or done == total_steps:
-            now, steps = time.monotonic(), done - clocked
-            rate = steps / max(now - clock, 1e-9)
-            speed = {"speed/sentences_per_second": rate * batch_size, "speed/steps_per_second": rate} if steps else {}
-            clock, clocked = now, done
-            log.event(done, {f"train/{name}": value for name, value in values.items()} | speed)
-            log.progress(done, total_steps, values["loss"], rate * batch_size)
+            log.event(step, {"event": "not finite", **values})
+            raise NotFinite(step, f"loss {values['loss']}, gradient norm {values['grad_norm']}")
+        if self._clocked < 0:
+            self.restart_clock(step)
+        if step % self._logging_steps == 0 or step == total:
+            now, steps = time.monotonic(), step - self._clocked
+            rate = steps / max(now - self._clock, 1e-9)
+            sentences = rate * self._batch_size
+            speed = {"speed/sentences_per_second": sentences, "speed/steps_per_second": rate} if steps else {}
+            self._clock, self._clocked = now, step
+            log.event(step, {f"train/{name}": value for name, value in values.items()} | speed)
+            log.progress(step, total, values["loss"], sentences)
 
-    for batch in batches:
+
+class Hooks(NamedTuple):
+    """What the loop does between steps, and when."""
+
+    evaluate: Callable[[int, TrainState], TrainState]  # may lower the learning rate; may raise Preempted
+    save: Callable[[int, TrainState], None]
+    exhausted: Callable[[], bool]  # asked after an evaluation: whether training ends early
+    eval_steps: int  # 0: never
+    save_steps: int  # 0: never
+    total_steps: int  # at the last step the caller evaluates and saves
+
+    def due(self, step: int) -> tuple[bool, bool]:
+        """Whether to evaluate, and whether to save, after this step."""
+        evaluate, save = (
+            bool(every) and step % every == 0 and step < self.total_steps for every in (self.eval_steps, self.save_steps)
+        )
+        return evaluate, save
+
+
+def fit(state: TrainState, step: Step, batches: Iterable[Parts], metrics: Metrics, hooks: Hooks, stop: StopSignal) -> TrainState:
+    """Runs a step for each batch; evaluates, saves and logs on the way. Ends early at a stop signal or if `exhausted`.
+
+    Raises NotFinite before anything that is not finite is saved. Signals are watched once the first step has compiled. A signal
+    during an evaluation saves at once; the next start evaluates again.
+    """
+    for number, batch in enumerate(batches, int(state.step) + 1):
         with jax.transfer_guard("disallow"):
-            state, metrics = step(state, batch)
+            state, measured = step(state, batch)
         stop.watch()
-        if late is not None:
-            report(*late)
-        number += 1
-        late = (number, metrics)
-        due = eval_steps and number % eval_steps == 0 and number < total_steps
-        keep = options.save_steps and number % options.save_steps == 0 and number < total_steps
+        metrics.add(number, measured)
+        evaluating, saving = hooks.due(number)
         stopping = stop.at(number)
-        if due or keep or stopping:
-            report(*late)
-            late = None
-            if due:
-                with contextlib.suppress(Preempted):
-                    state = evaluate(number, state)
-                stopping = stopping or stop.reached or exhausted()
-            if keep or stopping:
-                save(number, state)
-            if stopping:
-                return state
-            clock, clocked = time.monotonic(), number
-    if late is not None:
-        report(*late)
+        if not (evaluating or saving or stopping):
+            continue
+        metrics.flush()
+        if evaluating:
+            with contextlib.suppress(Preempted):
+                state = hooks.evaluate(number, state)
+            stopping = stopping or stop.reached or hooks.exhausted()
+        if saving or stopping:
+            hooks.save(number, state)
+        if stopping:
+            return state
+        metrics.restart_clock(number)
+    metrics.flush()
     return state

@@ -7,7 +7,8 @@ from typing import Any
 
 import jax
 
-from jax_sentemb.training.step import STOPPING
+# A terminal that closes sends SIGHUP to the processes in it. Windows does not have that signal.
+STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
 class Preempted(KeyboardInterrupt):

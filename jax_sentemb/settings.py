@@ -1,0 +1,122 @@
+"""Dataclasses as settings: limits beside the fields, checks of limits and types, names of every field, names of before."""
+
+import dataclasses
+import functools
+import math
+import sys
+import typing
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from jax_sentemb.errors import ConfigError
+
+LARGEST = 1 << 31  # steps and seeds are counted in int32 on a device
+NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+
+# Settings by the names that they had before 0.1.0: accepted for one release, with a note.
+OLD_NAMES = {"before": "pretrain", "lr_drop": "plateau_factor", "vary": "sweep"}
+
+Value = TypeVar("Value")
+Settings = TypeVar("Settings", bound=type)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The values that a field may have."""
+
+    least: float | None = None
+    below: float | None = None
+    choices: tuple[Any, ...] = ()
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises ConfigError with name, value and limit."""
+        too_low = self.least is not None and value < self.least
+        if self.below is not None:
+            if too_low or value >= self.below:
+                raise ConfigError(f"{name}={value} must be from {self.least or 0} to below {self.below}")
+        elif too_low:
+            raise ConfigError(f"{name}={value} must be at least {self.least}")
+        if self.choices and value not in self.choices:
+            raise ConfigError(f"{name}={value!r} is not one of {', '.join(self.choices)}")
+
+
+def setting(default: Value, **limits: Any) -> Value:
+    """A dataclass field with a default and Limits: `batch_size: int = setting(64, least=2)`."""
+    return dataclasses.field(default=default, metadata={"limits": Limits(**limits)})
+
+
+def check_settings(settings: Any) -> None:
+    """Raises ConfigError for a value of a dataclass tree that has another type than its field, or is beyond its limits."""
+    check_types(settings)
+    for name, value, limits in _leaves(settings):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{name}={value} is not a finite number")
+        if isinstance(value, int) and value >= LARGEST:
+            raise ConfigError(f"{name}={value} must be below {LARGEST}")
+        if limits is not None:
+            limits.check(name, value)
+
+
+def check_types(settings: Any, prefix: str = "") -> None:
+    """Raises ConfigError for a field of a dataclass tree whose value is not of the type that is written beside it."""
+    for name, kind in typing.get_type_hints(type(settings)).items():
+        value = getattr(settings, name)
+        if not _is_a(value, kind):
+            wanted = NAMES.get(kind) or getattr(kind, "__name__", kind)
+            raise ConfigError(f"{prefix}{name}={repr(value)[:60]} is {type(value).__name__}, not {wanted}")
+        if dataclasses.is_dataclass(value):
+            check_types(value, f"{prefix}{name}.")
+
+
+def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
+    """{"data.batch_size": 64, ...} for every leaf of a dataclass tree; a missing optional part is one leaf, None."""
+    return {name: value for name, value, _ in _leaves(settings, prefix)}
+
+
+def current_name(setting: str) -> str:
+    """The name of a setting ("optimizer.lr_drop", "before.train.seed") as it is now, with a note on stderr if it was an old one."""
+    new = ".".join(OLD_NAMES.get(part, part) for part in setting.split("."))
+    if new != setting:
+        print(f"note: the setting {setting} is {new} now; the old name goes with the next release", file=sys.stderr)
+    return new
+
+
+def stored_name(setting: str) -> str:
+    """The name of a setting in checkpoints, which keep the names of before."""
+    old = {new: old for old, new in OLD_NAMES.items()}
+    return ".".join(old.get(part, part) for part in setting.split("."))
+
+
+def takes_old_names(settings: Settings) -> Settings:
+    """Decorates a dataclass so that its constructor takes OLD_NAMES, too."""
+    init = settings.__init__
+
+    @functools.wraps(init)
+    def with_old_names(self: Any, *values: Any, **named: Any) -> None:
+        init(self, *values, **{current_name(name): value for name, value in named.items()})
+
+    settings.__init__ = with_old_names
+    return settings
+
+
+def _leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any, Limits | None]]:
+    """(name, value, limits) of every leaf of a dataclass tree."""
+    for item in dataclasses.fields(settings):
+        value = getattr(settings, item.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name, value, item.metadata.get("limits")
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, typing.get_args(kind)[0]) for item in value)
+    if typing.get_origin(kind) is dict:
+        key_kind, value_kind = typing.get_args(kind)
+        return isinstance(value, dict) and all(_is_a(key, key_kind) and _is_a(item, value_kind) for key, item in value.items())
+    if kind is Any:
+        return True
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float if kind is float else kind)

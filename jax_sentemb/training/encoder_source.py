@@ -1,0 +1,150 @@
+"""Where a run's encoder comes from: its tokenizer, its configuration and its first weights, loaded or new."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from jax_sentemb.config import Data, Encoder, Words
+from jax_sentemb.data.tokenizer import FILES as TOKENIZER_FILES
+from jax_sentemb.data.tokenizer import Lines, Tokenizer, check_rows, new_tokenizer
+from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
+from jax_sentemb.data.word_vectors import read_word_vectors
+from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.formats.huggingface import read_parts, resolve
+from jax_sentemb.formats.model_dir import transformer_folder
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.types import Params
+
+
+class EncoderSource(Protocol):
+    """What a run asks of `config.encoder`."""
+
+    loaded: Params  # by part: "encoder", "cnn"...; {} for a start from scratch; complete after `tokenizer`
+
+    def blank(self) -> Bert | WordVectors:
+        """An encoder of the right sizes without parameters, which methods check themselves against before data is read."""
+        ...
+
+    def tokenizer(self, sentences: Lines) -> Tokenizer | WordTokenizer:
+        """The tokenizer, loaded, or trained on `sentences`."""
+        ...
+
+    def config(self, tokenizer: Tokenizer | WordTokenizer) -> BertConfig | WordsConfig:
+        """The configuration of the encoder with that tokenizer; ConfigError or ModelFileError if they do not fit."""
+        ...
+
+
+class BertSource:
+    """A BERT from `encoder.weights`, or a new one with a new vocabulary.
+
+    `lengths` are the longest sentences by setting, {"data.max_seq_length": 32, ...}: the encoder needs a position for each token.
+    """
+
+    def __init__(self, encoder: Encoder, data: Data, lengths: dict[str, int]) -> None:
+        self._encoder, self._data, self._lengths = encoder, data, lengths
+        self._folder = resolve(encoder.weights) if encoder.weights else None
+        self._config, self.loaded = read_parts(self._folder) if self._folder else (None, {})
+
+    def blank(self) -> Bert:
+        """A BERT of the right sizes."""
+        return Bert(self._config or self._new(self._data.vocab_size))
+
+    def tokenizer(self, sentences: Lines) -> Tokenizer:
+        """That of data.tokenizer, else that of encoder.weights, else a new one."""
+        if self._data.tokenizer:
+            return given_tokenizer(self._data.tokenizer, self._folder)
+        return Tokenizer.load(transformer_folder(self._folder)) if self._folder else new_tokenizer(sentences, self._data.vocab_size)
+
+    def config(self, tokenizer: Tokenizer) -> BertConfig:
+        """The configuration with the tokenizer's special tokens. ConfigError if the vocabulary or a sentence is too large."""
+        config = self._config or dataclasses.replace(self._new(tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
+        config = dataclasses.replace(config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
+        check_rows(tokenizer.vocab_size, config.vocab_size, "data.tokenizer and encoder.weights")
+        positions = config.max_position_embeddings - config.position_offset
+        for name, length in self._lengths.items():
+            if length > positions:
+                raise ConfigError(f"{name}={length} exceeds the encoder's {positions} positions")
+        return config
+
+    def _new(self, vocab_size: int) -> BertConfig:
+        return BertConfig(
+            vocab_size=vocab_size,
+            hidden_size=self._encoder.hidden_size,
+            num_hidden_layers=self._encoder.num_hidden_layers,
+            num_attention_heads=self._encoder.num_attention_heads,
+            intermediate_size=self._encoder.intermediate_size,
+            max_position_embeddings=max(self._lengths.values()),
+        )
+
+
+class WordSource:
+    """Word vectors from `words.vectors`, or new ones, for the words of the corpus and of the `scored` sentences."""
+
+    def __init__(self, words: Words, scored: Callable[[], Iterable[str]], seed: int) -> None:
+        self._words, self._scored, self._seed = words, scored, seed
+        self.loaded: Params = {}
+
+    def blank(self) -> WordVectors:
+        """Word vectors of the width of new ones."""
+        return WordVectors(WordsConfig(3, self._words.hidden_size))
+
+    def tokenizer(self, sentences: Lines) -> WordTokenizer:
+        """The vocabulary; its vectors are in `loaded` from here on."""
+        tokenizer, self.loaded = word_table(self._words, sentences, self._scored(), self._seed)
+        return tokenizer
+
+    def config(self, tokenizer: WordTokenizer) -> WordsConfig:
+        """Number and width of the vectors."""
+        vectors = self.loaded["encoder" if self._words.trained else FROZEN]["vectors"]
+        return WordsConfig(len(vectors), vectors.shape[1], tokenizer.pad_id)
+
+
+def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
+    """The tokenizer of data.tokenizer. ModelFileError if it numbers a piece otherwise than the tokenizer beside the weights.
+
+    Pieces that only one of them has may differ: words of a domain take the place of unused ones.
+    """
+    given = Tokenizer.load(name)
+    folder = weights and transformer_folder(weights)
+    if folder and any((folder / file).is_file() for file in TOKENIZER_FILES):
+        own = Tokenizer.load(folder)
+        numbers = own.numbers
+        if any(numbers.get(piece, number) != number for piece, number in given.numbers.items()):
+            raise ModelFileError(
+                f"data.tokenizer={name} has {given.vocab_size} tokens (SHA-256 {given.fingerprint[:12]}), that of encoder.weights "
+                f"{own.vocab_size} ({own.fingerprint[:12]}), and numbers them otherwise: leave data.tokenizer out"
+            )
+    return given
+
+
+def word_table(words: Words, corpus: Lines, scored: Iterable[str], seed: int) -> tuple[WordTokenizer, dict[str, Params]]:
+    """The vocabulary and the parts of the parameters that belong to it: "vectors" [V, E] and "counts" [V].
+
+    Words of the corpus by frequency, then those of the `scored` sentences, at most `max_words`; with a file of vectors only words
+    that it has. Unknown words and padding have the vector 0 (Tang and de Sa 2019). New vectors are drawn from N(0, 0.1^2).
+    "counts", in the corpus, are what negative words are drawn by.
+    """
+    counts = count_words((corpus[row] for row in range(len(corpus))), words.lowercase)
+    wanted = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    wanted += sorted(count_words(scored, words.lowercase).keys() - counts.keys())
+    table: dict[str, np.ndarray] = {}
+    if words.vectors:
+        found = read_word_vectors(words.vectors, set(wanted))
+        table = dict(zip(found.words, found.vectors, strict=True))
+        wanted = [word for word in wanted if word in table]
+    wanted = wanted[: words.max_words]
+    tokenizer = WordTokenizer.of(wanted, words.lowercase)
+    width = len(next(iter(table.values()))) if table else words.hidden_size
+    vectors = np.zeros((tokenizer.vocab_size, width), np.float32)
+    if table:
+        vectors[2:] = [table[word] for word in wanted]
+    else:
+        vectors[2:] = np.random.default_rng(seed).normal(0, 0.1, (len(wanted), width))
+    frequency = np.array([0, 0, *(counts[word] for word in wanted)], np.float32)
+    if words.trained:
+        return tokenizer, {"encoder": {"vectors": vectors}, FROZEN: {"counts": frequency}}
+    return tokenizer, {FROZEN: {"vectors": vectors, "counts": frequency}}

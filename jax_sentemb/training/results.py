@@ -1,0 +1,76 @@
+"""Results of a run: final scores, the export, and samples for the report."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jax_sentemb.config import Config, Words
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.formats.run_dir import read_metadata, write_metadata
+from jax_sentemb.formats.sentence_transformers import check_exportable
+from jax_sentemb.inference.export import export_run
+from jax_sentemb.parallel import is_main_process, replicate
+from jax_sentemb.reporting.html_report import not_vital
+from jax_sentemb.reporting.samples import collect_samples
+from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
+from jax_sentemb.training.logger import Log
+from jax_sentemb.training.run_metadata import model_metadata, write_json
+from jax_sentemb.training.setup import RunSetup, corpus_sample
+from jax_sentemb.types import Params
+
+
+class Results:
+    """Scores parameters on all sets, and writes scores.json, samples/*.json and export/ of a work directory."""
+
+    def __init__(self, config: Config, setup: RunSetup, scorer: Scorer, log: Log, workdir: Path) -> None:
+        self._config, self._setup, self._scorer, self._log, self._workdir = config, setup, scorer, log, workdir
+
+    def score(self, params: Params, step: int, start: dict[str, float], kept: dict[str, str]) -> None:
+        """Final scores to the terminal and scores.json, then the verified export.
+
+        `start`: scores of the untrained weights; `kept`: which encoder is exported, and why (`kept_encoder`).
+        """
+        setup, scorer = self._setup, self._scorer
+        params = replicate(params)
+        scores = scorer.all_tasks(params) if setup.tasks else {}
+        if cut := scorer.embedder.truncated:
+            longest = self._config.eval.max_seq_length
+            self._log.warn(step, f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={longest}")
+        baselines = {"untrained": start}
+        if self._config.eval.data == "grammar":
+            baselines |= word_overlap_scores(setup.tasks, [setup.sentences[row] for row in range(len(setup.sentences))])
+        results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": setup.missing_tasks} | kept
+        if kept:
+            self._log.say(f"exported is the {kept['kept_encoder']} encoder: {kept['kept_because']}")
+        results["diagnostics"] = scorer.diagnostics(params)
+        self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
+        self._log.finish_progress()
+        if scores or not setup.final:
+            print(score_table(scores, setup.missing_tasks, baselines))
+        if setup.final:
+            results["transfer"] = setup.final.score(self._workdir.name, lambda sentences: scorer.embedder(params, sentences))
+            results["absent"] = [*setup.missing_tasks, *setup.final.missing_tasks]
+        if is_main_process():
+            write_json(self._workdir / "scores.json", results)
+            self._export(params, step, {**kept, "scores": scores, "scores_of_step": step})
+
+    def sample(self, when: str, step: int, params: Params) -> None:
+        """samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model."""
+        scorer, config = self._scorer, self._config
+        with not_vital(self._workdir):
+            wanted = 0 if scorer.is_cross_encoder else config.eval.report_sentences
+            sentences = corpus_sample(self._setup, wanted, config.train.seed) if wanted else []
+            found = collect_samples(lambda texts: scorer.embedder(params, texts), sentences, scorer.similarities, self._setup.tasks)
+            write_json(self._workdir / "samples" / f"{when}.json", {"step": step, **found})
+
+    def _export(self, params: Params, step: int, extra: dict[str, Any]) -> None:
+        config, workdir = self._config, self._workdir
+        write_metadata(workdir, self._setup.encoder_config, {**model_metadata(config, self._setup, workdir), **extra})
+        try:
+            if not isinstance(config.encoder, Words):  # word models have a directory format of their own
+                check_exportable(config.method.pooling, getattr(config.method, "convolution", None))
+        except ConfigError as error:  # such a model can be trained and evaluated from its work directory
+            print(f"not exported: {error}")
+            return
+        export_run(workdir / "export", read_metadata(workdir), jax.device_get(params), workdir, step)
