@@ -117,7 +117,7 @@ def _batches(config: Config, examples: Examples) -> tuple[Examples, Batches | Ba
 
 def _corpus(config: Config, workdir: Path, make_tokenizer: Callable[[Lines], Any]) -> Corpus:
     data = config.data
-    if data.pack and not getattr(config.method, "reads_packed", False):
+    if data.pack and not config.method.reads_packed:
         raise ConfigError(f"data.pack=True: {type(config.method).__name__} reads single sentences; only MaskedLM reads packed rows")
     folder = workdir if is_main_process() else workdir / f"process-{jax.process_index()}"  # of files that a run generates
     folder.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def final_tasks(config: Config) -> DownstreamTasks | None:
     """The tasks of eval.tasks with their data, or None."""
     if not config.eval.tasks:
         return None
-    if getattr(config.method, "is_cross_encoder", False):
+    if config.method.is_cross_encoder:
         raise ConfigError("eval.tasks: a cross-encoder has no embeddings that classifiers could be trained on; leave it empty")
     names = corpus_task(config.data.files) if config.eval.tasks == "corpus" else config.eval.tasks
     return DownstreamTasks(names, config.eval.data, config.eval.classifier)

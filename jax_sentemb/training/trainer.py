@@ -23,7 +23,7 @@ from jax_sentemb.models.word_vectors import make_encoder
 from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh, replicate
 from jax_sentemb.reporting.html_report import not_vital
 from jax_sentemb.reporting.samples import collect_samples
-from jax_sentemb.training.checkpoint_selection import better, encoders, kept_encoder, score, selected_by, should_stop_early
+from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
 from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
 from jax_sentemb.training.logger import Log, check_writers
 from jax_sentemb.training.loop import batches_on_device, check_finite, fit
@@ -67,7 +67,7 @@ class Trainer:
                 f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {jax.devices()[0].platform}: leave it out"
             )
         self.setup = setup = prepare(config, workdir)
-        is_cross_encoder = getattr(config.method, "is_cross_encoder", False)
+        is_cross_encoder = config.method.is_cross_encoder
         self.progress = Progress(selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder))
         an_epoch = setup.batches.steps_per_epoch
         epochs, steps = config.train.num_train_epochs, config.train.max_steps
@@ -81,7 +81,7 @@ class Trainer:
         dtype = jnp.dtype(config.train.precision)
         memory = {name: getattr(config.train, name) for name in ("attention_block", "remat", "fused_attention")}
         self.encoder = make_encoder(setup.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
-        self.optimizer = make_optimizer(config.optimizer, self.steps, an_epoch, getattr(config.method, "shares", None))
+        self.optimizer = make_optimizer(config.optimizer, self.steps, an_epoch, config.method.shares)
         self.state = self._untrained()
         self.stop = StopSignal()
         embedder = Embedder(
@@ -217,7 +217,7 @@ class Trainer:
 
     def _better(self, step: int, params: Params, found: float | None) -> tuple[str, Params, float | None]:
         """Name, parameters and score of the encoder to keep, of those that the method offers; `found` is the default's score."""
-        several = encoders(self.config.method, params)
+        several = self.config.method.encoders(params)
         default, *others = several
         scores = {default: found}
         if step and "/" in self.progress.selected_by:  # at first all are alike; held-out loss is of all encoders together
@@ -322,7 +322,7 @@ class Trainer:
         write_metadata(workdir, setup.encoder_config, {**metadata, **kept, "scores": scores, "scores_of_step": step})
         try:
             if not isinstance(config.encoder, Words):  # word models are directories of our own
-                check_exportable(config.method.pooling, getattr(config.method, "convolution", None))
+                check_exportable(config.method.pooling, config.method.convolution)
         except ConfigError as error:  # known before, but no reason not to train: evaluation reads the work directory
             print(f"not exported: {error}")
             return
