@@ -125,7 +125,7 @@ class SimCSE(Method):
         if state.queue is not None:
             # Entry number k came k // B steps ago. The product of step and batch would leave int32.
             queue_valid = jnp.arange(len(state.queue)) // len(first) < state.step
-            sentences = None if encoded.row is None else (encoded.row, state.queue_rows)
+            sentences = None if encoded.row is None or state.queue_rows is None else (encoded.row, state.queue_rows)
         loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives, sentences)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
         loss = add_ami_loss(self.ami, loss, metrics, encoded)
@@ -136,7 +136,7 @@ class SimCSE(Method):
 
     def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Momentum encoder moved towards the new weights, this step's momentum embeddings at the head of the queue."""
-        if self.momentum is None or state.queue is None or state.queue_rows is None:
+        if self.momentum is None or state.queue is None or state.queue_rows is None or state.ema_params is None:
             return state
         average = optax.incremental_update(state.params["encoder"], state.ema_params, 1.0 - self.momentum.decay)
         vectors, row = carry
