@@ -1,23 +1,29 @@
 """Losses as pure functions of arrays. Everything is computed in float32 and written as if on one device."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jax_sentemb.types import Array
+
+Scalar = Float[Array, ""]
+Embeddings = Float[Array, "batch embedding"]
+Tree = TypeVar("Tree")
+Result = TypeVar("Result")
 
 EPSILON = 1e-12
 PAIRS = 2**22  # similarities of a batch that are computed at once
 
 
-def map_in_chunks(function: Callable[[Any], Any], rows: Any, comparisons: int) -> Any:
-    """`function` of arrays [N, ...] that gives arrays [N, ...], a row for a row; each row costs so many `comparisons`.
+def map_in_chunks(function: Callable[[Tree], Result], rows: Tree, comparisons: int) -> Result:
+    """Apply a row-wise `function` to arrays [N, ...], in rematerialised chunks if the rows need more than PAIRS comparisons.
 
-    Above PAIRS in all it works on some rows at a time, and again in the backward pass: the matrix of all pairs of a huge batch is
-    never there.
+    `comparisons` is the number for one row. Chunks are computed again in the backward pass, so the matrix of all pairs of a large
+    batch is never in memory.
     """
     count = len(jax.tree.leaves(rows)[0])
     at_once = count
@@ -28,40 +34,40 @@ def map_in_chunks(function: Callable[[Any], Any], rows: Any, comparisons: int) -
     return merge_microbatches(lax.map(jax.checkpoint(function), split_microbatches(rows, at_once)))
 
 
-def split_microbatches(rows: Any, at_once: int) -> Any:
-    """Arrays [N, ...] as [n, at_once, ...]; part c has rows c, c + n, c + 2n..., so that devices keep their own."""
+def split_microbatches(rows: Tree, at_once: int) -> Tree:
+    """Reshape arrays [N, ...] to [n, at_once, ...]; part c has rows c, c + n, c + 2n..., so that every device keeps its rows."""
     return jax.tree.map(lambda values: values.reshape(at_once, -1, *values.shape[1:]).swapaxes(0, 1), rows)
 
 
-def merge_microbatches(parts: Any) -> Any:
-    """The arrays that `in_parts` took apart."""
+def merge_microbatches(parts: Tree) -> Tree:
+    """Invert `split_microbatches`."""
     return jax.tree.map(lambda values: values.swapaxes(0, 1).reshape(-1, *values.shape[2:]), parts)
 
 
-def l2_normalize(vectors: Array) -> Array:
+def l2_normalize(vectors: Float[Array, "*rows embedding"]) -> Float[Array, "*rows embedding"]:
     """`vectors` [..., E] scaled to length 1; a zero vector stays zero, with zero gradient."""
     squared = jnp.square(vectors).sum(-1, keepdims=True)
     return vectors * lax.rsqrt(jnp.maximum(squared, EPSILON))
 
 
-def cosine(first: Array, second: Array) -> Array:
+def cosine(first: Float[Array, "first embedding"], second: Float[Array, "second embedding"]) -> Float[Array, "first second"]:
     """Cosines [N, M] of all pairs of rows of `first` [N, E] and `second` [M, E]."""
     return jnp.matmul(l2_normalize(first), l2_normalize(second).T, precision=lax.Precision.HIGHEST)
 
 
 def info_nce(
-    anchors: Array,
-    positives: Array,
+    anchors: Embeddings,
+    positives: Embeddings,
     temperature: float,
-    queue: Array | None = None,
-    queue_valid: Array | None = None,
+    queue: Float[Array, "queue embedding"] | None = None,
+    queue_valid: Bool[Array, " queue"] | None = None,
     negatives: bool = True,
-    sentences: tuple[Array, Array] | None = None,
-) -> tuple[Array, Array]:
-    """InfoNCE: mean over i of -log softmax_i([cos(first_i, second_j) / t for all j, cos(first_i, queue_k) / t for valid k]).
+    sentences: tuple[Shaped[Array, " batch"], Shaped[Array, " queue"]] | None = None,
+) -> tuple[Scalar, Scalar]:
+    """InfoNCE: mean over i of -log softmax_i([cos(anchor_i, positive_j) / t for all j, cos(anchor_i, queue_k) / t for valid k]).
 
-    first, second: the two views [B, E]. queue: negatives [K, E] that receive no gradient, queue_valid: bool [K]. sentences: numbers
-    of the sentences of the batch [B] and of the queue [K]; an anchor's own sentence is no negative of it.
+    The queue holds negatives that receive no gradient. sentences: numbers of the sentences of the batch and of the queue; an
+    anchor's own sentence in the queue is not used as a negative.
     Returns the loss and the fraction of rows whose positive has the highest similarity.
     Source: miCSE Eq. 2 in the form of the published code of SimCSE and ESimCSE: the positive is in the denominator, the in-batch
     term compares the two views, the queue adds negatives only (methods differ from the printed equation, which is unbounded).
@@ -94,7 +100,9 @@ def info_nce(
     return loss.mean(), right.mean()
 
 
-def correlation(first: Array, second: Array, valid: Array) -> Array:
+def correlation(
+    first: Float[Array, "*slices samples"], second: Float[Array, "*slices samples"], valid: Bool[Array, "*slices samples"]
+) -> Float[Array, "*slices"]:
     """Pearson correlation over the last axis of `first` and `second`, where `valid`; 0 where either is constant.
 
     Safe for gradients: constant or empty inputs give zero gradient, not NaN.
@@ -111,7 +119,7 @@ def correlation(first: Array, second: Array, valid: Array) -> Array:
     return jnp.where(varies, (x * y).sum(-1) * lax.rsqrt(jnp.where(varies, product, 1.0)), 0.0)
 
 
-def gaussian_mutual_information(rho: Array, largest: float = 1.0 - 1e-6) -> Array:
+def gaussian_mutual_information(rho: Float[Array, "*slices"], largest: float = 1.0 - 1e-6) -> Float[Array, "*slices"]:
     """-1/2 log(1 - rho^2) in nats: the mutual information of two jointly normal variables with correlation rho.
 
     rho^2 is limited to `largest`, with zero gradient beyond it, so identical views stay finite (MI <= 6.9).
@@ -122,17 +130,17 @@ def gaussian_mutual_information(rho: Array, largest: float = 1.0 - 1e-6) -> Arra
     return -0.5 * jnp.log1p(-jnp.where(inside, squared, largest))
 
 
-def alignment(first: Array, second: Array) -> Array:
+def alignment(first: Embeddings, second: Embeddings) -> Scalar:
     """Mean squared distance of the unit-length views [B, E] of the same sentence (Wang and Isola 2020, alpha = 2); 0 is best."""
     return jnp.square(l2_normalize(first) - l2_normalize(second)).sum(-1).mean()
 
 
-def paired_cosine(first: Array, second: Array) -> Array:
+def paired_cosine(first: Embeddings, second: Embeddings) -> Float[Array, " batch"]:
     """Cosine [N] of row i of `first` with row i of `second`, both [N, E]."""
     return (l2_normalize(first) * l2_normalize(second)).sum(-1)
 
 
-def nt_xent(first: Array, second: Array, temperature: float) -> tuple[Array, Array]:
+def nt_xent(first: Embeddings, second: Embeddings, temperature: float) -> tuple[Scalar, Scalar]:
     """NT-Xent over both views [B, E]: each of the 2B embeddings has its other view as positive, 2B - 2 others as negatives.
 
     Returns the mean of -log softmax of the cosines / temperature and the fraction of anchors whose positive ranks first.
@@ -152,7 +160,7 @@ def nt_xent(first: Array, second: Array, temperature: float) -> tuple[Array, Arr
     return loss.mean(), right.mean()
 
 
-def symmetric_info_nce(first: Array, second: Array, scale: Array) -> tuple[Array, Array]:
+def symmetric_info_nce(first: Embeddings, second: Embeddings, scale: Scalar) -> tuple[Scalar, Scalar]:
     """Cross entropy of scale * cosines with the own pair as the right answer, mean of both directions; and the accuracy of one.
 
     Source: the in-batch form of Contrastive Tension in sentence-transformers.
@@ -172,7 +180,7 @@ def symmetric_info_nce(first: Array, second: Array, scale: Array) -> tuple[Array
     return loss.mean(), right.mean()
 
 
-def contrastive_tension(first: Array, second: Array, group: int) -> tuple[Array, Array]:
+def contrastive_tension(first: Embeddings, second: Embeddings, group: int) -> tuple[Scalar, Scalar]:
     """Mean binary cross entropy of the dot products of pairs: the same sentence through both encoders, or two different ones.
 
     first, second: the sentences [B, E] through one encoder and the other. Of each `group` rows the first is a positive pair with
@@ -190,7 +198,12 @@ def contrastive_tension(first: Array, second: Array, group: int) -> tuple[Array,
     return loss.mean(), ((logits > 0) == same).mean()
 
 
-def token_sentence_jsd(local: Array, mask: Array, sentence: Array, over: str = "pairs") -> tuple[Array, Array, Array]:
+def token_sentence_jsd(
+    local: Float[Array, "batch tokens embedding"],
+    mask: Shaped[Array, "batch tokens"],
+    sentence: Embeddings,
+    over: str = "pairs",
+) -> tuple[Scalar, Scalar, Scalar]:
     """Jensen-Shannon estimate of the mutual information of sentences and their tokens, negated: a loss; and its two expectations.
 
     local: [B, T, E], `mask` [B, T] 1 on real tokens; sentence: [B, E]; the score of a token and a sentence is their dot product. A
@@ -217,7 +230,7 @@ def token_sentence_jsd(local: Array, mask: Array, sentence: Array, over: str = "
     return negative - positive, positive, negative
 
 
-def ranking_loss(anchors: Array, parts: Array, candidates: int) -> tuple[Array, Array]:
+def ranking_loss(anchors: Embeddings, parts: Embeddings, candidates: int) -> tuple[Scalar, Scalar]:
     """Mean of -log softmax of the dot product of an anchor with its own part, against the parts of the next sentences of the batch.
 
     anchors, parts: [B, E]; candidates: k, the own one included. Also the fraction of anchors whose own part ranks first.
@@ -229,7 +242,7 @@ def ranking_loss(anchors: Array, parts: Array, candidates: int) -> tuple[Array, 
     return loss, (scores[:, 0] >= scores.max(axis=1)).mean()
 
 
-def remove_top_direction(vectors: Array, iterations: int) -> Array:
+def remove_top_direction(vectors: Embeddings, iterations: int) -> Embeddings:
     """`vectors` [N, E] without their top right-singular direction, found by power iteration; no gradient goes through it.
 
     Source: Tang and de Sa 2019, section 3.3: not centred, `iterations` products with the N x N matrix of dot products.
@@ -245,7 +258,7 @@ def remove_top_direction(vectors: Array, iterations: int) -> Array:
     return vectors - jnp.matmul(vectors, direction, precision="highest")[:, None] * direction
 
 
-def context_loss(anchors: Array, others: Array, context: int, itself: bool) -> tuple[Array, Array]:
+def context_loss(anchors: Embeddings, others: Embeddings, context: int, itself: bool) -> tuple[Scalar, Scalar]:
     """Mean of -log softmax_j(anchor_i . other_j) over i, j with |i - j| <= context; and the share of rows that rank such a j first.
 
     anchors, others: [N, E] of consecutive sentences. `itself`: j = i counts, as a neighbour and in the denominator.
@@ -255,7 +268,7 @@ def context_loss(anchors: Array, others: Array, context: int, itself: bool) -> t
     return total.sum() / count.sum(), right.mean()
 
 
-def neighbour_loss(anchors: Array, others: Array, context: int, itself: str) -> tuple[Array, Array]:
+def neighbour_loss(anchors: Embeddings, others: Embeddings, context: int, itself: str) -> tuple[Scalar, Scalar]:
     """Mean over i of the cross entropy of softmax_j(anchor_i . other_j) with targets spread evenly over 0 < |i - j| <= context.
 
     anchors, others: [N, E] of consecutive sentences. itself="zero": a sentence's score with itself is 0 and stays in the
@@ -266,7 +279,13 @@ def neighbour_loss(anchors: Array, others: Array, context: int, itself: str) -> 
     return (total / count).mean(), right.mean()
 
 
-def _neighbours(anchors: Array, others: Array, context: int, own_score: float | None, itself: bool) -> tuple[Array, Array, Array]:
+def _neighbours(
+    anchors: Embeddings,
+    others: Embeddings,
+    context: int,
+    own_score: float | None,
+    itself: bool,
+) -> tuple[Float[Array, " batch"], Int[Array, " batch"], Bool[Array, " batch"]]:
     """Of each row: the summed -log softmax of its neighbours, their number, and whether one of them ranks first.
 
     `own_score` takes the place of a sentence's score with itself (None: it stays); `itself`: it is a neighbour.
@@ -286,7 +305,9 @@ def _neighbours(anchors: Array, others: Array, context: int, own_score: float | 
     return map_in_chunks(rank, (anchors, jnp.arange(len(anchors))), len(others))
 
 
-def sampled_softmax_loss(right: Array, others: Array, mask: Array) -> Array:
+def sampled_softmax_loss(
+    right: Float[Array, "batch tokens"], others: Float[Array, "batch tokens candidates"], mask: Shaped[Array, "batch tokens"]
+) -> Scalar:
     """Mean over places of -log softmax of the score of the right word against those of other words.
 
     right: [B, T]; others: [B, T, K], -inf where the other word is the right one, each less the logarithm of its expected count
@@ -296,7 +317,12 @@ def sampled_softmax_loss(right: Array, others: Array, mask: Array) -> Array:
     return (loss * mask).sum() / jnp.maximum(mask.sum(), 1.0)
 
 
-def negative_sampling(predicted: Array, words: Array, negatives: Array, mask: Array) -> Array:
+def negative_sampling(
+    predicted: Embeddings,
+    words: Float[Array, "batch tokens embedding"],
+    negatives: Float[Array, "batch tokens negatives embedding"],
+    mask: Shaped[Array, "batch tokens"],
+) -> Scalar:
     """Mean over words of -log sigmoid(x . w) - sum over k of log sigmoid(-x . n_k).
 
     predicted: x [N, E]; words: [N, T, E] with `mask` [N, T]; negatives: [N, T, K, E]. Source: Tang and de Sa 2019, Eq. 1.
@@ -306,18 +332,18 @@ def negative_sampling(predicted: Array, words: Array, negatives: Array, mask: Ar
     return ((right + wrong) * mask).sum() / jnp.maximum(mask.sum(), 1.0)
 
 
-def towards_orthonormal_rows(matrix: Array, beta: float) -> Array:
+def towards_orthonormal_rows(matrix: Float[Array, "rows columns"], beta: float) -> Float[Array, "rows columns"]:
     """(1 + beta) U - beta (U U^T) U: one step that brings the rows of `matrix` U [E, D] closer to orthonormal (E <= D)."""
     product = jnp.matmul(jnp.matmul(matrix, matrix.T, precision="highest"), matrix, precision="highest")
     return (1.0 + beta) * matrix - beta * product
 
 
-def rows_from_orthonormal(matrix: Array) -> Array:
+def rows_from_orthonormal(matrix: Float[Array, "rows columns"]) -> Scalar:
     """The Frobenius norm of U U^T - I for `matrix` U [E, D]: how far its rows are from orthonormal (Tang and de Sa 2019, 3.1)."""
     return jnp.linalg.norm(jnp.matmul(matrix, matrix.T, precision="highest") - jnp.eye(len(matrix)))
 
 
-def softmax_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:
+def softmax_cross_entropy(logits: Float[Array, "batch classes"], labels: Int[Array, " batch"]) -> tuple[Scalar, Scalar]:
     """Mean cross entropy of logits [B, C] for class numbers [B], and the fraction of right answers."""
     taken = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
     return (jax.nn.logsumexp(logits, axis=-1) - taken).mean(), (logits.argmax(-1) == labels).mean()

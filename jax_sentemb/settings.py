@@ -59,8 +59,9 @@ def check_settings(settings: Any) -> None:
 
 def check_types(settings: Any, prefix: str = "") -> None:
     """Raises ConfigError for a field of a dataclass tree whose value is not of the type that is written beside it."""
-    for name, kind in typing.get_type_hints(type(settings)).items():
-        value = getattr(settings, name)
+    kinds = typing.get_type_hints(type(settings))
+    for name in (item.name for item in dataclasses.fields(settings)):
+        kind, value = kinds[name], getattr(settings, name)
         if not _is_a(value, kind):
             wanted = NAMES.get(kind) or getattr(kind, "__name__", kind)
             raise ConfigError(f"{prefix}{name}={repr(value)[:60]} is {type(value).__name__}, not {wanted}")

@@ -1,13 +1,17 @@
-"""The arrays that travel between the parts, and the one legend for their axes.
+"""The arrays that the parts of the package exchange, and one legend for the names of their axes.
 
-B sentences · V views of a sentence · R = B * V rows (sentence-major) · T tokens · D model width · H heads · L layers ·
-E embedding width · K queue rows · M sampled attention positions.
+batch: sentences · views: texts of a sentence · rows: batch * views texts, sentence-major · tokens · width: of the model · heads ·
+layers · embedding: width of an embedding · queue: rows of the queue · samples: sampled entries of an attention map · slices: pooled
+pairs of attention maps. `Float[Array, "batch width"]` is a float array with these axes; the tests check dtypes and shapes at run
+time (tests/conftest.py).
 """
 
 from typing import Any, NamedTuple
 
-Array = Any  # jax.Array on the device, np.ndarray on the host: every function takes both
-Params = Any  # a nested dict of arrays
+from jaxtyping import Bool, Float, Int, UInt
+
+Array = Any  # jax.Array on the device, np.ndarray on the host: jaxtyping checks dtype and shape of both
+Params = Any  # arrays in nested dictionaries
 
 
 # Row numbers are kept modulo this: such numbers are exact in float32 (what a method encodes is differentiated, so it is float), and
@@ -17,25 +21,25 @@ ROW_NUMBERS = 1 << 24
 
 
 class Rows(NamedTuple):
-    """Token rows as an encoder takes them: right-padded, `mask` is True on real tokens (specials included)."""
+    """Token rows as an encoder takes them: right-padded, `mask` is True on real tokens (special tokens included)."""
 
-    tokens: Any  # int32 [R, T], NumPy on the host, jax.Array on the device
-    mask: Any  # bool [R, T]
+    tokens: Int[Array, "rows tokens"]  # int32; NumPy on the host, jax.Array on the device
+    mask: Bool[Array, "rows tokens"]
 
 
 class Batch(NamedTuple):
-    """What a step reads: one text a sentence or, where a method asks for them, V."""
+    """The input of a train step: one text a sentence or, where a method asks for them, several views."""
 
-    tokens: Any  # int32 [B, T] or [B, V, T]
-    mask: Any  # bool, the same shape
-    label: Any = None  # float32 [B]: a class number or a gold score; None without labels
-    row: Any = None  # int32 [B]: which sentence of the corpus this is, modulo ROW_NUMBERS; None where it is not known
-    place: Any = None  # int32 [B]: of a part of a batch, the places of its sentences in the batch; None for a whole batch
+    tokens: Int[Array, "batch *views tokens"]  # int32
+    mask: Bool[Array, "batch *views tokens"]
+    label: Float[Array, " batch"] | None = None  # float32: a class number or a gold score; None without labels
+    row: Int[Array, " batch"] | None = None  # int32: the row of the sentence in the corpus, modulo ROW_NUMBERS; None if unknown
+    place: Any = None  # int32 [batch]: places of the sentences in the whole batch; None for a whole batch
 
     @property
     def rows(self) -> Rows:
-        """All texts, sentence-major: [R, T]."""
-        return Rows(*(values.reshape(-1, values.shape[-1]) for values in (self.tokens, self.mask)))
+        """All texts, sentence-major: [rows, tokens]."""
+        return Rows(self.tokens.reshape(-1, self.tokens.shape[-1]), self.mask.reshape(-1, self.mask.shape[-1]))
 
 
 class TrainState(NamedTuple):
@@ -43,8 +47,8 @@ class TrainState(NamedTuple):
 
     params: Params  # written by the optimiser only
     ema_params: Params  # written by method.post_update only; may be a sub-tree of params
-    queue: Array | None  # float32 [K, E], newest row first; written by method.post_update only
-    opt_state: Any
-    rng: Array  # the key of the whole run, never advanced: a step folds its number in
-    step: Array  # int32 [], the only clock
-    queue_rows: Array | None = None  # int32 [K]: Batch.row of the sentences in the queue; written by method.post_update only
+    queue: Float[Array, "queue embedding"] | None  # float32, newest row first; written by method.post_update only
+    opt_state: Any  # a pytree of optax
+    rng: UInt[Array, " key"]  # uint32 data of the key of the whole run, never advanced: a step folds its number in
+    step: Int[Array, ""]  # int32, the only clock
+    queue_rows: Int[Array, " queue"] | None = None  # int32: Batch.row of the sentences in the queue; written by post_update only

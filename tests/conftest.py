@@ -11,9 +11,14 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import jax
+import jaxtyping
 import pytest
 
-from jax_sentemb.training import evaluator
+# Annotated shapes and dtypes are checked at each call, from the first import of these modules on.
+CHECKED = ("losses", "models.heads", "models.layers", "models.pooling", "models.rnn", "models.token_loss")
+jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
+
+from jax_sentemb.training import evaluator  # noqa: E402
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it be ignored, here and in what tests start
 

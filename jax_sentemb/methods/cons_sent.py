@@ -12,7 +12,7 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.perturb import CLASSIFIED, RANKED
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import ranking_loss, softmax_cross_entropy
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
 from jax_sentemb.models.word_vectors import check_words, lstm_max
@@ -28,7 +28,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class ConsSent:
+class ConsSent(Method):
     """A bidirectional LSTM over word vectors, the maximum over time of both directions as embedding [2 hidden].
 
     task: "D" deletes `k` random tokens of half of the sentences, "P" permutes k, "I" inserts k, "R" replaces k, and two linear
@@ -113,10 +113,6 @@ class ConsSent:
             classifier = params["classifier"]
         loss, accuracy = softmax_cross_entropy(class_logits(classifier, encoded.sentences), label % 2)
         return loss, ({"accuracy": accuracy}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """The maximum over real tokens of both directions, of both encoders for MT; 0 for a sentence without any."""

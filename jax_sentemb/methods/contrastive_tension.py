@@ -6,15 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_sentemb.data.corpus import Corpus
-from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.methods.views import add_ami_loss, two_encoders, view_seeds
-from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
-from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 class Encoded(NamedTuple):
@@ -26,7 +24,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class ContrastiveTension:
+class ContrastiveTension(Method):
     """Dot products of a sentence through two encoders are pushed up, those of different sentences down; both encoders learn.
 
     objective: "pairs" is the paper's binary cross entropy with one positive pair in `group`; "in_batch" is the form of
@@ -62,12 +60,7 @@ class ContrastiveTension:
             raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
         if self.keep not in ("better", "second"):
             raise ConfigError(f"method.keep={self.keep!r} is not 'better' or 'second'")
-        if self.ami is not None:
-            self.ami.check(encoder.config.num_hidden_layers, encoder.config.num_attention_heads)
-
-    def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Distinct sentences."""
-        return corpus.plain()
+        self.check_ami(encoder)
 
     def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
         """Two encoders with the same weights."""
@@ -93,15 +86,7 @@ class ContrastiveTension:
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
         return add_ami_loss(self.ami, loss, metrics, encoded), (metrics, None)
 
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
-
     def encoders(self, params: Params) -> dict[str, Params]:
         """The parameters with each of the two encoders as the one that embeds; the second, which is the default, comes first."""
         swapped = {**params, "encoder": params["first"], "first": params["encoder"]}
         return {"second": params} | ({"first": swapped} if self.keep == "better" else {})
-
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """Pooled state of the second encoder without dropout."""
-        return sentence_embedding(encoder, params, rows, self.pooling)

@@ -10,7 +10,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import softmax_cross_entropy
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.heads import init_head, pair_score
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -21,7 +21,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class CrossEncoder:
+class CrossEncoder(Method):
     """A linear map of BERT's pooled [CLS] learns the label of a pair.
 
     task: "scores" is the squared difference with score / top_score, as in BERT's own STS-B figure; "classes" is softmax over
@@ -70,10 +70,6 @@ class CrossEncoder:
             return jnp.square(encoded.scores[:, 0] - encoded.label / self.top_score).mean(), ({}, None)
         loss, accuracy = softmax_cross_entropy(encoded.scores, encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """The score [R, 1] or the logits [R, C] of rows of joined pairs, without dropout."""

@@ -10,7 +10,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import softmax_cross_entropy
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
 from jax_sentemb.models.word_vectors import check_words, lstm_max
@@ -24,7 +24,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class InferSent:
+class InferSent(Method):
     """A bidirectional LSTM over word vectors, the maximum over time as embedding [2 hidden].
 
     Three linear layers over (u, v, |u - v|, u * v) tell which of `classes` a pair has. The maximum is over real tokens (that of the
@@ -74,10 +74,6 @@ class InferSent:
         features = jnp.concatenate([first, second, jnp.abs(first - second), first * second], axis=-1)
         loss, accuracy = softmax_cross_entropy(class_logits(params["classifier"], features), encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """The maximum over real tokens of both directions; 0 for a sentence without any."""

@@ -5,14 +5,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jax_sentemb.data.corpus import Corpus
-from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import token_sentence_jsd
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.models.pooling import pool, sentence_embedding
-from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+from jax_sentemb.models.pooling import pool
+from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 class Encoded(NamedTuple):
@@ -22,7 +20,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class ISBERT:
+class ISBERT(Method):
     """Convolutions over token states; Jensen-Shannon mutual information of each token with each sentence of the batch.
 
     The embedding is the mean of the convolved states over real tokens. The discriminator is a dot product, as in the published code
@@ -42,10 +40,6 @@ class ISBERT:
         if self.pooling != "mean":
             raise ConfigError(f"method.pooling={self.pooling!r}: IS-BERT's embedding is the mean of its tokens, set mean")
 
-    def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Distinct sentences."""
-        return corpus.plain()
-
     def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
         """{"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
         cnn = loaded.get("cnn") or self.convolution.init(key, encoder.config.hidden_size)
@@ -62,11 +56,3 @@ class ISBERT:
         """Negated mutual information; metrics: its two expectations."""
         loss, positive, negative = token_sentence_jsd(encoded.local, encoded.mask, encoded.sentence, self.normalization)
         return loss, ({"positive": positive, "negative": negative}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
-
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """Mean of the convolved states over real tokens, without dropout."""
-        return sentence_embedding(encoder, params, rows, "mean", self.convolution)

@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jax_sentemb.data.corpus import Corpus
-from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import sampled_softmax_loss
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.heads import init_linear
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import check_words, vector_part, word_states
@@ -24,7 +22,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class LanguageModel:
+class LanguageModel(Method):
     """A forward LSTM over word vectors that predicts each next word; the embedding is its last state [hidden].
 
     A word's score is the dot product of its vector with a linear map of the state, plus a bias of the word. `candidates` words,
@@ -46,10 +44,6 @@ class LanguageModel:
         check_words(encoder)
         if self.hidden < 1 or self.candidates < 0 or self.pooling != "last":
             raise ConfigError("method: hidden must be at least 1, candidates at least 0, pooling last")
-
-    def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Distinct sentences."""
-        return corpus.plain()
 
     def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
         """A fresh LSTM and output layer around the word vectors, as torch initialises them."""
@@ -84,10 +78,6 @@ class LanguageModel:
         others = jnp.einsum("bte,ke->btk", predicted, vectors[drawn], precision="highest") + bias[drawn] - expected
         others = jnp.where(drawn == words[..., None], -jnp.inf, others)
         return sampled_softmax_loss(right, others, mask), ({}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """The state after the last word."""

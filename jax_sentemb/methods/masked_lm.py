@@ -9,11 +9,11 @@ import numpy as np
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.bert import MAX_POSITIONS
 from jax_sentemb.models.heads import init_token_head, token_states
 from jax_sentemb.models.layers import random_bits
-from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
+from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.models.token_loss import token_loss
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -75,7 +75,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class MaskedLM:
+class MaskedLM(Method):
     """BERT's masked-language-model loss (Devlin et al. 2019), without next-sentence prediction; masks are drawn anew each epoch.
 
     The embedding, for scores while it trains, is the pooled state; `params` are {"encoder", "token_head"}, and the export carries
@@ -84,11 +84,7 @@ class MaskedLM:
 
     mlm_probability: float = 0.15
     pooling: str = "mean"
-
-    @property
-    def reads_packed(self) -> bool:
-        """Rows may hold several sentences."""
-        return True
+    reads_packed = True
 
     def check(self, encoder: Any, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
@@ -114,11 +110,3 @@ class MaskedLM:
         """Mean cross entropy over the selected tokens of the batch, in nats; metrics: the share predicted right."""
         count = jnp.maximum(encoded.count.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
-
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """Pooled state of the encoder without dropout."""
-        return sentence_embedding(encoder, params, rows, self.pooling)

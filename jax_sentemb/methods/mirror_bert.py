@@ -10,10 +10,10 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, nt_xent
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.methods.views import add_ami_loss, two_dropout_views, view_seeds
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
-from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 class Encoded(NamedTuple):
@@ -25,7 +25,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class MirrorBERT:
+class MirrorBERT(Method):
     """NT-Xent over 2B embeddings, both views as anchors; no head.
 
     span: characters of the second view that become one [MASK], where a sentence has at least 30; 0 leaves dropout as the only
@@ -47,13 +47,12 @@ class MirrorBERT:
             raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
         if self.span < 0:
             raise ConfigError(f"method.span={self.span} must be at least 0 characters (paper: 5; 0: no masking)")
-        if self.ami is not None:
-            if self.span:
-                raise ConfigError(
-                    f"method.ami cannot be used with span masking (method.span={self.span}): the mask moves the tokens behind it, "
-                    "so the attention of the two views does not correspond; set --config.method.span=0"
-                )
-            self.ami.check(encoder.config.num_hidden_layers, encoder.config.num_attention_heads)
+        if self.ami is not None and self.span:
+            raise ConfigError(
+                f"method.ami cannot be used with span masking (method.span={self.span}): the mask moves the tokens behind it, "
+                "so the attention of the two views does not correspond; set --config.method.span=0"
+            )
+        self.check_ami(encoder)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Distinct sentences, beside a copy with a masked span if there is one."""
@@ -76,11 +75,3 @@ class MirrorBERT:
         loss, accuracy = nt_xent(encoded.first, encoded.second, self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
         return add_ami_loss(self.ami, loss, metrics, encoded), (metrics, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
-
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """Pooled state of the encoder without dropout."""
-        return sentence_embedding(encoder, params, rows, self.pooling)

@@ -17,7 +17,7 @@ from jax_sentemb.losses import (
     rows_from_orthonormal,
     towards_orthonormal_rows,
 )
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import FROZEN, check_words, pooled_states, vector_part, word_states
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -34,7 +34,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class MultiView:
+class MultiView(Method):
     """f is a bidirectional GRU over word vectors (its last states), g a linear map of their mean; both are [2 hidden] wide.
 
     form "discriminative": sentences at most `context` apart in the corpus have agreeing views, cos(f_i, g_j) + cos(g_i, f_j) over

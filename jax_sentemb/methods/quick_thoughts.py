@@ -10,7 +10,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import neighbour_loss
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import check_words, word_states
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -24,7 +24,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class QuickThoughts:
+class QuickThoughts(Method):
     """Two bidirectional GRUs over word vectors; the embedding is the last states of both side by side [4 hidden].
 
     The dot product of a sentence by the one encoder with another by the other one says whether they stand at most `context` apart.
@@ -69,10 +69,6 @@ class QuickThoughts:
         """Cross entropy over the batch."""
         loss, accuracy = neighbour_loss(encoded.source, encoded.target, self.context, self.itself)
         return loss, ({"accuracy": accuracy}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """Last states of both encoders."""

@@ -10,11 +10,11 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import paired_cosine, softmax_cross_entropy
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.methods.views import view_seeds
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
-from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 class Encoded(NamedTuple):
@@ -24,7 +24,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class SBERT:
+class SBERT(Method):
     """Both sentences of a pair through one encoder, then a comparison with the label of the pair.
 
     task: "classes" is softmax over a linear map of (u, v, |u - v|), one of `classes` as label (SBERT on NLI); "scores" is the
@@ -84,11 +84,3 @@ class SBERT:
         logits = jnp.matmul(features, params["classifier"]["kernel"], precision="highest") + params["classifier"]["bias"]
         loss, accuracy = softmax_cross_entropy(logits, encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
-
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """Pooled state of the encoder, through the convolution if there is one, without dropout."""
-        return sentence_embedding(encoder, params, rows, self.pooling, self.convolution)

@@ -11,16 +11,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jax_sentemb.data.corpus import Corpus
-from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import add_ami_loss, two_dropout_views, view_seed
 from jax_sentemb.models.heads import apply_head, init_head, init_token_head
-from jax_sentemb.models.pooling import POOLINGS, pool, sentence_embedding
+from jax_sentemb.models.pooling import POOLINGS, pool
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 MOMENTUM_VIEW, MASKED_VIEW = 2, 3  # numbers of the further forward passes: each has its own dropout
@@ -53,7 +51,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class SimCSE:
+class SimCSE(Method):
     """InfoNCE over dropout views; the embedding is the pooled state before the MLP head, which exists in training only.
 
     negatives=False is miCSE's Table 4. mlm_weight > 0 adds the masked-language-model loss of SimCSE's `do_mlm` (15 % of the
@@ -79,18 +77,13 @@ class SimCSE:
             raise ConfigError(
                 f"method.mlm_weight={self.mlm_weight} must be >= 0, mlm_probability={self.mlm_probability} inside 0 to 1"
             )
-        if self.ami is not None:
-            self.ami.check(encoder.config.num_hidden_layers, encoder.config.num_attention_heads)
+        self.check_ami(encoder)
         if (momentum := self.momentum) is not None:
             if momentum.queue_size < 1 or not 0 <= momentum.decay < 1 or not 0 <= momentum.dropout < 1:
                 raise ConfigError(
                     f"method.momentum: queue_size={momentum.queue_size} must be at least 1, decay={momentum.decay} and "
                     f"dropout={momentum.dropout} from 0 to below 1"
                 )
-
-    def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Distinct sentences."""
-        return corpus.plain()
 
     def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
         """{"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
@@ -132,7 +125,7 @@ class SimCSE:
         if state.queue is not None:
             # Entry number k came k // B steps ago. The product of step and batch would leave int32.
             queue_valid = jnp.arange(len(state.queue)) // len(first) < state.step
-            sentences = None if encoded.row is None else (encoded.row, state.queue_rows)
+            sentences = None if encoded.row is None or state.queue_rows is None else (encoded.row, state.queue_rows)
         loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives, sentences)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
         loss = add_ami_loss(self.ami, loss, metrics, encoded)
@@ -143,7 +136,7 @@ class SimCSE:
 
     def post_update(self, state: TrainState, carry: Any) -> TrainState:
         """Momentum encoder moved towards the new weights, this step's momentum embeddings at the head of the queue."""
-        if self.momentum is None or state.queue is None or state.queue_rows is None:
+        if self.momentum is None or state.queue is None or state.queue_rows is None or state.ema_params is None:
             return state
         average = optax.incremental_update(state.params["encoder"], state.ema_params, 1.0 - self.momentum.decay)
         vectors, row = carry
@@ -151,10 +144,6 @@ class SimCSE:
         size = self.momentum.queue_size
         queue, queue_rows = jnp.concatenate([vectors, state.queue])[:size], jnp.concatenate([rows, state.queue_rows])[:size]
         return state._replace(ema_params=average, queue=queue, queue_rows=queue_rows)
-
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """Pooled state of the encoder without dropout, before the head."""
-        return sentence_embedding(encoder, params, rows, self.pooling)
 
     def _project(self, params: Params, embeddings: Array) -> Array:
         return apply_head(params["head"], embeddings) if self.head else embeddings

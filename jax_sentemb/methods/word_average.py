@@ -5,10 +5,8 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from jax_sentemb.data.corpus import Corpus
-from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
 from jax_sentemb.models.word_vectors import check_words, pooled_states, word_states
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -18,7 +16,7 @@ class Encoded(NamedTuple):
 
 
 @dataclass
-class WordAverage:
+class WordAverage(Method):
     """The mean of a sentence's word vectors, of which unknown words have the vector 0. `params` are the word vectors alone."""
 
     pooling: str = "mean"
@@ -34,10 +32,6 @@ class WordAverage:
         if self.pooling != "mean":
             raise ConfigError(f"method.pooling={self.pooling!r}: word vectors are averaged, mean")
 
-    def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Distinct sentences: their words are the vocabulary."""
-        return corpus.plain()
-
     def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
         """The word vectors."""
         return Learned(dict(loaded))
@@ -49,10 +43,6 @@ class WordAverage:
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
         """Zero: there is nothing to learn."""
         return jnp.zeros(()), ({}, None)
-
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Nothing to do."""
-        return state
 
     def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
         """The average over real tokens."""

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, keep_mask, kept_at, matmul
 from jax_sentemb.types import Array, Rows
@@ -53,18 +55,21 @@ class BertConfig:
 class Attention(NamedTuple):
     """One layer's attention, as `capture_attention` sees it; the compiler drops what it does not use."""
 
-    query: Array  # [R, H, T, D / H]
-    key: Array  # the same
-    mask: Array  # bool [R, T]
-    log_normalizer: Array  # float32 [R, H, T, 1]
-    scores: Array | None  # float32 [R, H, T, T], scaled and masked: log probability = scores - log_normalizer; None in blocks
-    probabilities: Array | None  # float32 [R, H, T, T], before dropout; None in blocks
-    kept: Array | None  # bool [R, H, T, T], False where dropout removed an entry; None without dropout, and in blocks
-    seeds: Array | None = None  # of dropout
+    query: Float[Array, "rows heads queries size"]
+    key: Float[Array, "rows heads tokens size"]
+    mask: Bool[Array, "rows tokens"]
+    log_normalizer: Float[Array, "rows heads queries 1"]  # float32
+    # The next three are None in blocks. log probability = scores - log_normalizer; probabilities are those before dropout.
+    scores: Float[Array, "rows heads queries tokens"] | None  # float32, scaled and masked
+    probabilities: Float[Array, "rows heads queries tokens"] | None  # float32
+    kept: Bool[Array, "rows heads queries tokens"] | None  # False where dropout removed an entry; None without dropout, too
+    seeds: UInt[Array, " rows"] | None = None  # of dropout
     rate: float = 0.0
     stream: int = 0
 
-    def log_probability_at(self, query: Array, key: Array) -> Array:
+    def log_probability_at(
+        self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
+    ) -> Float[Array, "rows heads samples"]:
         """Float32 [R, H, M] at places int [R, H, M] of queries and keys, both real tokens."""
         normalizer = jnp.take_along_axis(self.log_normalizer[..., 0], query, axis=-1)
         if self.scores is not None:
@@ -75,7 +80,9 @@ class Attention(NamedTuple):
         ]
         return (rows[0] * rows[1]).sum(-1) / self.query.shape[-1] ** 0.5 - normalizer
 
-    def kept_at(self, query: Array, key: Array) -> Array:
+    def kept_at(
+        self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
+    ) -> Bool[Array, "rows heads samples"]:
         """Bool [R, H, M]: the entries at these places that dropout left."""
         if self.kept is not None:
             return _entries(self.kept, query, key)
@@ -91,7 +98,7 @@ def _entries(maps: Array, query: Array, key: Array) -> Array:
 
 
 class BertOutput(NamedTuple):
-    hidden: list[Array]  # L + 1 arrays [R, T, D]: the embeddings, then each layer; the last one may have the first token only
+    hidden: list[Float[Array, "rows _ width"]]  # embeddings, then each layer; the last one may have some of the tokens only
     observed: dict[int, Any]  # layer (1-based) -> what `capture_attention` returned
 
 
@@ -107,7 +114,7 @@ class Bert(nn.Module):
     """
 
     config: BertConfig
-    dtype: jnp.dtype = jnp.float32  # of the matrix products; parameters, sums and norms stay float32
+    dtype: DTypeLike = jnp.float32  # of the matrix products; parameters, sums and norms stay float32
     dropout: float = 0.1
     attention_block: int = 0
     remat: bool = False
@@ -117,12 +124,12 @@ class Bert(nn.Module):
     def __call__(
         self,
         rows: Rows,
-        seeds: Array | None = None,
+        seeds: UInt[Array, " rows"] | None = None,
         *,
-        token_types: Array | None = None,
+        token_types: Int[Array, "rows tokens"] | None = None,
         dropout_rate: float | None = None,
         first_token_only: bool = False,
-        token_places: Array | None = None,
+        token_places: Int[Array, "rows places"] | None = None,
         capture_attention: Observe | None = None,
         observed_layers: tuple[int, ...] = (),
     ) -> BertOutput:
@@ -155,7 +162,13 @@ class Embeddings(nn.Module):
     config: BertConfig
 
     @nn.compact
-    def __call__(self, tokens: Array, token_types: Array | None, seeds: Array | None, rate: float) -> Array:
+    def __call__(
+        self,
+        tokens: Int[Array, "rows tokens"],
+        token_types: Int[Array, "rows tokens"] | None,
+        seeds: UInt[Array, " rows"] | None,
+        rate: float,
+    ) -> Float[Array, "rows tokens width"]:
         config, width = self.config, tokens.shape[1]
         normal = nn.initializers.normal(config.initializer_range)
         word = self.param("word", normal, (config.vocab_size, config.hidden_size))
@@ -174,7 +187,7 @@ class Layer(nn.Module):
     """Self-attention and feed-forward block, each followed by residual and norm (post-norm, as in BERT)."""
 
     config: BertConfig
-    dtype: jnp.dtype
+    dtype: DTypeLike
     number: int
     attention_block: int = 0
     fused_attention: str = ""
@@ -182,14 +195,14 @@ class Layer(nn.Module):
     @nn.compact
     def __call__(
         self,
-        states: Array,
-        mask: Array,
-        seeds: Array | None,
+        states: Float[Array, "rows tokens width"],
+        mask: Bool[Array, "rows tokens"],
+        seeds: UInt[Array, " rows"] | None,
         rate: float,
         first_only: bool = False,
         looked_at: bool = True,
-        places: Array | None = None,
-    ) -> tuple[Array, Attention]:
+        places: Int[Array, "rows places"] | None = None,
+    ) -> tuple[Float[Array, "rows _ width"], Attention]:
         """States [R, T, D] and the attention. Of the first token or of `places` int32 [R, M] only: [R, 1, D] or [R, M, D].
 
         The attention is that of all queries if it is looked at, which `places` do not allow.
@@ -205,14 +218,16 @@ class Layer(nn.Module):
 
         few_queries = places is not None or (first_only and not looked_at)
         query, key, value = self.query_key_value(states, asked if few_queries else states)
+        drop = AttentionDropout(seeds, rate, stream)
         if few_queries:
-            context, attention = attend(query, key, value, mask, seeds, 0.0 if self.fused_attention else rate, stream)
+            some = drop._replace(rate=0.0) if self.fused_attention else drop
+            context, attention = attend(query, key, value, mask, some)
         elif self.fused_attention:
             context, attention = attend_fused(query, key, value, mask, self.fused_attention)
         elif self.attention_block:
-            context, attention = attend_in_blocks(query, key, value, mask, seeds, rate, stream, self.attention_block)
+            context, attention = attend_in_blocks(query, key, value, mask, drop, self.attention_block)
         else:
-            context, attention = attend(query, key, value, mask, seeds, rate, stream)
+            context, attention = attend(query, key, value, mask, drop)
         states, context = asked, context[:, :, : asked.shape[1]]
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
@@ -221,14 +236,16 @@ class Layer(nn.Module):
         outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)
         return LayerNorm(config.layer_norm_eps, name="output_norm")(states + outer), attention
 
-    def query_key_value(self, states: Array, asked: Array) -> list[Array]:
+    def query_key_value(
+        self, states: Float[Array, "rows tokens width"], asked: Float[Array, "rows queries width"]
+    ) -> list[Float[Array, "rows heads _ size"]]:
         """Three arrays [R, H, T, D / H]; queries [R, H, M, D / H] of the states `asked` [R, M, D], which may be all."""
         size = self.config.hidden_size
         projections = [DenseParameters(size, size, self.config.initializer_range, name=name)() for name in ATTENTION_INPUTS]
 
         def project(states: Array, *some: tuple[Array, Array]) -> list[Array]:  # one product: several small ones are slower
             kernels, biases = zip(*some, strict=True)
-            flat: Array = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
+            flat = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
             flat = flat + jnp.concatenate(biases)
             heads = flat.astype(self.dtype).reshape(*flat.shape[:2], len(some), self.config.num_attention_heads, -1)
             return list(heads.transpose(2, 0, 3, 1, 4))
@@ -238,10 +255,23 @@ class Layer(nn.Module):
         return project(states, *projections)
 
 
+class AttentionDropout(NamedTuple):
+    """Dropout of the attention weights of one layer; off without seeds or at rate 0."""
+
+    seeds: UInt[Array, " rows"] | None = None
+    rate: float = 0.0
+    stream: int = 0
+
+
 def attend(
-    query: Array, key: Array, value: Array, mask: Array, seeds: Array | None, rate: float, stream: int, start: Array | int = 0
-) -> tuple[Array, Attention]:
-    """Context float32 [R, H, T, D / H] with dropout on the weights, and the Attention it comes from. Softmax in float32.
+    query: Float[Array, "rows heads queries size"],
+    key: Float[Array, "rows heads tokens size"],
+    value: Float[Array, "rows heads tokens size"],
+    mask: Bool[Array, "rows tokens"],
+    dropout: AttentionDropout,
+    start: Int[Array, ""] | int = 0,
+) -> tuple[Float[Array, "rows heads queries size"], Attention]:
+    """Context in float32 with dropout on the weights, and the Attention it comes from. Softmax in float32.
 
     A finite mask value: a row of padding only gets uniform weights, never NaN. The queries are those from `start` on.
     """
@@ -252,16 +282,21 @@ def attend(
     total = exponentials.sum(-1, keepdims=True)
     probabilities = exponentials / total
     weights, kept = probabilities, None
-    if seeds is not None and rate > 0.0:
-        kept = keep_mask(rate, seeds, stream, scores.shape[1:], STRIDES, start * STRIDES[1])
-        weights = jnp.where(kept, probabilities / (1.0 - rate), 0.0)
+    if dropout.seeds is not None and dropout.rate > 0.0:
+        kept = keep_mask(dropout.rate, dropout.seeds, dropout.stream, scores.shape[1:], STRIDES, start * STRIDES[1])
+        weights = jnp.where(kept, probabilities / (1.0 - dropout.rate), 0.0)
     context = jnp.matmul(weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
     return context, Attention(query, key, mask, largest + jnp.log(total), scores, probabilities, kept)
 
 
 def attend_in_blocks(
-    query: Array, key: Array, value: Array, mask: Array, seeds: Array | None, rate: float, stream: int, block: int
-) -> tuple[Array, Attention]:
+    query: Float[Array, "rows heads tokens size"],
+    key: Float[Array, "rows heads tokens size"],
+    value: Float[Array, "rows heads tokens size"],
+    mask: Bool[Array, "rows tokens"],
+    dropout: AttentionDropout,
+    block: int,
+) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
     """As `attend`, `block` queries at a time; the backward pass computes each block again, so memory is linear in T."""
     rows, heads, width, inner = query.shape
     padding = -width % block
@@ -269,7 +304,7 @@ def attend_in_blocks(
 
     @jax.checkpoint
     def one(part: tuple[Array, Array]) -> tuple[Array, Array]:
-        context, attention = attend(part[0], key, value, mask, seeds, rate, stream, part[1])
+        context, attention = attend(part[0], key, value, mask, dropout, part[1])
         return context, attention.log_normalizer
 
     found = jax.lax.map(one, (blocks, jnp.arange(len(blocks)) * block))
@@ -277,7 +312,13 @@ def attend_in_blocks(
     return context, Attention(query, key, mask, normalizer, None, None, None)
 
 
-def attend_fused(query: Array, key: Array, value: Array, mask: Array, kernel: str) -> tuple[Array, Attention]:
+def attend_fused(
+    query: Float[Array, "rows heads tokens size"],
+    key: Float[Array, "rows heads tokens size"],
+    value: Float[Array, "rows heads tokens size"],
+    mask: Bool[Array, "rows tokens"],
+    kernel: str,
+) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
     """As `attend` without dropout, by a kernel of `jax.nn.dot_product_attention`. Rows are padded on the right.
 
     Kernels keep the row's log-sum-exp to themselves, or stop its gradient: it is computed beside, in blocks, for those who look at
@@ -288,5 +329,5 @@ def attend_fused(query: Array, key: Array, value: Array, mask: Array, kernel: st
     by_token = (values.swapaxes(1, 2) for values in even)
     lengths = mask.sum(-1, dtype=jnp.int32)
     context = jax.nn.dot_product_attention(*by_token, key_value_seq_lengths=lengths, implementation=kernel)  # type: ignore[arg-type]
-    _, attention = attend_in_blocks(query, key, value, mask, None, 0.0, 0, NORMALIZER_BLOCK)
+    _, attention = attend_in_blocks(query, key, value, mask, AttentionDropout(), NORMALIZER_BLOCK)
     return context[:, : query.shape[2]].swapaxes(1, 2).astype(jnp.float32), attention

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Key
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.models.layers import matmul
@@ -37,7 +39,7 @@ class Convolution:
         if self.filters < 1:
             raise ConfigError(f"method.convolution.filters={self.filters} must be at least 1")
 
-    def init(self, key: Array, inputs: int) -> Params:
+    def init(self, key: Key[Array, ""], inputs: int) -> Params:
         """{"window_K": kernel [K, inputs, filters] and bias [filters]} from U(-b, b), b = 1 / sqrt(K * inputs), as in torch."""
         params = {}
         for window, window_key in zip(self.windows, jax.random.split(key, len(self.windows)), strict=True):
@@ -49,7 +51,13 @@ class Convolution:
             }
         return params
 
-    def apply(self, params: Params, states: Array, mask: Array, dtype: jnp.dtype = jnp.float32) -> Array:
+    def apply(
+        self,
+        params: Params,
+        states: Float[Array, "rows tokens width"],
+        mask: Bool[Array, "rows tokens"],
+        dtype: DTypeLike = jnp.float32,
+    ) -> Float[Array, "rows tokens features"]:
         """Float32 features of each token of `states` [R, T, D]; `mask` bool [R, T]."""
         if not self.reference:
             states = jnp.where(mask[..., None], states, 0.0)

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Key, UInt
 
 from jax_sentemb.models.bert import ACTIVATIONS
 from jax_sentemb.models.layers import dropout, layer_norm, matmul
@@ -12,17 +13,17 @@ from jax_sentemb.types import Array, Params, Rows
 PAIR_STREAM = 1 << 22
 
 
-def init_head(key: Array, width: int) -> Params:
+def init_head(key: Key[Array, ""], width: int) -> Params:
     """Kernel [D, D] from N(0, 0.02) and zero bias, as BERT's own pooler starts."""
     return {"kernel": 0.02 * jax.random.normal(key, (width, width)), "bias": jnp.zeros(width)}
 
 
-def apply_head(params: Params, embeddings: Array) -> Array:
+def apply_head(params: Params, embeddings: Float[Array, "rows width"]) -> Float[Array, "rows width"]:
     """tanh(embeddings kernel + bias), [R, D] (SimCSE's MLP)."""
     return jnp.tanh(jnp.matmul(embeddings, params["kernel"], precision="highest") + params["bias"])
 
 
-def init_linear(key: Array, inputs: int, outputs: int) -> Params:
+def init_linear(key: Key[Array, ""], inputs: int, outputs: int) -> Params:
     """Kernel and bias from U(-b, b), b = 1 / sqrt(inputs), as torch's Linear starts."""
     kernel_key, bias_key = jax.random.split(key)
     bound = inputs**-0.5
@@ -32,21 +33,21 @@ def init_linear(key: Array, inputs: int, outputs: int) -> Params:
     }
 
 
-def init_classifier(key: Array, inputs: int, width: int, classes: int) -> Params:
+def init_classifier(key: Key[Array, ""], inputs: int, width: int, classes: int) -> Params:
     """InferSent's classifier: linear layers "first", "second" and "output"."""
     widths = (inputs, width, width, classes)
     keys = zip(("first", "second", "output"), jax.random.split(key, 3), strict=True)
     return {name: init_linear(layer_key, *widths[place : place + 2]) for place, (name, layer_key) in enumerate(keys)}
 
 
-def class_logits(params: Params, values: Array) -> Array:
+def class_logits(params: Params, values: Float[Array, "batch inputs"]) -> Float[Array, "batch classes"]:
     """Logits [B, C] of InferSent's classifier for [B, I]: nothing stands between its linear layers."""
     for name in ("first", "second", "output"):
         values = jnp.matmul(values, params[name]["kernel"], precision="highest") + params[name]["bias"]
     return values
 
 
-def init_token_head(key: Array, width: int, vocab_size: int) -> Params:
+def init_token_head(key: Key[Array, ""], width: int, vocab_size: int) -> Params:
     """BERT's masked-language-model head: dense, norm, and a bias for each token; its output kernel is the word embedding."""
     return {
         "transform": init_head(key, width),
@@ -55,19 +56,21 @@ def init_token_head(key: Array, width: int, vocab_size: int) -> Params:
     }
 
 
-def token_states(params: Params, states: Array, encoder: Any) -> Array:
+def token_states(params: Params, states: Float[Array, "*rows width"], encoder: Any) -> Float[Array, "*rows width"]:
     """Float32 [..., D]: the head's dense layer and norm, before the vocabulary."""
     inner = matmul(states, params["transform"]["kernel"], encoder.dtype) + params["transform"]["bias"]
     inner = ACTIVATIONS[encoder.config.hidden_act](inner)
     return layer_norm(inner, params["norm"]["scale"], params["norm"]["bias"], encoder.config.layer_norm_eps)
 
 
-def token_logits(params: Params, word_embedding: Array, states: Array, encoder: Any) -> Array:
+def token_logits(
+    params: Params, word_embedding: Float[Array, "vocabulary width"], states: Float[Array, "rows tokens width"], encoder: Any
+) -> Float[Array, "rows tokens vocabulary"]:
     """Float32 logits [R, T, V] for token states [R, T, D]."""
     return matmul(token_states(params, states, encoder), word_embedding.T, encoder.dtype) + params["bias"]
 
 
-def pair_score(encoder: Any, params: Params, rows: Rows, seeds: Array | None = None) -> Array:
+def pair_score(encoder: Any, params: Params, rows: Rows, seeds: UInt[Array, " rows"] | None = None) -> Float[Array, "rows classes"]:
     """Scores [R, 1] or logits of classes [R, C] of rows [CLS] first [SEP] second [SEP]: BERT's pooler, dropout, a linear map.
 
     `params` has the parts "encoder", "pooler" and "classifier", those of transformers' BertForSequenceClassification.

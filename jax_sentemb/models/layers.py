@@ -6,16 +6,19 @@ plain forms.
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.types import Array
 
 
-def hash32(bits: Array) -> Array:
+def hash32(bits: UInt[Array, "*shape"]) -> UInt[Array, "*shape"]:
     """A well-mixed uint32 for each uint32: two multiply-xorshift rounds, every input bit reaches every output bit."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x21F0AAAD)
     bits = (bits ^ (bits >> 15)) * jnp.uint32(0xD35A2D97)
@@ -26,9 +29,13 @@ GOLDEN = 0x9E3779B1  # an odd number whose multiples lie far apart
 
 
 def random_bits(
-    seeds: Array, stream: int, shape: Sequence[int], strides: Sequence[int] | None = None, start: Array | int = 0
-) -> Array:
-    """Random uint32 of shape [R, *shape] that depend on (seed of the row, stream, position) only.
+    seeds: UInt[Array, " rows"],
+    stream: int,
+    shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    start: Int[Array, ""] | int = 0,
+) -> UInt[Array, "rows ..."]:
+    """Random uint32 of shape [rows, *shape] that depend on (seed of the row, stream, position) only.
 
     A counter hash instead of `jax.random`: it fuses into the elementwise kernel that uses it, and a row gets the same bits
     whatever batch, chunk, device or padding it is in. `strides` numbers the positions from `start` on; the default is row-major,
@@ -44,28 +51,37 @@ def random_bits(
     return _bits(seeds, stream, counter[None])
 
 
-def _bits(seeds: Array, stream: int, counter: Array) -> Array:
+def _bits(seeds: UInt[Array, " rows"], stream: int, counter: UInt[Array, "..."]) -> UInt[Array, "rows ..."]:
     row = hash32(seeds + jnp.uint32(stream * 0x85EBCA6B % 2**32))
     return hash32(row.reshape((-1,) + (1,) * (counter.ndim - 1)) ^ counter)
 
 
 def keep_mask(
-    rate: float, seeds: Array, stream: int, shape: Sequence[int], strides: Sequence[int] | None = None, start: Array | int = 0
-) -> Array:
+    rate: float,
+    seeds: UInt[Array, " rows"],
+    stream: int,
+    shape: Sequence[int],
+    strides: Sequence[int] | None = None,
+    start: Int[Array, ""] | int = 0,
+) -> Bool[Array, "rows ..."]:
     """Bool [R, *shape], False with probability `rate`, independent for every row and position."""
     return random_bits(seeds, stream, shape, strides, start) >= _limit(rate)
 
 
-def kept_at(rate: float, seeds: Array, stream: int, numbers: Array) -> Array:
+def kept_at(
+    rate: float, seeds: UInt[Array, " rows"], stream: int, numbers: Int[Array, " rows *places"]
+) -> Bool[Array, " rows *places"]:
     """What `keep_mask` has at the positions with these numbers (sums of place times stride), int [R, ...]."""
     return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= _limit(rate)
 
 
-def _limit(rate: float) -> Array:
+def _limit(rate: float) -> UInt[Array, ""]:
     return jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
-def dropout(values: Array, rate: float, seeds: Array | None, stream: int) -> Array:
+def dropout(
+    values: Float[Array, " rows *shape"], rate: float, seeds: UInt[Array, " rows"] | None, stream: int
+) -> Float[Array, " rows *shape"]:
     """`values` [R, ...] with entries dropped at `rate` and the rest divided by 1 - rate; unchanged without seeds."""
     if seeds is None or rate == 0.0:
         return values
@@ -73,13 +89,15 @@ def dropout(values: Array, rate: float, seeds: Array | None, stream: int) -> Arr
     return jnp.where(kept, values / (1.0 - rate), 0).astype(values.dtype)
 
 
-def product(left: Array, right: Array, dimensions: tuple[tuple[int, ...], tuple[int, ...]]) -> Array:
+def product(
+    left: Float[Array, "_ _"], right: Float[Array, "_ _"], dimensions: tuple[tuple[int, ...], tuple[int, ...]]
+) -> Float[Array, "_ _"]:
     """Float32 result of a product of two matrices in their own (equal) precision, accumulated in float32."""
     precision = lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
     return lax.dot_general(left, right, (dimensions, ((), ())), precision=precision, preferred_element_type=jnp.float32)
 
 
-def transposed_product(rows: Array, gradient: Array) -> Array:
+def transposed_product(rows: Float[Array, "rows inputs"], gradient: Float[Array, "rows outputs"]) -> Float[Array, "inputs outputs"]:
     """rows^T gradient: float32 [I, O] from [N, I] and [N, O].
 
     XLA's CPU compiler folds a bare transpose into the product that uses it and then takes a slow path (3 times slower in
@@ -94,20 +112,27 @@ def transposed_product(rows: Array, gradient: Array) -> Array:
     return jnp.pad(turned, ((0, 1), (0, 0))).T[:, :-2]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def matmul(inputs: Array, kernel: Array, dtype: jnp.dtype) -> Array:
+def matmul(
+    inputs: Float[Array, "*rows inputs"], kernel: Float[Array, "inputs outputs"], dtype: DTypeLike
+) -> Float[Array, "*rows outputs"]:
     """inputs [..., I] times kernel [I, O] computed in `dtype`, accumulated and returned in float32."""
+    found: Any = _matmul(inputs, kernel, dtype)
+    return found
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _matmul(inputs: Array, kernel: Array, dtype: DTypeLike) -> Array:
     return _matmul_forward(inputs, kernel, dtype)[0]
 
 
-def _matmul_forward(inputs: Array, kernel: Array, dtype: jnp.dtype) -> tuple[Array, tuple]:
+def _matmul_forward(inputs: Array, kernel: Array, dtype: DTypeLike) -> tuple[Array, tuple]:
     rows = inputs.astype(dtype).reshape(-1, inputs.shape[-1])
     outputs = product(rows, kernel.astype(dtype), ((1,), (0,)))
     # An empty array carries the input's precision to the backward pass.
     return outputs.reshape(*inputs.shape[:-1], -1), (rows, kernel, jnp.zeros((0,), inputs.dtype))
 
 
-def _matmul_backward(dtype: jnp.dtype, saved: tuple, gradient: Array) -> tuple[Array, Array]:
+def _matmul_backward(dtype: DTypeLike, saved: tuple, gradient: Array) -> tuple[Array, Array]:
     rows, kernel, like = saved
     flat = gradient.astype(dtype).reshape(-1, gradient.shape[-1])
     to_inputs = product(flat, kernel.astype(dtype), ((1,), (1,)))
@@ -115,7 +140,7 @@ def _matmul_backward(dtype: jnp.dtype, saved: tuple, gradient: Array) -> tuple[A
     return to_inputs.reshape(*gradient.shape[:-1], -1).astype(like.dtype), to_kernel.astype(kernel.dtype)
 
 
-matmul.defvjp(_matmul_forward, _matmul_backward)
+_matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
 class DenseParameters(nn.Module):
@@ -126,12 +151,14 @@ class DenseParameters(nn.Module):
     initializer_range: float = 0.02
 
     @nn.compact
-    def __call__(self) -> tuple[Array, Array]:
+    def __call__(self) -> tuple[Float[Array, "inputs features"], Float[Array, " features"]]:
         kernel = self.param("kernel", nn.initializers.normal(self.initializer_range), (self.inputs, self.features))
         return kernel, self.param("bias", nn.initializers.zeros, (self.features,))
 
 
-def layer_norm(inputs: Array, scale: Array, bias: Array, epsilon: float) -> Array:
+def layer_norm(
+    inputs: Float[Array, "*rows width"], scale: Float[Array, " width"], bias: Float[Array, " width"], epsilon: float
+) -> Float[Array, "*rows width"]:
     """Float32 normalisation of the last axis."""
     centred = inputs - inputs.mean(-1, keepdims=True)
     variance = jnp.square(centred).mean(-1, keepdims=True)
@@ -144,7 +171,7 @@ class LayerNorm(nn.Module):
     epsilon: float
 
     @nn.compact
-    def __call__(self, inputs: Array) -> Array:
+    def __call__(self, inputs: Float[Array, "*rows width"]) -> Float[Array, "*rows width"]:
         scale = self.param("scale", nn.initializers.ones, (inputs.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros, (inputs.shape[-1],))
         return layer_norm(inputs, scale, bias, self.epsilon)

@@ -1,8 +1,10 @@
 """From token states to one vector a row. Pooling is defined here once: training, evaluation and export all use it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, UInt
 
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Array, Params, Rows
@@ -10,7 +12,7 @@ from jax_sentemb.types import Array, Params, Rows
 POOLINGS = ("cls", "mean", "first_last")
 
 
-def pool(hidden: list[Array], mask: Array, mode: str) -> Array:
+def pool(hidden: Sequence[Float[Array, "rows _ width"]], mask: Bool[Array, "rows tokens"], mode: str) -> Float[Array, "rows width"]:
     """Float32 [R, D] from token states (embeddings first) and the token mask [R, T].
 
     cls: state of the first token in the last layer. mean: mean of the last layer over real tokens. first_last: mean over real
@@ -26,8 +28,13 @@ def pool(hidden: list[Array], mask: Array, mode: str) -> Array:
 
 
 def sentence_embedding(
-    encoder: Any, params: Params, rows: Rows, pooling: str, convolution: Convolution | None = None, seeds: Array | None = None
-) -> Array:
+    encoder: Any,
+    params: Params,
+    rows: Rows,
+    pooling: str,
+    convolution: Convolution | None = None,
+    seeds: UInt[Array, " rows"] | None = None,
+) -> Float[Array, "rows embedding"]:
     """Float32 [R, E]: the encoder's states of `rows`, through the convolution if there is one, pooled; `seeds` switch dropout on.
 
     `params` has the parts "encoder" and, with a convolution, "cnn".

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Key
 
 from jax_sentemb.models.layers import matmul
 from jax_sentemb.types import Array, Params
@@ -15,12 +17,17 @@ DIRECTIONS = ("forward", "backward")
 
 
 class Recurrent(NamedTuple):
-    states: Array  # float32 [R, T, 2H], both directions of each word (H with one); 0 at padding
-    last: Array  # float32 [R, 2H]: the forward state of the last word, the backward state of the first
+    states: Float[Array, "rows tokens width"]  # float32, both directions of each word side by side; 0 at padding
+    last: Float[Array, "rows width"]  # float32: the forward state of the last word, the backward state of the first
 
 
 def init_rnn(
-    key: Array, kind: str, inputs: int, hidden: int, gate_bias: float | None = None, directions: tuple[str, ...] = DIRECTIONS
+    key: Key[Array, ""],
+    kind: str,
+    inputs: int,
+    hidden: int,
+    gate_bias: float | None = None,
+    directions: tuple[str, ...] = DIRECTIONS,
 ) -> Params:
     """For each of the directions "input" [I, G H] and "recurrent" [H, G H], kernel and bias.
 
@@ -55,7 +62,13 @@ def init_rnn(
     return params
 
 
-def run_rnn(kind: str, params: Params, vectors: Array, mask: Array, dtype: jnp.dtype = jnp.float32) -> Recurrent:
+def run_rnn(
+    kind: str,
+    params: Params,
+    vectors: Float[Array, "rows tokens inputs"],
+    mask: Bool[Array, "rows tokens"],
+    dtype: DTypeLike = jnp.float32,
+) -> Recurrent:
     """The directions that `params` has over `vectors` [R, T, I] with `mask` bool [R, T], right-padded."""
     names = [name for name in DIRECTIONS if name in params]
     outputs = [_direction(kind, params[name], vectors, mask, dtype, name == "backward") for name in names]
@@ -63,7 +76,7 @@ def run_rnn(kind: str, params: Params, vectors: Array, mask: Array, dtype: jnp.d
     return Recurrent(jnp.where(mask[..., None], states, 0.0), jnp.concatenate([last for _, last in outputs], axis=-1))
 
 
-def _direction(kind: str, params: Params, vectors: Array, mask: Array, dtype: jnp.dtype, backward: bool) -> tuple[Array, Array]:
+def _direction(kind: str, params: Params, vectors: Array, mask: Array, dtype: DTypeLike, backward: bool) -> tuple[Array, Array]:
     # All input products at once; only what depends on the state before is left to the scan.
     inputs = (matmul(vectors, params["input"]["kernel"], dtype) + params["input"]["bias"]).swapaxes(0, 1)
     recurrent = params["recurrent"]
@@ -73,7 +86,7 @@ def _direction(kind: str, params: Params, vectors: Array, mask: Array, dtype: jn
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _recur(
-    kind: str, dtype: jnp.dtype, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
+    kind: str, dtype: DTypeLike, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
 ) -> tuple[Array, Array]:
     """States [T, R, H] and the last one [R, H], from input products [T, R, G H].
 
@@ -84,7 +97,7 @@ def _recur(
 
 
 def _recur_forward(
-    kind: str, dtype: jnp.dtype, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
+    kind: str, dtype: DTypeLike, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
 ) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
     start = jnp.zeros((inputs.shape[1], kernel.shape[0]))
 
@@ -98,7 +111,7 @@ def _recur_forward(
 
 
 def _recur_backward(
-    kind: str, dtype: jnp.dtype, backward: bool, saved: tuple[Any, ...], gradients: tuple[Array, Array]
+    kind: str, dtype: DTypeLike, backward: bool, saved: tuple[Any, ...], gradients: tuple[Array, Array]
 ) -> tuple[Array, Array, Array, None]:
     inputs, kernel, mask, before, from_state = saved
     to_states, to_last = gradients

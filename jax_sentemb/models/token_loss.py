@@ -4,6 +4,8 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int
 
 from jax_sentemb.models.layers import product, transposed_product
 from jax_sentemb.types import Array
@@ -12,7 +14,13 @@ BLOCK = 2048  # words: a block of logits of some hundred tokens stays in a proce
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def token_loss(states: Array, words: Array, bias: Array, targets: Array, dtype: jnp.dtype) -> tuple[Array, Array]:
+def token_loss(
+    states: Float[Array, "tokens width"],
+    words: Float[Array, "vocabulary width"],
+    bias: Float[Array, " vocabulary"],
+    targets: Int[Array, " tokens"],
+    dtype: DTypeLike,
+) -> tuple[Float[Array, " tokens"], Bool[Array, " tokens"]]:
     """Of each state [N, D]: -log softmax(words state + bias) at its target, float32 [N], and whether none scores higher.
 
     words: [V, D]; bias: [V]; targets: int [N]. Products are computed in `dtype` and accumulated in float32. Loss and gradient are
@@ -26,7 +34,7 @@ def _blocks(count: int) -> list[slice]:
     return [slice(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK)]
 
 
-def _forward(states: Array, words: Array, bias: Array, targets: Array, dtype: jnp.dtype) -> tuple[tuple[Array, Array], tuple]:
+def _forward(states: Array, words: Array, bias: Array, targets: Array, dtype: DTypeLike) -> tuple[tuple[Array, Array], tuple]:
     rows = states.astype(dtype)
     largest, total = jnp.full(len(states), -jnp.inf), jnp.zeros(len(states))
     at_target, blocks = jnp.zeros(len(states)), []
@@ -45,7 +53,7 @@ def _forward(states: Array, words: Array, bias: Array, targets: Array, dtype: jn
     return (normalizer - at_target, at_target >= largest), saved
 
 
-def _backward(dtype: jnp.dtype, saved: tuple, gradients: tuple[Array, Array]) -> tuple[Array, Array, Array, None]:
+def _backward(dtype: DTypeLike, saved: tuple, gradients: tuple[Array, Array]) -> tuple[Array, Array, Array, None]:
     rows, words, targets, blocks, normalizer, like = saved
     to_loss = gradients[0]
     to_states, to_words, to_bias = jnp.zeros(rows.shape, jnp.float32), [], []

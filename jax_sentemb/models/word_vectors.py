@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, UInt
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.models.bert import Bert, BertConfig, BertOutput
@@ -30,16 +32,16 @@ class WordVectors:
     """Called as a Bert is; its parameters are {"vectors": [V, E]}, in the part "encoder" if trained, else in "frozen"."""
 
     config: WordsConfig
-    dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
     dropout: float = 0.0
 
-    def apply(self, variables: dict[str, Params], rows: Rows, seeds: Array | None = None) -> BertOutput:
+    def apply(self, variables: dict[str, Params], rows: Rows, seeds: UInt[Array, " rows"] | None = None) -> BertOutput:
         """The vectors [R, T, E] of the words, 0 at padding."""
         vectors = variables["params"]["vectors"][rows.tokens]
         return BertOutput([jnp.where(rows.mask[..., None], vectors, 0.0)], {})
 
 
-def make_encoder(config: BertConfig | WordsConfig, dtype: Any = jnp.float32, dropout: float = 0.1, **memory: Any) -> Any:
+def make_encoder(config: BertConfig | WordsConfig, dtype: DTypeLike = jnp.float32, dropout: float = 0.1, **memory: Any) -> Any:
     """A Bert or a table of word vectors: both map rows to token states. Dropout and `memory` (its further fields) are a Bert's."""
     return WordVectors(config, dtype) if isinstance(config, WordsConfig) else Bert(config, dtype, dropout, **memory)
 
@@ -49,7 +51,7 @@ def vector_part(params: Params) -> Params:
     return params["encoder"] if "encoder" in params else params[FROZEN]
 
 
-def word_states(encoder: Any, params: Params, rows: Rows) -> Array:
+def word_states(encoder: Any, params: Params, rows: Rows) -> Float[Array, "rows tokens width"]:
     """Word vectors [R, T, E] from the part of `params` that has them."""
     return encoder.apply({"params": vector_part(params)}, rows).hidden[-1]
 
@@ -60,7 +62,9 @@ def check_words(encoder: Any) -> None:
         raise ConfigError("this method works on word vectors: build the config with encoder=Words(vectors=...)")
 
 
-def pooled_states(states: Array, mask: Array, pooling: str) -> Array:
+def pooled_states(
+    states: Float[Array, "rows tokens width"], mask: Bool[Array, "rows tokens"], pooling: str
+) -> Float[Array, "rows width"]:
     """[R, E] from states [R, T, E]: the "mean", "max" or "min" over real tokens; 0 for a row without any."""
     if pooling == "mean":
         return jnp.where(mask[..., None], states, 0.0).sum(1) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
@@ -69,7 +73,7 @@ def pooled_states(states: Array, mask: Array, pooling: str) -> Array:
     return jnp.where(mask.any(axis=1, keepdims=True), sign * largest, 0.0)
 
 
-def lstm_max(encoder: Any, params: Params, lstm: str, rows: Rows) -> Array:
+def lstm_max(encoder: Any, params: Params, lstm: str, rows: Rows) -> Float[Array, "rows width"]:
     """The maximum over real tokens of the states of the LSTM `params[lstm]` (InferSent's BiLSTM-max; its code lets padding win)."""
     states = run_rnn("lstm", params[lstm], word_states(encoder, params, rows), rows.mask, encoder.dtype).states
     return pooled_states(states, rows.mask, "max")

@@ -46,18 +46,12 @@ def better(found: Mapping[str, float | None]) -> str:
     return max(found, key=lambda name: -math.inf if (value := found[name]) is None else value)
 
 
-def encoders(method: Method, params: Params) -> dict[str, Params]:
-    """By name, what of `params` may be exported, the default first; {"": params} for a method with one encoder."""
-    several = getattr(method, "encoders", None)
-    return several(params) if several else {"": params}
-
-
 def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> dict[str, str]:
     """{"kept_encoder", "kept_because"} for scores.json and model.json; {} of a method with one encoder.
 
     `kept` is the one of the best checkpoint, "" where the last weights are exported.
     """
-    names = list(encoders(method, params))
+    names = list(method.encoders(params))
     if names == [""]:
         return {}
     if len(names) == 1:

@@ -69,7 +69,7 @@ class Results:
         write_metadata(workdir, self._setup.encoder_config, {**model_metadata(config, self._setup, workdir), **extra})
         try:
             if not isinstance(config.encoder, Words):  # word models have a directory format of their own
-                check_exportable(config.method.pooling, getattr(config.method, "convolution", None))
+                check_exportable(config.method.pooling, config.method.convolution)
         except ConfigError as error:  # such a model can be trained and evaluated from its work directory
             print(f"not exported: {error}")
             return

@@ -50,17 +50,16 @@ def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str
 
 def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, Any]:
     """What an export says of the run: published with the model, so names of files, not paths."""
-    method: Any = config.method
-    convolution = getattr(method, "convolution", None)
+    method, convolution = config.method, config.method.convolution
     recipe = {stored_name(name): value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
     return {
         "name": workdir.name,
-        "method": type(config.method).__name__,
+        "method": type(method).__name__,
         "base_model": None if config.pretrain else Path(getattr(config.encoder, "weights", "")).name or None,
-        "pooling": config.method.pooling,
+        "pooling": method.pooling,
         **({"settings": dataclasses.asdict(method)} if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
-        "scores_pairs": getattr(config.method, "is_cross_encoder", False),
+        "scores_pairs": method.is_cross_encoder,
         "max_seq_length": config.eval.max_seq_length,
         "absent": setup.missing_tasks,
         "tokenizer": setup.tokenizer.fingerprint,

@@ -100,7 +100,7 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
         missing = [*missing, *left_out]
     final = None
     if options.tasks:
-        if getattr(method, "is_cross_encoder", False):
+        if method.is_cross_encoder:
             raise ConfigError("eval.tasks: a cross-encoder has no embeddings that classifiers could be trained on; leave it empty")
         names = corpus_task(data.files) if options.tasks == "corpus" else options.tasks
         final = DownstreamTasks(names, options.data, options.classifier)
@@ -109,7 +109,7 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
 
 def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, workdir: Path) -> Corpus:
     """The corpus, which reads and tokenises when `method` asks for its examples. Generated text goes into `workdir`."""
-    if data.pack and not getattr(method, "reads_packed", False):
+    if data.pack and not method.reads_packed:
         raise ConfigError(f"data.pack=True: {type(method).__name__} reads single sentences; only MaskedLM reads packed rows")
     folder = workdir if is_main_process() else workdir / f"process-{jax.process_index()}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from jax_sentemb.formats.run_dir import write_metadata
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.models.word_vectors import make_encoder
 from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh
-from jax_sentemb.training.checkpoint_selection import better, encoders, kept_encoder, score, selected_by, should_stop_early
+from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.logger import Log, check_writers
 from jax_sentemb.training.loop import Hooks, Metrics, batches_on_device, check_finite, fit
@@ -60,7 +60,7 @@ class Trainer:
         self.mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
         _check_attention(config.train)
         self.setup = setup = prepare(config, workdir)
-        is_cross_encoder = getattr(config.method, "is_cross_encoder", False)
+        is_cross_encoder = config.method.is_cross_encoder
         self.progress = Progress(selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder))
         epoch = setup.batches.steps_per_epoch
         steps = config.train.max_steps
@@ -74,7 +74,7 @@ class Trainer:
         dtype = jnp.dtype(config.train.precision)
         memory = {name: getattr(config.train, name) for name in ("attention_block", "remat", "fused_attention")}
         self.encoder = make_encoder(setup.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
-        self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, getattr(config.method, "shares", None))
+        self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.shares)
         self.state = self._untrained()
         self.stop = StopSignal()
         self.scorer = self._make_scorer(is_cross_encoder)
@@ -218,7 +218,7 @@ class Trainer:
 
     def _better(self, step: int, params: Params, found: float | None) -> tuple[str, Params, float | None]:
         """Name, parameters and score of the best encoder that the method offers; `found` is the score of its first one."""
-        several = encoders(self.config.method, params)
+        several = self.config.method.encoders(params)
         default, *others = several
         scores = {default: found}
         if step and "/" in self.progress.selected_by:  # at first all are alike; validation loss is of all encoders together
