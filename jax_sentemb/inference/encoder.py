@@ -21,7 +21,7 @@ from jax_sentemb.data.tokenizer import check_text
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.files import user_path
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.inference.load import READOUTS, Loaded, load, split_options
+from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
@@ -42,7 +42,7 @@ class SentenceEncoder:
 
     _source: tuple[str, str] | None = None  # path and dtype
 
-    def __init__(self, model: Loaded) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         _check_fork()
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
