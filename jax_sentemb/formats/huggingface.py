@@ -1,6 +1,6 @@
-"""Encoder weights as Hugging Face transformers keeps them: one table of names, read in both directions.
+"""Reads BERT and RoBERTa directories of Hugging Face transformers: configuration, safetensors weights, tokenizer.
 
-Weights are safetensors; a pickle is never opened.
+A pickle is never opened.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
 
 
 def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
-    """As `read_encoder`, with everything of the directory that a method can go on with, by part.
+    """As `read_encoder`, with every part of the directory that training can continue from.
 
     "encoder" always; "token_head", "pooler" and "classifier" where they are complete; "cnn" where the directory is
     a sentence-transformers one with a CNN.
@@ -128,7 +128,7 @@ def read_max_seq_length(path: str | Path) -> int:
 
 
 def max_positions(path: str | Path) -> int:
-    """Tokens that the encoder of a directory has places for."""
+    """Tokens that the encoder of a directory has positions for."""
     config = _read_config(transformer_folder(path))
     return config.max_position_embeddings - config.position_offset
 
@@ -142,7 +142,7 @@ def _read_config(folder: Path) -> BertConfig:
 
 
 def bert_config(stated: dict[str, Any], file: Path) -> BertConfig:
-    """The architecture that a config.json states; ModelFileError where it is none of ours or a value cannot be used."""
+    """The architecture that a config.json states; ModelFileError for an unsupported architecture or value."""
     model_type = stated.get("model_type")
     if model_type not in ("bert", "roberta"):
         raise ModelFileError(f"{file}: model_type {shown(model_type)} is neither bert nor roberta")
@@ -256,6 +256,6 @@ def resolve(name: str, field: str = "encoder.weights=") -> Path:
 
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "vocab.txt", "merges.txt"]))
-    except Exception as error:  # the hub client has a dozen kinds, all mean the same to the user
+    except Exception as error:  # the hub client has a dozen kinds of errors for one cause
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"{field}{name}: no such directory, and not to be had from the hub ({problem})") from error

@@ -16,7 +16,7 @@ POOLING_WORDS = {
 
 @dataclass(frozen=True)
 class Card:
-    """What the maker of a model knows and its files do not say; every field may stay empty."""
+    """Facts for the model card that the other files of an export do not state; every field is optional."""
 
     name: str = "sentence encoder"
     method: str | None = None
@@ -38,7 +38,7 @@ def render(
     convolution: Convolution | None = None,
     is_cross_encoder: bool = False,
 ) -> str:
-    """README.md as text: YAML front matter, then Markdown. Says nothing that it was not told."""
+    """README.md as text: YAML front matter, then Markdown. It states only what the arguments give."""
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
     sections = [
         "---\n" + "\n".join(_front_matter(card)) + "\n---",

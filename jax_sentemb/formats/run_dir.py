@@ -12,7 +12,7 @@ NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length"
 
 
 def write_metadata(workdir: Path, bert_config: Any, metadata: dict[str, Any]) -> None:
-    """What an export needs beside weights and tokenizer, in `workdir`/model.json."""
+    """Write `workdir`/model.json: what an export needs besides weights and tokenizer."""
     content = {"encoder": dataclasses.asdict(bert_config), **metadata}
     write_json(workdir / "model.json", content)
 
@@ -88,7 +88,7 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> Any:
 
 
 def convolution_of(metadata: dict[str, Any]) -> Any:
-    """The Convolution between encoder and pooling that the facts of a run tell of, or None."""
+    """The Convolution between encoder and pooling that model.json of a run states, or None."""
     from jax_sentemb.models.cnn import Convolution
 
     stated = metadata.get("convolution")

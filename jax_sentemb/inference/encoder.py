@@ -1,4 +1,4 @@
-"""Sentences to vectors: `SentenceEncoder` with the arguments of sentence-transformers.
+"""`SentenceEncoder`: encodes sentences to vectors, with the arguments of sentence-transformers.
 
 from jax_sentemb import SentenceEncoder
 
@@ -61,7 +61,7 @@ class SentenceEncoder:
         directory's, PATH@f+max and the like what is read of a multi-view model.
 
         `dtype` of the matrix products: float32 or bfloat16. `max_seq_length` in tokens takes the place of the model's own.
-        ConfigError for what is not there, ModelFileError for what is damaged or is no model of a kind that we know.
+        ConfigError where the model is missing, ModelFileError where it is damaged or of an unsupported kind.
         """
         _check_fork()
         use_compilation_cache()
