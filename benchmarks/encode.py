@@ -29,7 +29,7 @@ def write_random(directory, shape, tokenizer_of):
     import numpy as np
 
     from jax_sentemb.data.tokenizer import Tokenizer
-    from jax_sentemb.formats.sentence_transformers import write_export
+    from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
     from jax_sentemb.models.bert import Bert, BertConfig
     from jax_sentemb.types import Rows
 
@@ -41,7 +41,9 @@ def write_random(directory, shape, tokenizer_of):
     )  # fmt: skip
     rows = Rows(np.ones((1, 4), np.int32), np.ones((1, 4), bool))
     params = jax.jit(Bert(config).init)(jax.random.key(0), rows)["params"]
-    write_export(directory, config, {"encoder": params}, tokenizer, pooling="mean", max_seq_length=256, normalize=True)
+    write_export(
+        directory, SentenceModel(config, {"encoder": params}, tokenizer, pooling="mean", max_seq_length=256, normalize=True)
+    )
 
 
 def torch_stepper(model, sentences, batch_size, dtype):

@@ -1,4 +1,4 @@
-"""Paths as users write them, files that are replaced whole, and files of strangers read with limits."""
+"""File helpers: paths as users write them, atomic replacement of files, and limited reads of untrusted files."""
 
 import contextlib
 import errno
@@ -131,7 +131,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
 
 
 def check_regular(file: Path) -> None:
-    """ModelFileError for a pipe, for instance: who opens one may wait for ever."""
+    """ModelFileError for anything but a regular file; opening a pipe could block for ever."""
     if file.exists() and not file.is_file():
         raise ModelFileError(f"{file} is a folder or a pipe, expected a file")
 
@@ -177,5 +177,5 @@ def say(text: str) -> None:
 
 
 def fingerprint(facts: dict[str, Any]) -> str:
-    """SHA-256 of what a checkpoint belongs to."""
+    """SHA-256 of a dictionary as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

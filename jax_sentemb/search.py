@@ -2,4 +2,4 @@
 
 from jax_sentemb._moved import moved
 
-moved(__name__, "jax_sentemb.retrieval.search")
+moved(__name__, "jax_sentemb.retrieval.search", "jax_sentemb.retrieval.index")

@@ -11,7 +11,7 @@ import pytest
 from jax_sentemb.config import Config, Data, Evaluation, check, sized
 from jax_sentemb.errors import PREEMPTED, ConfigError
 from jax_sentemb.formats.run_dir import read_checkpoint
-from jax_sentemb.inference.load import load, read_embedder
+from jax_sentemb.inference.load import load
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting.sweep_table import headline
@@ -186,7 +186,7 @@ def test_evaluation_and_export_read_the_encoder_that_was_kept(monkeypatch, tmp_p
     sentences = ["a man plays a guitar", "the report says nothing"]
     model, (last, _) = load(str(tmp_path)), read_checkpoint(tmp_path, "last")
     vectors = model.embedder(model.params, sentences)
-    np.testing.assert_allclose(read_embedder(tmp_path / "export")(sentences), vectors, atol=1e-6)
+    np.testing.assert_allclose(load(tmp_path / "export")(sentences), vectors, atol=1e-6)
     np.testing.assert_array_equal(vectors, model.embedder({"encoder": last["first"]}, sentences))
     assert np.abs(vectors - model.embedder({"encoder": last["encoder"]}, sentences)).max() > 1e-3
 

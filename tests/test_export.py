@@ -12,13 +12,15 @@ from safetensors import safe_open
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.files import sha256
-from jax_sentemb.formats.huggingface import from_torch, read_encoder, read_max_seq_length, table
+from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length
 from jax_sentemb.formats.model_card import Card
 from jax_sentemb.formats.model_dir import read_readout
+from jax_sentemb.formats.sentence_transformers import SentenceModel
+from jax_sentemb.formats.weight_table import from_torch, table
 from jax_sentemb.inference import verify as export_module
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.export import export
-from jax_sentemb.inference.load import read_embedder
+from jax_sentemb.inference.load import load
 from jax_sentemb.inference.verify import PROBES, verify_export
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.pooling import pool
@@ -55,9 +57,10 @@ class Model:
 
         return Embedder(embed, self.tokenizer, LENGTH, batch_size=16, buckets=())(self.params, sentences)
 
-    def export(self, directory, embed=None, params=None, **changes):
+    def export(self, directory, embed=None, params=None, card=None, **changes):
         settings = dict(pooling=self.pooling, normalize=self.normalize, max_seq_length=LENGTH) | changes
-        return export(directory, self.config, {"encoder": params or self.params}, self.tokenizer, embed or self, **settings)
+        model = SentenceModel(self.config, {"encoder": params or self.params}, self.tokenizer, **settings)
+        return export(directory, model, embed or self, card)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +117,7 @@ def test_the_directory_reads_back_as_it_was(model, exported):
         False,
         LENGTH,
     )
-    np.testing.assert_allclose(read_embedder(exported, batch_size=3)(PROBES), model(PROBES), atol=1e-5)
+    np.testing.assert_allclose(load(exported, batch_size=3)(PROBES), model(PROBES), atol=1e-5)
 
 
 def test_a_flipped_bit_in_an_export_is_found(model, tmp_path):

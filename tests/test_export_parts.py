@@ -9,12 +9,14 @@ import pytest
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.formats.huggingface import from_torch, read_convolution, read_parts, table
+from jax_sentemb.formats.huggingface import read_convolution, read_parts
 from jax_sentemb.formats.model_card import Card
 from jax_sentemb.formats.run_dir import convolution_of
+from jax_sentemb.formats.sentence_transformers import SentenceModel
+from jax_sentemb.formats.weight_table import from_torch, table
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.export import export
-from jax_sentemb.inference.load import read_embedder, read_scorer
+from jax_sentemb.inference.load import load, load_cross_encoder
 from jax_sentemb.inference.verify import PROBES
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
@@ -63,7 +65,7 @@ def is_bert(made, tmp_path_factory):
     convolution = Convolution((1, 3, 5), 6)
     params, embed = embedder(made, convolution)
     folder = tmp_path_factory.mktemp("is_bert") / "export"
-    export(folder, config, params, tokenizer, embed, pooling="mean", max_seq_length=LENGTH, convolution=convolution)
+    export(folder, SentenceModel(config, params, tokenizer, pooling="mean", max_seq_length=LENGTH, convolution=convolution), embed)
     return folder, params, embed
 
 
@@ -73,7 +75,7 @@ def test_a_convolution_reads_back_as_it_was(is_bert):
     assert convolution == Convolution((1, 3, 5), 6)
     jax.tree.map(np.testing.assert_array_equal, read, params["cnn"])
     assert read_parts(folder)[1].keys() == {"encoder", "cnn"}
-    np.testing.assert_allclose(read_embedder(folder, batch_size=3)(PROBES), embed(PROBES), atol=1e-5)
+    np.testing.assert_allclose(load(folder, batch_size=3)(PROBES), embed(PROBES), atol=1e-5)
 
 
 def test_sentence_transformers_convolves_to_the_same_vectors_whatever_the_padding(is_bert):
@@ -89,7 +91,11 @@ def test_a_reference_convolution_says_that_padding_matters_and_it_does(made, tmp
     tokenizer, config, _ = made
     convolution = Convolution((1, 3, 5), 6, reference=True)
     params, embed = embedder(made, convolution)
-    export(tmp_path / "export", config, params, tokenizer, embed, pooling="mean", max_seq_length=LENGTH, convolution=convolution)
+    export(
+        tmp_path / "export",
+        SentenceModel(config, params, tokenizer, pooling="mean", max_seq_length=LENGTH, convolution=convolution),
+        embed,
+    )
     assert read_convolution(tmp_path / "export")[0].reference
     assert "depends on how much its batch is padded" in (tmp_path / "export" / "README.md").read_text()
     transformers = pytest.importorskip("sentence_transformers")
@@ -103,7 +109,11 @@ def test_a_convolution_with_an_activation_cannot_be_exported(made, tmp_path):
     convolution = Convolution((1, 3), 4, relu=True)
     params, embed = embedder(made, convolution)
     with pytest.raises(ConfigError, match="has no activation"):
-        export(tmp_path / "x", config, params, tokenizer, embed, pooling="mean", max_seq_length=LENGTH, convolution=convolution)
+        export(
+            tmp_path / "x",
+            SentenceModel(config, params, tokenizer, pooling="mean", max_seq_length=LENGTH, convolution=convolution),
+            embed,
+        )
     assert not (tmp_path / "x").exists()
 
 
@@ -126,7 +136,7 @@ def test_a_changed_convolution_is_refused_in_one_line(is_bert, tmp_path, name, c
     file = folder / name
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(ModelFileError, match=says) as caught:
-        read_embedder(folder)
+        load(folder)
     assert "\n" not in str(caught.value)
 
 
@@ -138,7 +148,7 @@ def test_a_masked_language_model_is_the_one_that_transformers_reads(made, tmp_pa
         run = Embedder(lambda p, rows: sentence_embedding(Bert(config), p, rows, "mean"), tokenizer, LENGTH)
         return run(params, sentences)
 
-    export(tmp_path / "mlm", config, params, tokenizer, embed, pooling="mean", max_seq_length=LENGTH)
+    export(tmp_path / "mlm", SentenceModel(config, params, tokenizer, pooling="mean", max_seq_length=LENGTH), embed)
     jax.tree.map(np.testing.assert_array_equal, read_parts(tmp_path / "mlm")[1], jax.tree.map(np.float32, params))
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     model, report = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "mlm", output_loading_info=True)
@@ -158,13 +168,13 @@ def cross_encoder(made, tmp_path_factory):
     params = {part: parts[part] for part in ("encoder", "pooler", "classifier")}
     run = Embedder(lambda p, rows: pair_score(Bert(config), p, rows), JoinedPairs(tokenizer), LENGTH, batch_size=16, buckets=())
     folder = tmp_path_factory.mktemp("cross") / "export"
-    export(folder, config, params, tokenizer, lambda pairs: run(params, pairs), pooling="cls", max_seq_length=LENGTH)
+    export(folder, SentenceModel(config, params, tokenizer, pooling="cls", max_seq_length=LENGTH), lambda pairs: run(params, pairs))
     return folder, run(params, PAIRS)
 
 
 def test_a_cross_encoder_scores_the_same_in_sentence_transformers(cross_encoder):
     folder, scores = cross_encoder
-    np.testing.assert_allclose(read_scorer(folder, batch_size=5)(PAIRS), scores, atol=1e-5)
+    np.testing.assert_allclose(load_cross_encoder(folder, batch_size=5)(PAIRS), scores, atol=1e-5)
     assert np.ptp(scores) > 0.05
     transformers = pytest.importorskip("sentence_transformers")
     model = transformers.CrossEncoder(str(folder), device="cpu")
@@ -179,12 +189,17 @@ def test_a_cross_encoder_with_classes_has_their_names_in_its_export(made, tmp_pa
     run = Embedder(lambda p, rows: pair_score(Bert(config), p, rows), JoinedPairs(tokenizer), LENGTH, batch_size=16, buckets=())
     card = Card(training={"method.classes": ("entailment", "neutral", "contradiction")})
     folder = tmp_path / "export"
-    export(folder, config, params, tokenizer, lambda pairs: run(params, pairs), pooling="cls", max_seq_length=LENGTH, card=card)
+    export(
+        folder,
+        SentenceModel(config, params, tokenizer, pooling="cls", max_seq_length=LENGTH),
+        lambda pairs: run(params, pairs),
+        card=card,
+    )
     stated = json.loads((folder / "config.json").read_text())
     assert stated["id2label"] == {"0": "entailment", "1": "neutral", "2": "contradiction"}
     logits = run(params, PAIRS)
     assert logits.shape == (len(PAIRS), 3)
-    np.testing.assert_allclose(read_scorer(folder)(PAIRS), logits, atol=1e-5)
+    np.testing.assert_allclose(load_cross_encoder(folder)(PAIRS), logits, atol=1e-5)
     np.testing.assert_array_equal(read_parts(folder)[1]["classifier"]["kernel"], top["kernel"])
     transformers = pytest.importorskip("sentence_transformers")
     model = transformers.CrossEncoder(str(folder), device="cpu")
@@ -193,9 +208,9 @@ def test_a_cross_encoder_with_classes_has_their_names_in_its_export(made, tmp_pa
 
 def test_a_cross_encoder_has_no_embedding(cross_encoder, is_bert):
     with pytest.raises(ModelFileError, match="is a cross-encoder"):
-        read_embedder(cross_encoder[0])
+        load(cross_encoder[0])
     with pytest.raises(ModelFileError, match="is no cross-encoder"):
-        read_scorer(is_bert[0])
+        load_cross_encoder(is_bert[0])
 
 
 def test_the_facts_of_a_run_tell_its_convolution():

@@ -29,20 +29,14 @@ from jax_sentemb.data.tokenizer import Tokenizer, damage
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import JSON_LIMIT
-from jax_sentemb.formats.huggingface import (
-    HEADER_LIMIT,
-    from_torch,
-    read_encoder,
-    read_max_seq_length,
-    read_parts,
-    read_tokenizer,
-    table,
-)
+from jax_sentemb.formats.huggingface import HEADER_LIMIT, read_encoder, read_max_seq_length, read_parts, read_tokenizer
 from jax_sentemb.formats.model_dir import MANIFEST
 from jax_sentemb.formats.run_dir import read_metadata, read_run_tokenizer
+from jax_sentemb.formats.sentence_transformers import SentenceModel
+from jax_sentemb.formats.weight_table import from_torch, table
 from jax_sentemb.formats.word_model import FORMAT, read_files, write_word_model
 from jax_sentemb.inference.export import export
-from jax_sentemb.inference.load import directory_embedder
+from jax_sentemb.inference.load import load
 from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
@@ -319,9 +313,8 @@ def test_documented_spellings_and_precisions_are_the_weights_themselves(folder, 
 def exported(intact, tmp_path_factory):
     config, params = read_parts(intact)
     target = tmp_path_factory.mktemp("exported") / "export"
-    embedder, used, _ = directory_embedder(intact)
-    embed = lambda sentences: embedder(used, sentences)  # noqa: E731
-    export(target, config, params, Tokenizer.load(intact), embed, pooling="mean", max_seq_length=12, sentences=SENTENCES)
+    model = SentenceModel(config, params, Tokenizer.load(intact), pooling="mean", max_seq_length=12)
+    export(target, model, load(intact), sentences=SENTENCES)
     return target
 
 
@@ -382,7 +375,7 @@ def change_tokenizer(folder, **model):
 def test_ids_without_a_row_are_refused_with_both_sizes(folder):
     state = json.loads((folder / "tokenizer.json").read_text())
     change_tokenizer(folder, vocab={**state["model"]["vocab"], "far": 40})
-    assert "41 tokens, the encoder's vocab_size is 40" in problem(directory_embedder, folder, names=folder)
+    assert "41 tokens, the encoder's vocab_size is 40" in problem(load, folder, names=folder)
 
 
 @linux
@@ -475,7 +468,7 @@ def as_encoder(folder, name):
 
 def as_pooling(folder, name):
     list_modules(folder, *enumerate([("Transformer", ""), ("Pooling", name)]))
-    return directory_embedder, ModelFileError
+    return load, ModelFileError
 
 
 def as_convolution(folder, name):
@@ -842,10 +835,10 @@ def encode_some(folder):
 
 
 def embed_none(folder):
-    embedder, params, facts = directory_embedder(folder)
-    assert shapes_of(params["encoder"]) == shapes_of(from_torch(BertConfig(**CONFIG), tensors_of(), ""))
-    assert 2 <= embedder.max_seq_length <= 12
-    assert facts["pooling"] in ("cls", "mean")
+    model = load(folder)
+    assert shapes_of(model.params["encoder"]) == shapes_of(from_torch(BertConfig(**CONFIG), tensors_of(), ""))
+    assert 2 <= model.embedder.max_seq_length <= 12
+    assert model.metadata["pooling"] in ("cls", "mean")
 
 
 def test_two_thousand_damaged_tokenizers_are_one_line_or_give_ids_of_the_encoder(folder):
@@ -935,7 +928,7 @@ def test_values_nested_to_any_depth_are_one_line(folder, depth):
         content = (folder / name).read_text()
         (folder / name).write_text(f'{content.rstrip().rstrip("}")}, "{key}": {"[" * depth}{"]" * depth}}}')
         try:
-            directory_embedder(folder)
+            load(folder)
         except ModelFileError as error:
             assert_line(error)
         (folder / name).write_text(content)

@@ -10,7 +10,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.formats.huggingface import from_torch, read_encoder, read_max_seq_length, table, to_torch
+from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length
+from jax_sentemb.formats.weight_table import from_torch, table, to_torch
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Rows
 

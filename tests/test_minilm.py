@@ -11,7 +11,7 @@ from jax_sentemb.evaluation.sts import score_tasks
 from jax_sentemb.evaluation.sts_data import load_sts
 from jax_sentemb.formats.huggingface import read_max_seq_length
 from jax_sentemb.formats.model_dir import read_readout
-from jax_sentemb.inference.load import read_embedder
+from jax_sentemb.inference.load import load
 from jax_sentemb.inference.verify import PROBES
 
 PUBLISHED = {"STS12": 72.37, "STS14": 75.59, "STS15": 85.39, "STSBenchmark-test": 82.03}  # Spearman, all pairs
@@ -42,5 +42,5 @@ def test_vectors_equal_sentence_transformers(minilm):
 @pytest.mark.slow
 def test_published_sts_scores(minilm, shared):
     tasks, _ = load_sts(shared / "data" / "senteval")
-    scores = score_tasks(read_embedder(minilm), {name: tasks[name] for name in PUBLISHED})
+    scores = score_tasks(load(minilm), {name: tasks[name] for name in PUBLISHED})
     assert {name: score["spearman"]["all"] for name, score in scores.items()} == pytest.approx(PUBLISHED, abs=0.02)

@@ -7,7 +7,7 @@ import pytest
 
 from jax_sentemb import config as settings
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.formats.huggingface import to_torch
+from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.losses import contrastive_tension, nt_xent, paired_cosine, softmax_cross_entropy, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension

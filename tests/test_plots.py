@@ -319,14 +319,14 @@ def test_mistakes_on_the_command_line_are_one_line(arguments, code, says, capsys
 @pytest.mark.parametrize("views", ["dropout", "gold"])
 def test_the_attention_command_on_a_tiny_encoder(views, tmp_path, monkeypatch, capsys):
     from jax_sentemb.data.tokenizer import Tokenizer
-    from jax_sentemb.formats.sentence_transformers import write_export
+    from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
 
     monkeypatch.setattr("jax_sentemb.parallel.use_compilation_cache", lambda: None)  # tests have their own
     sentences = [f"{who} {what} a {thing}" for who in ("she", "he", "tom") for what in ("sees", "has") for thing in ("dog", "cat")]
     tokenizer = Tokenizer.train(sentences, 60)
     config = dataclasses.replace(CONFIG, vocab_size=tokenizer.vocab_size)
     params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(np.ones((1, 4), np.int32), np.ones((1, 4), bool)))["params"]
-    write_export(tmp_path / "model", config, {"encoder": params}, tokenizer, pooling="mean", max_seq_length=20)
+    write_export(tmp_path / "model", SentenceModel(config, {"encoder": params}, tokenizer, pooling="mean", max_seq_length=20))
     folder = tmp_path / "data" / "downstream" / "STS" / "STSBenchmark"
     folder.mkdir(parents=True)
     pairs = [(score, sentences[n], sentences[-n - 1]) for n, score in enumerate((5, 4, 3.9, 1, 0.5, 1.1))]

@@ -32,10 +32,10 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError, ResourceError
 from jax_sentemb.evaluation.diagnostics import FEWEST, diagnose
 from jax_sentemb.evaluation.suite import files_of
-from jax_sentemb.formats.sentence_transformers import staged, write_export
+from jax_sentemb.formats.sentence_transformers import SentenceModel, staged, write_export
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.retrieval.vector_store import Encoded, write_file
+from jax_sentemb.retrieval.vector_store import EncodedSentences, write_file
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Rows
 
@@ -84,7 +84,7 @@ def test_of_two_writers_of_a_file_the_second_says_so_and_leaves_the_first_alone(
     def encode(texts):
         with pytest.raises(BusyError, match=r"x\.npy is being written by another process"):
             write_file(tmp_path / "x.npy", "float32", LINES[:9], encode, lambda count: None, 5)
-        return Encoded(np.ones((len(texts), 2), np.float32), 0)
+        return EncodedSentences(np.ones((len(texts), 2), np.float32), 0)
 
     write_file(tmp_path / "x.npy", "float32", LINES[:9], encode, lambda count: None, 5)
     assert np.load(tmp_path / "x.npy").shape == (9, 2)
@@ -107,12 +107,12 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from jax_sentemb.cli.program import program
-from jax_sentemb.retrieval.vector_store import SAME, Encoded, write_file, write_shards
+from jax_sentemb.retrieval.vector_store import SAME, EncodedSentences, write_file, write_shards
 
 def main(argv):
     output, texts = Path(argv[1]), ["a"] * 2000
     facts = {**dict.fromkeys(SAME, ""), "precision": "float32", "rows_per_shard": 1000, "format": "npy"}
-    encode = lambda texts: Encoded(np.random.default_rng(0).random((len(texts), 64), np.float32), 0)
+    encode = lambda texts: EncodedSentences(np.random.default_rng(0).random((len(texts), 64), np.float32), 0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     if output.suffix:
         return write_file(output, "float32", texts, encode, lambda count: None, 1000)
@@ -231,7 +231,7 @@ def built(tmp_path_factory):
     tokenizer = Tokenizer.train(LINES, 200)
     config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
     params = Bert(config).init(jax.random.key(0), Rows(np.zeros((1, 4), np.int32), np.ones((1, 4), bool)))["params"]
-    write_export(folder, config, {"encoder": jax.device_get(params)}, tokenizer, pooling="mean", max_seq_length=16)
+    write_export(folder, SentenceModel(config, {"encoder": jax.device_get(params)}, tokenizer, pooling="mean", max_seq_length=16))
     return folder
 
 

@@ -13,7 +13,7 @@ from jax_sentemb.config import Config, Data, Evaluation, Train, check, sized
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.formats.run_dir import read_checkpoint
-from jax_sentemb.inference.load import read_embedder
+from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.training.run import run
@@ -65,7 +65,7 @@ def test_a_run_goes_on_from_the_one_before_it(tmp_path):
     assert run(config, tmp_path) == 0
     assert json.loads((tmp_path / "before" / "config.json").read_text())["train.seed"] == 5
     sentences = ["a man plays a guitar", "the report says nothing"]
-    first, second = (read_embedder(tmp_path / part)(sentences) for part in ("before/export", "export"))
+    first, second = (load(tmp_path / part)(sentences) for part in ("before/export", "export"))
     np.testing.assert_allclose(first, second, atol=1e-6)  # 0 steps on top: encoder and convolution are those of the first run
 
 

@@ -10,7 +10,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts import score_of_pair
-from jax_sentemb.formats.huggingface import to_torch
+from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.methods import cross_encoder
 from jax_sentemb.methods.cross_encoder import CrossEncoder
 from jax_sentemb.methods.sbert import SBERT, Encoded

@@ -5,7 +5,8 @@ import pytest
 
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.retrieval import search as module
-from jax_sentemb.retrieval.search import build_index, community_detection, mine_pairs, search, search_index
+from jax_sentemb.retrieval.index import build_index, search_index
+from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
 
 
 @pytest.fixture(scope="module")

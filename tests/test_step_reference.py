@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
-from jax_sentemb.formats.huggingface import to_torch
+from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.parallel import make_mesh, shard_batch

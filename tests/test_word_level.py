@@ -14,7 +14,8 @@ from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_model
-from jax_sentemb.inference.word_model import embedder_of, read_word_model
+from jax_sentemb.inference.build import build_embedder
+from jax_sentemb.inference.load import load
 from jax_sentemb.methods.multi_view import MultiView
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
 from jax_sentemb.training.encoder_source import word_table
@@ -105,13 +106,13 @@ def model(tmp_path_factory):
     facts = {"format": FORMAT, "method": "MultiView", "settings": settings, "max_seq_length": 16}
     facts["encoder"] = {name: getattr(encoder, name) for name in encoder.__dataclass_fields__}
     write_word_model(folder, facts, params, tokenizer)
-    return folder, embedder_of(facts, tokenizer)(params, SENTENCES)
+    return folder, build_embedder(facts, tokenizer)(params, SENTENCES)
 
 
 def test_a_word_model_reads_back(model):
     folder, expected = model
     assert is_word_model(folder)
-    np.testing.assert_allclose(read_word_model(folder)(SENTENCES), expected, atol=1e-6)
+    np.testing.assert_allclose(load(folder)(SENTENCES), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_word_model_that_is_changed_is_refused_in_one_line(model, tmp_path, ch
     file = tmp_path / "changed" / "model.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(error, match=says) as caught:
-        read_word_model(tmp_path / "changed")
+        load(tmp_path / "changed")
     assert "\n" not in str(caught.value)
 
 
@@ -140,4 +141,4 @@ def test_damaged_weights_are_refused(model, tmp_path):
     shutil.copytree(model[0], tmp_path / "changed")
     (tmp_path / "changed" / "model.safetensors").write_bytes(b"no")
     with pytest.raises(ModelFileError, match="missing or damaged"):
-        read_word_model(tmp_path / "changed")
+        load(tmp_path / "changed")

@@ -15,9 +15,10 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.model_spec import open_model
 from jax_sentemb.evaluation.postprocess import remove_first_component
 from jax_sentemb.formats.word_model import FORMAT, read_files, with_words, write_word_model
+from jax_sentemb.inference.build import build_embedder
+from jax_sentemb.inference.load import load
 from jax_sentemb.inference.verify import PROBES
 from jax_sentemb.inference.views import Views, unit_length
-from jax_sentemb.inference.word_model import embedder_of, read_word_model
 from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.methods.infer_sent import InferSent
 from jax_sentemb.methods.language_model import LanguageModel
@@ -61,14 +62,14 @@ def made(method, folder):
     facts = {"format": FORMAT, "method": type(method).__name__, "settings": dataclasses.asdict(method)}
     facts |= {"encoder": dataclasses.asdict(encoder), "max_seq_length": 40}
     write_word_model(folder, facts, params, tokenizer)
-    embedder = embedder_of(facts, tokenizer)
+    embedder = build_embedder(facts, tokenizer)
     return folder, lambda sentences: embedder(params, sentences)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_directory_gives_the_vectors_of_the_model_in_memory(name, tmp_path):
     folder, embed = made(MODELS[name], tmp_path)
-    np.testing.assert_allclose(read_word_model(folder)(PROBES), embed(PROBES), atol=1e-6)
+    np.testing.assert_allclose(load(folder)(PROBES), embed(PROBES), atol=1e-6)
     assert (folder / "modules.json").is_file() == (name in STOCK)
 
 
@@ -179,7 +180,7 @@ def test_a_directory_that_contradicts_itself_is_refused(multi_view, tmp_path, ch
     file = tmp_path / "changed" / "model.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(ModelFileError, match=says) as caught:
-        read_word_model(tmp_path / "changed")
+        load(tmp_path / "changed")
     assert "\n" not in str(caught.value)
 
 

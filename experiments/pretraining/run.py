@@ -134,14 +134,15 @@ class Scorer:
     def add(self, step):
         from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
         from jax_sentemb.formats.huggingface import read_parts, resolve
-        from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
-        from jax_sentemb.inference.load import run_embedder
+        from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata, read_run_tokenizer
+        from jax_sentemb.inference.build import build_embedder
 
         facts = read_metadata(self.workdir)
         params = read_checkpoint(self.workdir, str(step))[0] if step else read_parts(resolve(self.options.weights))[1]
         row = {"step": step, "million_tokens": round(step * ROWS * self.tokens_of_a_row() / 1e6, 3), "loss": "", "accuracy": ""}
         for pooling in POOLINGS:
-            embedder = self.embedders.setdefault(pooling, run_embedder(self.workdir, facts, pooling))
+            description = {**facts, "pooling": pooling, "convolution": None}
+            embedder = self.embedders.setdefault(pooling, build_embedder(description, read_run_tokenizer(self.workdir, facts)))
             cosines = task_cosines(lambda sentences, embedder=embedder: embedder(params, sentences), self.tasks)
             scores = {name: found["spearman"]["all"] for name, found in correlate_tasks(cosines, self.tasks).items()}
             row |= {f"{pooling} {name}": round(score, 2) for name, score in scores.items()}

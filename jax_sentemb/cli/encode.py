@@ -12,7 +12,7 @@ from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
-from jax_sentemb.retrieval.vector_store import Encoded, write_file, write_shards
+from jax_sentemb.retrieval.vector_store import EncodedSentences, write_file, write_shards
 
 if TYPE_CHECKING:
     from jax_sentemb.inference.encoder import SentenceEncoder
@@ -31,12 +31,12 @@ def main(argv: list[str]) -> int:
         width = encoder.get_sentence_embedding_dimension()
         raise ConfigError(f"--truncate-dim {options.truncate_dim} is more than the model's {width} dimensions")
 
-    def encode(texts: list[str]) -> Encoded:
+    def encode(texts: list[str]) -> EncodedSentences:
         vectors = encoder.encode(
             texts, options.batch_size, False, normalize_embeddings=options.normalize, truncate_dim=options.truncate_dim
         )
         sentences.check_unchanged()
-        return Encoded(vectors, encoder.truncated)
+        return EncodedSentences(vectors, encoder.truncated)
 
     from tqdm import tqdm
 

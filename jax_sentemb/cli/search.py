@@ -26,7 +26,8 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv[1:])
     if bool(options.queries) == bool(options.query):
         raise ConfigError("give --queries FILE or --query TEXT, one of the two")
-    from jax_sentemb.retrieval.search import build_index, search, search_index
+    from jax_sentemb.retrieval.index import build_index, search_index
+    from jax_sentemb.retrieval.search import search
 
     opener = Opener(options)
     corpus = opener.corpus()

@@ -91,7 +91,7 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
         readout = [option for option in options if option not in afterwards]
         more_words = (vectors_of, vocabulary) if vectors_of else None
         try:
-            model = load(source, readout, batch_size, apart=True, more_words=more_words)
+            model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
         except ConfigError as error:
             raise ConfigError(f"--model {error}") from None
         fit, views = _constant(functools.partial(model.embedder, model.params)), model.views

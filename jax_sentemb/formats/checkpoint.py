@@ -1,7 +1,7 @@
-"""Checkpoints through Orbax: the whole TrainState of the latest steps, the parameters of the best one, and what they belong to.
+"""Checkpoints through Orbax: the TrainState of the latest steps, the parameters of the best step, and the metadata of their run.
 
-A step counts once it has its manifest (manifest.py): Orbax writes and finalises it, then every file is hashed. Both happen in the
-background.
+A step is valid once it has its manifest (manifest.py): Orbax writes and finalises it, then every file is hashed. Both happen in
+the background.
 """
 
 import errno
@@ -31,7 +31,7 @@ Warn = Callable[[int, str], None]  # step, what is wrong
 
 
 class Checkpoints:
-    """`workdir`/checkpoints/<step> (state and facts) and `workdir`/best/<step> (parameters and scores)."""
+    """`workdir`/checkpoints/<step> (state and metadata) and `workdir`/best/<step> (parameters and scores)."""
 
     def __init__(self, workdir: Path, keep: int = 2, warn: Warn = lambda step, text: files.say(text)) -> None:
         self._latest = Steps(workdir / "checkpoints", keep, warn)
@@ -45,13 +45,13 @@ class Checkpoints:
     def save_best(self, step: int, params: Params, scores: dict[str, Any]) -> None:
         """Replace the best parameters."""
         if self._best.written.get(step) == files.fingerprint(scores):
-            return  # a run that was killed after it had written them comes by again
+            return  # written already, by the same run before it was killed
         self._best.save(step, {"params": params}, scores)
 
     def restore(self, state: TrainState, metadata: dict[str, Any]) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest intact checkpoint in the shapes and shardings of `state`, with its facts; None without one.
+        """The newest intact checkpoint in the shapes and shardings of `state`, with its metadata; None without one.
 
-        ModelFileError if none of several is intact, or if it belongs to another run: any of `facts` differs, or the arrays do.
+        ModelFileError if no checkpoint is intact, or if it belongs to another run: a value of `metadata` or an array shape differs.
         """
         found = self._latest.choose()
         if found is None:
@@ -72,7 +72,7 @@ class Checkpoints:
         return None if step is None else (step, self._best.read(step, {"params": params})["params"])
 
     def best_facts(self, step: int) -> dict[str, Any]:
-        """What `save_best` was told of a step; {} where there is none."""
+        """The scores that `save_best` stored with a step; {} without one."""
         return self._best.metadata(step) if step in self._best.written else {}
 
     def wait(self) -> None:
@@ -81,7 +81,7 @@ class Checkpoints:
         self._best.finish(last=True)
 
     def close(self) -> None:
-        """End the background work; what it meets is no error any more."""
+        """Stop background saves and ignore their failures."""
         self._latest.close()
         self._best.close()
 
@@ -209,7 +209,7 @@ class Steps:
             pass  # the next start does it
 
     def metadata(self, step: int) -> dict[str, Any]:
-        """What a step belongs to."""
+        """The metadata stored with a step."""
         return self._restore(step, facts=ocp.args.JsonRestore())["facts"]
 
     def read(self, step: int, arrays: dict) -> dict:

@@ -1,4 +1,4 @@
-"""What makes a step of a checkpoint folder count: manifest.json with the SHA-256 of every file, written last. No JAX here.
+"""Manifests of checkpoint steps: manifest.json has the SHA-256 of every file; a step without it is not valid. Without JAX.
 
 Orbax keeps no checksum of array data: a flipped bit in it restores without an error.
 """
@@ -26,7 +26,7 @@ class Damaged(Exception):
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Hash every file of a step and make it count. `content` is told back by `verify`."""
+    """Hash every file of a step and write its manifest, which makes it valid. `verify` returns `content`."""
     files = {name: [file.stat().st_size, sha256(file)] for name, file in _files(folder).items()}
     with replacing(folder / NAME) as partial:
         partial.write_text(_text({**content, "files": files}), encoding="utf-8")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax_sentemb import __version__
 from jax_sentemb.models.cnn import Convolution
 
 POOLING_WORDS = {
@@ -15,7 +16,7 @@ POOLING_WORDS = {
 
 @dataclass(frozen=True)
 class Card:
-    """What the maker of a model knows and its files do not say; every field may stay empty."""
+    """Facts for the model card that the other files of an export do not state; every field is optional."""
 
     name: str = "sentence encoder"
     method: str | None = None
@@ -37,7 +38,7 @@ def render(
     convolution: Convolution | None = None,
     is_cross_encoder: bool = False,
 ) -> str:
-    """README.md as text: YAML front matter, then Markdown. Says nothing that it was not told."""
+    """README.md as text: YAML front matter, then Markdown. It states only what the arguments give."""
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
     sections = [
         "---\n" + "\n".join(_front_matter(card)) + "\n---",
@@ -61,6 +62,16 @@ def render(
         sections.append(f"## Training\n| | |\n|---|---|\n{metadata}")
     sections.append("`jax_sentemb.json` holds the SHA-256 of every file and the result of re-encoding after the export.")
     return "\n\n".join(sections) + "\n"
+
+
+def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:
+    """README.md of a model on word vectors; `stock`: sentence-transformers can load it, too."""
+    lines = [f"# {metadata['name']}", "", f"{metadata['method']} on word vectors, by jax_sentemb {__version__}; step {step}.", ""]
+    lines += ["    jax-sentemb evaluate --model THIS_FOLDER --data path/to/SentEval/data --tasks sts", ""]
+    if stock:
+        lines += ["    from sentence_transformers import SentenceTransformer", '    model = SentenceTransformer("THIS_FOLDER")', ""]
+    lines += ["model.safetensors has PyTorch's names and shapes.", ""]
+    return "\n".join([*lines, *(f"* {name}: {value}" for name, value in metadata["training"].items())]) + "\n"
 
 
 def _use(is_cross_encoder: bool) -> str:

@@ -1,6 +1,6 @@
-"""What a model directory says about itself: its modules, its pooling, its length limit, its hashes.
+"""Reads the description of a model directory: modules, pooling, hashes.
 
-No code that a file names is imported, and no path that a file names leads out of the directory.
+Code that a file names is never imported, and a path that leads out of the directory is refused.
 """
 
 from pathlib import Path
@@ -49,7 +49,7 @@ def _modules(root: Path) -> list[tuple[str, Path]]:
 
 
 class Readout(NamedTuple):
-    """How a sentence-transformers directory makes one vector of token states."""
+    """How a sentence-transformers directory reduces token states to one vector."""
 
     pooling: str | None  # "cls" or "mean"; None for a plain encoder directory
     normalize: bool  # to unit length
@@ -58,9 +58,9 @@ class Readout(NamedTuple):
 
 
 def read_readout(path: str | Path) -> Readout:
-    """What stands behind the encoder of a directory.
+    """The modules that follow the encoder of a directory.
 
-    ModelFileError where the directory computes its embedding in a way that we cannot.
+    ModelFileError where this package cannot compute the embedding of the directory.
     """
     modules = _modules(user_path(path))
     kinds = [kind for kind, _ in modules]

@@ -12,7 +12,7 @@ NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length"
 
 
 def write_metadata(workdir: Path, bert_config: Any, metadata: dict[str, Any]) -> None:
-    """What an export needs beside weights and tokenizer, in `workdir`/model.json."""
+    """Write `workdir`/model.json: what an export needs besides weights and tokenizer."""
     content = {"encoder": dataclasses.asdict(bert_config), **metadata}
     write_json(workdir / "model.json", content)
 
@@ -31,7 +31,7 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
     encoder = metadata["encoder"]
     if not isinstance(encoder, dict):
         raise ModelFileError(f"{file} is damaged: encoder={shown(encoder)}")
-    if encoder.get("model_type") != "words":
+    if not is_words(metadata):
         config = bert_config(encoder, file)
         positions, length = config.max_position_embeddings - config.position_offset, metadata["max_seq_length"]
         if not isinstance(length, int) or not 2 <= length <= positions:
@@ -39,6 +39,11 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
         if foreign := encoder.keys() - {field.name for field in dataclasses.fields(BertConfig)}:
             raise ModelFileError(f"{file} is damaged: encoder has {shown(min(foreign))}")
     return metadata
+
+
+def is_words(metadata: dict[str, Any]) -> bool:
+    """Whether model.json describes a model on word vectors, not one on a BERT."""
+    return metadata["encoder"].get("model_type") == "words"
 
 
 def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
@@ -71,7 +76,7 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> Any:
     from jax_sentemb.data.word_tokenizer import WordTokenizer
 
     folder, encoder = workdir / "tokenizer", metadata["encoder"]
-    tokenizer = (WordTokenizer if encoder.get("model_type") == "words" else Tokenizer).load(folder)
+    tokenizer = (WordTokenizer if is_words(metadata) else Tokenizer).load(folder)
     check_rows(tokenizer.vocab_size, encoder["vocab_size"], folder)
     trained_with = metadata.get("tokenizer", tokenizer.fingerprint)  # older runs do not say
     if tokenizer.fingerprint != trained_with:
@@ -83,7 +88,7 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> Any:
 
 
 def convolution_of(metadata: dict[str, Any]) -> Any:
-    """The Convolution between encoder and pooling that the facts of a run tell of, or None."""
+    """The Convolution between encoder and pooling that model.json of a run states, or None."""
     from jax_sentemb.models.cnn import Convolution
 
     stated = metadata.get("convolution")

@@ -4,10 +4,10 @@ Old class paths and pooling keys of sentence-transformers are written, because e
 """
 
 import json
-import logging
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,13 @@ from jax_sentemb import __version__
 from jax_sentemb.data.tokenizer import Tokenizer, check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, sole_writer, write_json
-from jax_sentemb.formats.huggingface import convolution_to_torch, head_to_torch, to_torch
+from jax_sentemb.formats.huggingface import convolution_to_torch
 from jax_sentemb.formats.model_card import Card, render
 from jax_sentemb.formats.model_dir import MANIFEST, WORD_WEIGHTS
+from jax_sentemb.formats.weight_table import head_to_torch, to_torch
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Params
-
-logger = logging.getLogger("jax_sentemb")
 
 # Pooling mode -> the key of sentence-transformers' Pooling module. first_last has none: it is for evaluation only.
 POOLING_KEYS = {
@@ -52,41 +51,56 @@ def check_exportable(pooling: str, convolution: Convolution | None = None) -> No
         raise ConfigError("convolution.relu=True cannot be exported: the CNN of sentence-transformers has no activation")
 
 
-def write_export(
-    directory: str | Path,
-    config: BertConfig,
-    params: Params,
-    tokenizer: Tokenizer,
-    *,
-    pooling: str,
-    max_seq_length: int,
-    normalize: bool = False,
-    convolution: Convolution | None = None,
-    card: Card | None = None,
-) -> None:
-    """Write every file of an export but the manifest into `directory`, made if need be; `params` as for `export`."""
+@dataclass(frozen=True)
+class SentenceModel:
+    """A BERT that embeds sentences or scores pairs, with all that the files of its export state.
+
+    `params` by part: "encoder"; with a `convolution` "cnn"; a "token_head" is written into the same file, for transformers'
+    BertForMaskedLM; "pooler" and "classifier" make it a cross-encoder.
+    """
+
+    config: BertConfig
+    params: Params
+    tokenizer: Tokenizer
+    pooling: str
+    max_seq_length: int
+    normalize: bool = False
+    convolution: Convolution | None = None
+
+    @property
+    def width(self) -> int:
+        """Numbers in an embedding."""
+        return self.config.hidden_size if self.convolution is None else self.convolution.width
+
+
+def write_export(directory: str | Path, model: SentenceModel, card: Card | None = None) -> None:
+    """Write every file of an export except its manifest into `directory`, which is made if it does not exist.
+
+    ConfigError for an embedding that stock modules do not compute, or a length that the encoder has no positions for.
+    """
+    config, params, card = model.config, model.params, card or Card()
     positions = config.max_position_embeddings - config.position_offset
-    check_exportable(pooling, convolution)
-    if not 2 <= max_seq_length <= positions:
-        raise ConfigError(f"max_seq_length={max_seq_length} is not between 2 and the encoder's {positions} positions")
-    check_rows(tokenizer.vocab_size, config.vocab_size, "the model")
+    check_exportable(model.pooling, model.convolution)
+    if not 2 <= model.max_seq_length <= positions:
+        raise ConfigError(f"max_seq_length={model.max_seq_length} is not between 2 and the encoder's {positions} positions")
+    check_rows(model.tokenizer.vocab_size, config.vocab_size, "the model")
     is_cross_encoder = has_pair_head(params)
     heads = [part for part in ("token_head", *(("pooler", "classifier") if is_cross_encoder else ())) if part in params]
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "model.safetensors").write_bytes(save(_tensors(config, params, heads), metadata={"format": "pt"}))
-    tokenizer.save(directory)
+    model.tokenizer.save(directory)
     write_json(directory / "config.json", _huggingface_config(config, heads, _labels(params, card)))
     readme = render(
-        card or Card(), pooling=pooling, normalize=normalize, max_seq_length=max_seq_length, is_cross_encoder=is_cross_encoder,
-        width=config.hidden_size if convolution is None else convolution.width, convolution=convolution,
+        card, pooling=model.pooling, normalize=model.normalize, max_seq_length=model.max_seq_length, width=model.width,
+        convolution=model.convolution, is_cross_encoder=is_cross_encoder,
     )  # fmt: skip
     (directory / "README.md").write_text(readme, "utf-8")
     if is_cross_encoder:  # sentence-transformers' CrossEncoder takes its length from the tokenizer
         settings = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
-        write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": max_seq_length})
+        write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": model.max_seq_length})
     else:
-        _write_modules(directory, config, params, pooling, max_seq_length, normalize, convolution)
+        _write_modules(directory, model)
 
 
 def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> dict[str, np.ndarray]:
@@ -101,39 +115,31 @@ def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> dict[s
     return prefixed
 
 
-def _write_modules(
-    directory: Path,
-    config: BertConfig,
-    params: Params,
-    pooling: str,
-    max_seq_length: int,
-    normalize: bool,
-    convolution: Convolution | None,
-) -> None:
-    """What sentence-transformers reads beside the transformer: the list of modules, and each of them.
+def _write_modules(directory: Path, model: SentenceModel) -> None:
+    """Write what sentence-transformers reads besides the transformer: the list of modules, and the settings of each.
 
     Its CNN convolves whatever stands at [PAD]. Word weights of 1 in front of it set [PAD] to zero, as our convolution does, so that
     padding changes nothing there either; a `reference` convolution goes without.
     """
+    config, convolution = model.config, model.convolution
     masked = convolution is not None and not convolution.reference
     kinds = [("", "Transformer")]
     kinds += [(WEIGHTS_FOLDER, "WordWeights")] * masked + [(CNN_FOLDER, "CNN")] * (convolution is not None)
-    kinds += [("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * normalize
+    kinds += [("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * model.normalize
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for number, (path, kind) in enumerate(kinds)
     ]
-    width = config.hidden_size if convolution is None else convolution.width
     files: dict[str, dict | list] = {
         "modules.json": modules,
-        "sentence_bert_config.json": {"max_seq_length": max_seq_length, "do_lower_case": False},
+        "sentence_bert_config.json": {"max_seq_length": model.max_seq_length, "do_lower_case": False},
         "config_sentence_transformers.json": {
             "__version__": {"jax_sentemb": __version__},
             "prompts": {},
             "default_prompt_name": None,
             "similarity_fn_name": "cosine",
         },
-        "1_Pooling/config.json": pooling_config(width, pooling),
+        "1_Pooling/config.json": pooling_config(model.width, model.pooling),
     }
     if convolution is not None:
         files[f"{CNN_FOLDER}/cnn_config.json"] = {
@@ -143,7 +149,7 @@ def _write_modules(
             "stride_sizes": [1] * len(convolution.windows),
         }
         (directory / CNN_FOLDER).mkdir(exist_ok=True)
-        tensors = convolution_to_torch(convolution, params["cnn"])
+        tensors = convolution_to_torch(convolution, model.params["cnn"])
         (directory / CNN_FOLDER / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     if masked:
         weights = {"vocab": [""] * config.vocab_size, "word_weights": {}, "unknown_word_weight": 1}
@@ -191,10 +197,10 @@ def _replace(directory: Path, stage: Path, previous: Path) -> None:
     shutil.rmtree(previous, ignore_errors=True)
 
 
-def _labels(params: Params, card: Card | None) -> list[str]:
+def _labels(params: Params, card: Card) -> list[str]:
     """What the outputs of a cross-encoder are: "score", or the names of its classes."""
     outputs = params["classifier"]["bias"].shape[0] if has_pair_head(params) else 1
-    stated = (card or Card()).training.get("method.classes", ())
+    stated = card.training.get("method.classes", ())
     return ["score"] if outputs == 1 else [*stated] if len(stated) == outputs else [f"LABEL_{place}" for place in range(outputs)]
 
 

@@ -49,13 +49,13 @@ ENDINGS: dict[str, str] = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
 
 
 def is_word_model(directory: str | Path) -> bool:
-    """Whether a directory says that it is one of these."""
+    """Whether model.json of a directory has the format of these models."""
     file = Path(directory) / "model.json"
     return file.is_file() and read_json(file).get("format") == FORMAT
 
 
 def write_word_model(directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer) -> None:
-    """The files of a model; what only training needs is left out."""
+    """Write the files of a model, without the parameters that only training needs."""
     method, parts = method_of(metadata, "the run"), _with_linear_view(params)
     vectors = vector_part(params)["vectors"]
     files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
@@ -170,7 +170,7 @@ def method_of(metadata: dict[str, Any], where: str) -> Any:
 
 
 def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Params | None) -> dict[str, Any]:
-    """`facts` with other poolings or another ensemble; ConfigError for what the method, or `params`, does not have."""
+    """`metadata` with other poolings or another ensemble; ConfigError for what the method, or `params`, does not have."""
     if not options:
         return metadata
     if metadata["method"] != "MultiView":
@@ -217,7 +217,7 @@ def with_words(
 
 
 def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
-    """Facts, parameters and vocabulary; ModelFileError where a file is damaged or changed."""
+    """Metadata, parameters and vocabulary; ModelFileError where a file is damaged or changed."""
     directory = Path(directory)
     check_hashes(directory)
     file = directory / "model.json"

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -19,15 +19,16 @@ from jax_sentemb.types import Array, Params, Rows
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # For many sentences on a CPU, where padding costs what words cost and a compilation is quick: 8 % padding in place of 30 %.
 FINE_BUCKETS = (*range(4, 64, 4), *range(64, 128, 8), *range(128, 513, 32))
-MANY = 1 << 10  # sentences of a call, from which on fine buckets pay for their compilation
-CPU_ROWS = 16  # of a processor's batch at most: what a layer makes of them stays in its cache (benchmarks/README.md)
-FEW = (1, 8)  # rows of a batch that is not full: a query or two need not wait for the work of a whole batch
+MANY = 1 << 10  # sentences of a call from which fine buckets are worth their compilation
+CPU_ROWS = 16  # at most in a CPU's batch: the activations of a layer stay in the cache (benchmarks/README.md)
+FEW = (1, 8)  # rows of a batch that is not full: one or two queries do not cost a whole batch
 IN_FLIGHT = 4  # batches whose results are still on the device: enough to keep it busy, little memory
 FIRST_WINDOW, WINDOW = 1 << 12, 1 << 16  # sentences tokenised and sorted by length together
 
 
-class Reader(Protocol):
-    """Texts to ids: a Tokenizer, or JoinedPairs whose texts are pairs of sentences."""
+@runtime_checkable
+class TextEncoder(Protocol):
+    """Converts texts to ids: a Tokenizer or WordTokenizer, or JoinedPairs, whose texts are pairs of sentences."""
 
     pad_id: int
 
@@ -35,7 +36,7 @@ class Reader(Protocol):
 
 
 class Embedder:
-    """Sentences to vectors: each distinct sentence encoded once, in batches of like length, in the caller's order.
+    """Embeds sentences: encodes each distinct sentence once, in batches of similar length, and returns the caller's order.
 
     `embed` maps (params, rows) to [R, E]; it is compiled once for every shape that occurs: a bucket wide, and `batch_size` rows or
     one of FEW. On a CPU a batch has at most CPU_ROWS rows, and full batches of calls with MANY sentences are as wide as one of
@@ -47,7 +48,7 @@ class Embedder:
     def __init__(
         self,
         embed: Callable[[Params, Rows], Array],
-        tokenizer: Reader,
+        tokenizer: TextEncoder,
         max_seq_length: int,
         batch_size: int = 64,
         buckets: Sequence[int] = BUCKETS,
@@ -67,7 +68,7 @@ class Embedder:
     def __call__(
         self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
     ) -> np.ndarray:
-        """float32 [N, E], row i for sentence i; [0, E] for no sentence. `progress` is told of sentences that are done."""
+        """float32 [N, E], row i for sentence i; [0, E] for no sentence. `progress` is called with the number of sentences done."""
         # Once, not with every batch; free where it already lies there.
         params = put_whole(replicate(params), self._replicated)
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
@@ -95,15 +96,15 @@ class Embedder:
         return vectors[[place[sentence] for sentence in sentences]]
 
     def width(self, params: Params) -> int:
-        """E, without computing anything."""
+        """E, the width of an embedding, without running the model."""
         shape = (self.batch_size, min((*self.buckets, self.max_seq_length)))
         rows = Rows(np.zeros(shape, np.int32), np.ones(shape, np.bool_))
         return jax.eval_shape(self._embed, params, rows).shape[-1]
 
     def _tokenized(self, sentences: list[Any]) -> Iterator[tuple[int, list[np.ndarray], int]]:
-        """Of each window the number of its first sentence, the ids, and how many were cut.
+        """For each window the number of its first sentence, the ids, and how many sentences were cut.
 
-        The next one is tokenised while the device works on this one; the first is small, so that the device has not long to wait.
+        The next window is tokenised while the device works on this one; the first is small, so that the device starts early.
         """
         ends = [min(FIRST_WINDOW, len(sentences)), *range(FIRST_WINDOW + WINDOW, len(sentences), WINDOW), len(sentences)]
 

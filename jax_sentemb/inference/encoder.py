@@ -1,4 +1,4 @@
-"""Sentences to vectors: `SentenceEncoder` with the arguments of sentence-transformers.
+"""`SentenceEncoder`: encodes sentences to vectors, with the arguments of sentence-transformers.
 
 from jax_sentemb import SentenceEncoder
 
@@ -21,7 +21,7 @@ from jax_sentemb.data.tokenizer import check_text
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.files import user_path
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.inference.load import READOUTS, Loaded, load, split_options
+from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
@@ -42,7 +42,7 @@ class SentenceEncoder:
 
     _source: tuple[str, str] | None = None  # path and dtype
 
-    def __init__(self, model: Loaded) -> None:
+    def __init__(self, model: LoadedModel) -> None:
         _check_fork()
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
@@ -61,7 +61,7 @@ class SentenceEncoder:
         directory's, PATH@f+max and the like what is read of a multi-view model.
 
         `dtype` of the matrix products: float32 or bfloat16. `max_seq_length` in tokens takes the place of the model's own.
-        ConfigError for what is not there, ModelFileError for what is damaged or is no model of a kind that we know.
+        ConfigError where the model is missing, ModelFileError where it is damaged or of an unsupported kind.
         """
         _check_fork()
         use_compilation_cache()

@@ -1,133 +1,119 @@
-"""Exports of a trained model, verified by re-encoding before they are published."""
+"""Exports of trained models. Each is re-encoded and compared with the model in memory before it is published."""
 
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jax_sentemb import __version__
-from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.files import sha256, user_path, write_json
-from jax_sentemb.formats.model_card import Card
+from jax_sentemb.formats.model_card import Card, render_word_card
 from jax_sentemb.formats.model_dir import MANIFEST
-from jax_sentemb.formats.run_dir import convolution_of, read_run_tokenizer
-from jax_sentemb.formats.sentence_transformers import has_pair_head, staged, write_export
+from jax_sentemb.formats.run_dir import convolution_of, is_words, read_run_tokenizer
+from jax_sentemb.formats.sentence_transformers import SentenceModel, has_pair_head, staged, write_export
 from jax_sentemb.formats.word_model import FORMAT, write_word_model
-from jax_sentemb.inference.load import read_scorer, run_embedder
-from jax_sentemb.inference.verify import PROBES, TOLERANCE, verify_export
-from jax_sentemb.inference.word_model import read_word_model
+from jax_sentemb.inference.build import build_embedder
+from jax_sentemb.inference.load import load, load_cross_encoder
+from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
 from jax_sentemb.models.bert import BertConfig
-from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Params
 
 
 def export(
-    directory: str | Path,
-    config: BertConfig,
-    params: Params,
-    tokenizer: Tokenizer,
-    embed: Callable[[Sequence], np.ndarray],
-    *,
-    pooling: str,
-    max_seq_length: int,
-    normalize: bool = False,
-    convolution: Convolution | None = None,
-    card: Card | None = None,
-    sentences: Sequence[str] = PROBES,
+    directory: str | Path, model: SentenceModel, embed: Encode, card: Card | None = None, sentences: Sequence[str] = PROBES
 ) -> float:
-    """Write, verify and publish an export; the largest difference from `embed`, the float32 model in memory.
+    """Write, verify and publish `model`; the largest difference of an entry from `embed`, the float32 model in memory.
 
-    `params` by part: "encoder"; with a `convolution` "cnn"; a "token_head" is written into the same file, for transformers'
-    BertForMaskedLM; "pooler" and "classifier" make it a cross-encoder, whose `embed` maps pairs of sentences to scores.
+    `embed` maps sentences to embeddings [N, E], or pairs of sentences to scores [N, C] where `model` is a cross-encoder.
 
-    Written beside `directory` and renamed when it is complete and verified, so `directory` is never half an export; an
-    earlier export there is replaced, anything else is left alone (ConfigError). ModelFileError where the weights do not
-    fit or re-encoding differs by more than TOLERANCE: then an earlier export stays as it was.
+    ModelFileError where the weights do not fit or re-encoding differs by more than TOLERANCE, ConfigError where `directory` holds
+    anything but an earlier export. See `publish`.
     """
-    directory = user_path(directory).absolute()
     card = card or Card()
-    with staged(directory) as stage:
-        settings = {"pooling": pooling, "normalize": normalize, "max_seq_length": max_seq_length}
-        write_export(stage, config, params, tokenizer, card=card, convolution=convolution, **settings)
-        if has_pair_head(params):
-            difference = verify_export(stage, embed, list(zip(sentences, reversed(sentences), strict=True)), read_scorer)
-        else:
-            difference = verify_export(stage, embed, sentences)
-        metadata = {
-            "jax_sentemb": __version__,
-            "method": card.method,
-            "base_model": card.base_model,
-            **settings,
-            "training": dict(card.training),
-            "scores": dict(card.scores),
-            "absent": list(card.missing_tasks),
-            "verification": {"sentences": len(sentences), "max_abs_difference": difference, "tolerance": TOLERANCE},
-            "sha256": {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()},
-        }
-        write_json(stage / MANIFEST, metadata)
-    print(f"export {directory}: max abs difference {difference:.1e} over {len(sentences)} sentences", flush=True)
-    return difference
+    is_cross_encoder = has_pair_head(model.params)
+    stated = {
+        "method": card.method,
+        "base_model": card.base_model,
+        "pooling": model.pooling,
+        "normalize": model.normalize,
+        "max_seq_length": model.max_seq_length,
+        "training": dict(card.training),
+        "scores": dict(card.scores),
+        "absent": list(card.missing_tasks),
+    }
+    return publish(
+        user_path(directory).absolute(),
+        lambda stage: write_export(stage, model, card),
+        embed,
+        list(zip(sentences, reversed(sentences), strict=True)) if is_cross_encoder else sentences,
+        load_cross_encoder if is_cross_encoder else load,
+        stated,
+    )
 
 
 def export_word_model(
-    directory: Path,
-    metadata: dict[str, Any],
-    params: Params,
-    tokenizer: WordTokenizer,
-    embed: Callable[[Sequence[str]], np.ndarray],
-    step: int,
-) -> None:
-    """Write, verify and publish a directory as `export.export` does; `facts` are those of the run."""
+    directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, embed: Encode, step: int
+) -> float:
+    """As `export`, for a model on word vectors; `metadata` is model.json of the run."""
     stated = {"format": FORMAT, **{name: metadata[name] for name in ("method", "settings", "encoder", "max_seq_length")}}
-    with staged(directory) as stage:
+
+    def write(stage: Path) -> None:
         write_word_model(stage, stated, params, tokenizer)
-        (stage / "README.md").write_text(_card(stage, metadata, step), encoding="utf-8")
-        difference = verify_export(stage, embed, PROBES, read_word_model)
-        hashes = {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()}
-        manifest = {"jax_sentemb": __version__, "verification": {"max_abs_difference": difference}, "sha256": hashes}
+        (stage / "README.md").write_text(render_word_card(metadata, step, (stage / "modules.json").is_file()), encoding="utf-8")
+
+    return publish(directory, write, embed, PROBES, load, {})
+
+
+def publish(
+    directory: Path,
+    write: Callable[[Path], None],
+    embed: Encode,
+    inputs: Sequence,
+    read: Callable[[str | Path], Encode],
+    stated: dict[str, Any],
+) -> float:
+    """Write an export, verify it, add its manifest, and rename it to `directory`; the largest difference of an entry.
+
+    `write` writes the files into a folder beside `directory`; `read` reads the model back from there and encodes `inputs`. `stated`
+    goes into the manifest, together with the SHA-256 of every file. `directory` is never half an export: an earlier export there is
+    replaced once the new one is complete and verified, and otherwise stays.
+    """
+    with staged(directory) as stage:
+        write(stage)
+        difference = verify_export(stage, embed, inputs, read)
+        manifest = {
+            "jax_sentemb": __version__,
+            **stated,
+            "verification": {"sentences": len(inputs), "max_abs_difference": difference, "tolerance": TOLERANCE},
+            "sha256": {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()},
+        }
         write_json(stage / MANIFEST, manifest)
-    print(f"export {directory}: max abs difference {difference:.1e} over {len(PROBES)} sentences", flush=True)
+    print(f"export {directory}: max abs difference {difference:.1e} over {len(inputs)} sentences", flush=True)
+    return difference
 
 
-def _card(stage: Path, metadata: dict[str, Any], step: int) -> str:
-    lines = [f"# {metadata['name']}", "", f"{metadata['method']} on word vectors, by jax_sentemb {__version__}; step {step}.", ""]
-    lines += ["    jax-sentemb evaluate --model THIS_FOLDER --data path/to/SentEval/data --tasks sts", ""]
-    if (stage / "modules.json").is_file():
-        lines += ["    from sentence_transformers import SentenceTransformer", '    model = SentenceTransformer("THIS_FOLDER")', ""]
-    lines += ["model.safetensors has PyTorch's names and shapes.", ""]
-    return "\n".join([*lines, *(f"* {name}: {value}" for name, value in metadata["training"].items())]) + "\n"
-
-
-def export_run(output: Path, metadata: dict[str, Any], params: Any, workdir: Path, step: int) -> None:
-    """Write and verify the export of a run's parameters."""
-    from jax_sentemb.formats.model_card import Card
-    from jax_sentemb.models.bert import BertConfig
-
-    embedder = run_embedder(workdir, metadata)
-    if metadata["encoder"].get("model_type") == "words":
-        embed = functools.partial(embedder, params)
-        export_word_model(output, metadata, params, embedder.tokenizer, embed, step)
+def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: Path, step: int) -> None:
+    """Write and verify the export of a run's parameters; `metadata` is model.json of `workdir`."""
+    tokenizer = read_run_tokenizer(workdir, metadata)
+    embed = functools.partial(build_embedder(metadata, tokenizer), params)
+    if is_words(metadata):
+        export_word_model(output, metadata, params, tokenizer, embed, step)
         return
-    scores = metadata.get("scores", {}) if metadata.get("scores_of_step") == step else {}
     card = Card(
         name=metadata["name"],
         method=metadata["method"],
         base_model=metadata["base_model"],
         training={**metadata["training"], "steps": step},
-        scores=scores,
+        scores=metadata.get("scores", {}) if metadata.get("scores_of_step") == step else {},
         missing_tasks=metadata["absent"],
     )
-    export(
-        output,
+    model = SentenceModel(
         BertConfig(**metadata["encoder"]),
         params,
-        read_run_tokenizer(workdir, metadata),
-        functools.partial(embedder, params),
+        tokenizer,
         pooling=metadata["pooling"],
         max_seq_length=metadata["max_seq_length"],
         convolution=convolution_of(metadata),
-        card=card,
     )
+    export(output, model, embed, card)

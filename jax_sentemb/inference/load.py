@@ -1,61 +1,59 @@
-"""Any model that embeds sentences, opened by where it is.
+"""Opens any model that embeds sentences, by its name.
 
-A work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory of stock modules,
-a directory of a model on word vectors, or a name on the hub.
+A name is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory of stock
+modules, a directory of a model on word vectors, or a repository of the hub; NAME@OPTION+OPTION chooses how its embeddings are made.
 """
 
 import dataclasses
 import functools
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
+from jaxtyping import Float
 
-from jax_sentemb.data.pairs import JoinedPairs
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.data.word_vectors import is_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, sha256, shown, user_path
-from jax_sentemb.formats.huggingface import (
-    max_positions,
-    read_convolution,
-    read_max_seq_length,
-    read_parts,
-    read_tokenizer,
-    resolve,
-)
+from jax_sentemb.formats.huggingface import read_convolution, read_max_seq_length, read_parts, read_tokenizer, resolve
 from jax_sentemb.formats.model_dir import read_readout, transformer_folder
-from jax_sentemb.formats.run_dir import convolution_of, read_checkpoint, read_metadata, read_run_tokenizer
-from jax_sentemb.formats.sentence_transformers import has_pair_head, logger
+from jax_sentemb.formats.run_dir import is_words, read_checkpoint, read_metadata, read_run_tokenizer
+from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
+from jax_sentemb.inference.build import build_embedder, views_of
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
-from jax_sentemb.inference.word_model import embedder_of, views_of
-from jax_sentemb.models.bert import Bert
-from jax_sentemb.models.heads import pair_score
-from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
+from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.retrieval.quantize import DTYPES
-from jax_sentemb.types import Array, Params, Rows
+from jax_sentemb.types import Params
+
+logger = logging.getLogger("jax_sentemb")
 
 READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2", "h")  # of multi-view models
 
 
-class Loaded(NamedTuple):
-    """A model that embeds: `embedder(params, sentences)`."""
+class LoadedModel(NamedTuple):
+    """A model that embeds sentences: `model(sentences)`, or `embedder(params, sentences)` with other parameters of its shapes."""
 
     embedder: Embedder
     params: Params
-    metadata: dict[str, Any]  # what results say of it
-    views: Views = NO_VIEWS  # that the embeddings consist of
-    positions: int | None = None  # tokens that the encoder has places for; None: any number
+    metadata: dict[str, Any]  # what results state of the model
+    views: Views = NO_VIEWS  # layout of the embeddings
+    positions: int | None = None  # tokens that the encoder has positions for; None: any number
+
+    def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
+        """Embeddings float32 [N, E] in the order of the sentences."""
+        return self.embedder(self.params, sentences)
 
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides the embeddings; no path and no name is in it."""
-        import jax
-
+        """SHA-256 of all that decides the embeddings; it does not depend on paths and names."""
         metadata = {name: value for name, value in self.metadata.items() if name not in ("sha256", "step")}
         digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
         digest.update(self.embedder.tokenizer.fingerprint.encode())
@@ -63,6 +61,20 @@ class Loaded(NamedTuple):
             digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())
             digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
+
+
+class _Stored(NamedTuple):
+    """A model as it lies on disk."""
+
+    description: dict[str, Any]  # what `build_embedder` needs
+    params: Params
+    tokenizer: Tokenizer | WordTokenizer
+    origin: dict[str, Any]  # the kind of directory, and a run's step or the SHA-256 of the weight files
+    where: str  # the file of the description, for messages
+
+    @property
+    def is_run(self) -> bool:
+        return "step" in self.origin
 
 
 def split_options(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -78,157 +90,117 @@ def split_options(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]
 
 
 def load(
-    source: str,
-    options: Sequence[str] = (),
+    name: str | Path,
+    options: Sequence[str] | None = None,
     batch_size: int = 64,
     dtype: str = "float32",
-    apart: bool = False,
+    separate_views: bool = False,
     more_words: tuple[Path, Callable[[], set[str]]] | None = None,
-) -> Loaded:
-    """The model at `source`; `options` are a pooling of a BERT, or readouts of a multi-view model.
+) -> LoadedModel:
+    """The model called `name`. Options are a pooling of a BERT, or readouts of a multi-view model.
 
-    `dtype` of the matrix products, float32 or bfloat16. `apart`: embeddings of a multi-view model are its views side by side.
-    `more_words`: the file that a model on word vectors was trained with, and the words to add from it to those that it has.
-    ConfigError for what is not there or has no embedding, ModelFileError for what is damaged.
+    `options`, if given, take the place of those behind an @ in `name`. `dtype` of the matrix products, float32 or bfloat16.
+    `separate_views`: embeddings of a multi-view model are its views side by side. `more_words`: the file that a model on word
+    vectors was trained with, and a function that returns the words to add from it.
+    ConfigError where the model is missing or has no embedding of a sentence, ModelFileError where it is damaged.
     """
-    path = user_path(source)
     if dtype not in DTYPES:
         raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(DTYPES)}")
-    metadata: dict[str, Any] = {}
-    params: Any = None
-    if is_run := (path / "model.json").is_file() and not is_word_model(path):
-        metadata = read_metadata(path)
-        if metadata.get("scores_pairs"):
-            raise ConfigError(f"{source}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores")
-        params, step = read_checkpoint(path, "best")
-        kind = {"kind": "work directory", "step": step, "max_seq_length": metadata["max_seq_length"]}
-        if metadata["encoder"].get("model_type") == "words":
-            tokenizer = read_run_tokenizer(path, metadata)
-    else:
-        if path.is_file() and is_word_vectors(path):
-            raise ConfigError(f"{source} is a file of word vectors, no model: configs/word_average.py makes one of it")
-        folder = resolve(source, "")
-        weights = sorted(folder.rglob("*.safetensors"))
-        kind = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
-        if is_word_model(folder):
-            metadata, params, tokenizer = read_files(folder)
-    if metadata.get("encoder", {}).get("model_type") == "words":
-        if dtype != "float32":
-            raise ConfigError(f"{source}: a model on word vectors computes in float32, not in {dtype}")
-        try:
-            metadata = with_readout(metadata, options, None if is_run else params)
-            if more_words:
-                metadata, params, tokenizer = with_words(metadata, params, tokenizer, more_words[0], more_words[1]())
-        except ConfigError as error:
-            raise ConfigError(f"{source}: {error}") from None
-        embedder = embedder_of(metadata, tokenizer, batch_size, apart=apart)
-        stated = {name: metadata[name] for name in ("encoder", "method", "settings")}
-        return Loaded(embedder, params, {**kind, **stated}, views_of(metadata) if apart else NO_VIEWS)
+    source = str(name)
+    if options is None:
+        source, options = split_options(source, (*POOLINGS, *READOUTS))
+    stored = _read(source)
+    if not is_words(stored.description):
+        return _bert_model(source, stored, options, batch_size, dtype)
+    if dtype != "float32":
+        raise ConfigError(f"{source}: a model on word vectors computes in float32, not in {dtype}")
+    description, params, tokenizer = stored.description, stored.params, stored.tokenizer
+    try:
+        description = with_readout(description, options, None if stored.is_run else params)
+        if more_words and isinstance(tokenizer, WordTokenizer):
+            description, params, tokenizer = with_words(description, params, tokenizer, more_words[0], more_words[1]())
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    embedder = build_embedder(description, tokenizer, batch_size, separate_views=separate_views, where=stored.where)
+    stated = {key: description[key] for key in ("encoder", "method", "settings")}
+    return LoadedModel(embedder, params, {**stored.origin, **stated}, views_of(description) if separate_views else NO_VIEWS)
+
+
+def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size: int, dtype: str) -> LoadedModel:
     if bad := [option for option in options if option not in POOLINGS]:
         raise ConfigError(f"{source}: {bad[0]} is an option of multi-view models")
     if len(options) > 1:
         raise ConfigError(f"{source}: {' and '.join(options)}: give one pooling")
-    pooling = options[0] if options else ""
-    if is_run:
-        embedder = run_embedder(path, metadata, pooling, dtype, batch_size)
-        stated = metadata["encoder"]
-        convolution = None if pooling else metadata.get("convolution")
-        readout = {"encoder": stated, "pooling": pooling or metadata["pooling"], "convolution": convolution}
-        positions = stated["max_position_embeddings"] - stated["position_offset"]
-    else:
-        embedder, params, readout = directory_embedder(folder, batch_size, pooling, dtype)
-        positions = max_positions(folder)
-    return Loaded(embedder, params, {**kind, **readout}, positions=positions)
+    description, params = stored.description, stored.params
+    if options:  # a pooling of the encoder's states
+        description = {**description, "pooling": options[0], "convolution": None}
+    if not stored.is_run:
+        params = {part: params[part] for part in ("encoder", *(("cnn",) if description["convolution"] else ()))}
+    embedder = build_embedder(description, stored.tokenizer, batch_size, dtype, where=stored.where)
+    keys = [key for key in ("encoder", "pooling", "normalize", "convolution") if key in description]
+    positions = description["encoder"]["max_position_embeddings"] - description["encoder"]["position_offset"]
+    return LoadedModel(embedder, params, {**stored.origin, **{key: description[key] for key in keys}}, positions=positions)
 
 
-def read_embedder(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[str]], np.ndarray]:
-    """Sentences -> float32 [N, E] by what a directory says."""
-    embedder, params, _ = directory_embedder(path, batch_size)
-    return functools.partial(embedder, params)
+def _read(source: str) -> _Stored:
+    """The files of a model: of a run, of a model on word vectors, or of a BERT directory, which may be on the hub."""
+    path = user_path(source)
+    if (path / "model.json").is_file() and not is_word_model(path):
+        return _read_run(path, source)
+    if path.is_file() and is_word_vectors(path):
+        raise ConfigError(f"{source} is a file of word vectors, no model: configs/word_average.py makes one of it")
+    folder = resolve(source, "")
+    weights = sorted(folder.rglob("*.safetensors"))
+    origin = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
+    if is_word_model(folder):
+        return _Stored(*read_files(folder), origin, str(folder / "model.json"))
+    return _read_bert(folder, origin)
 
 
-def directory_embedder(
-    path: str | Path, batch_size: int = 64, pooling: str = "", dtype: str = "float32"
-) -> tuple[Embedder, Params, dict[str, Any]]:
-    """Embedder, parameters and readout by the encoder, tokenizer, convolution, pooling (mean if unsaid) and limit of a directory.
+def _read_run(path: Path, source: str) -> _Stored:
+    metadata = read_metadata(path)
+    if metadata.get("scores_pairs"):
+        raise ConfigError(f"{source}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores")
+    params, step = read_checkpoint(path, "best")
+    origin = {"kind": "work directory", "step": step, "max_seq_length": metadata["max_seq_length"]}
+    return _Stored({"convolution": None, **metadata}, params, read_run_tokenizer(path, metadata), origin, str(path / "model.json"))
 
-    `pooling` (cls, mean or first_last) of the encoder's states takes the place of what the directory says; `dtype` is that of
-    products.
-    """
-    config, params = read_parts(path)
-    stated = read_json(transformer_folder(path) / "config.json").get("architectures")
+
+def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
+    """A BERT or sentence-transformers directory; the pooling is mean where the directory states none."""
+    config, params = read_parts(folder)
+    stated = read_json(transformer_folder(folder) / "config.json").get("architectures")
     one_score = has_pair_head(params) and len(params["classifier"]["bias"]) == 1  # others may be classifiers of single sentences
     if one_score and isinstance(stated, list) and any("ForSequenceClassification" in shown(name) for name in stated):
-        raise ModelFileError(f"{path} is a cross-encoder: it scores pairs of sentences and has no embedding of one")
-    readout = read_readout(path)
-    found = None if pooling else read_convolution(path)
-    pooling = pooling or readout.pooling or "mean"
-    bert, convolution = Bert(config, jnp.dtype(dtype)), found and found[0]
-
-    def embed(params: Params, rows: Rows) -> Array:
-        vectors = sentence_embedding(bert, params, rows, pooling, convolution)
-        if readout.normalize:
-            vectors = vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-        return vectors
-
-    tokenizer = read_tokenizer(path, config)
-    _warn_of_prompt(path)
-    used = {part: params[part] for part in ("encoder", *(("cnn",) if convolution else ()))}
-    metadata = {
+        raise ModelFileError(f"{folder} is a cross-encoder: it scores pairs of sentences and has no embedding of one")
+    readout, convolution = read_readout(folder), read_convolution(folder)
+    description = {
         "encoder": dataclasses.asdict(config),
-        "pooling": pooling,
+        "pooling": readout.pooling or "mean",
         "normalize": readout.normalize,
-        "convolution": convolution and dataclasses.asdict(convolution),
+        "convolution": convolution and dataclasses.asdict(convolution[0]),
+        "max_seq_length": read_max_seq_length(folder),
     }
-    return Embedder(embed, tokenizer, read_max_seq_length(path), batch_size), used, metadata
+    tokenizer = read_tokenizer(folder, config)
+    _warn_of_prompt(folder)
+    return _Stored(description, params, tokenizer, origin, str(folder))
 
 
-def _warn_of_prompt(path: str | Path) -> None:
-    file = user_path(path) / "config_sentence_transformers.json"
+def _warn_of_prompt(folder: Path) -> None:
+    file = folder / "config_sentence_transformers.json"
     if file.is_file() and (name := read_json(file).get("default_prompt_name")) is not None:
         logger.warning("%s: the default prompt %s is ignored: put it before your sentences yourself", file, shown(name))
 
 
-def read_scorer(path: str | Path, batch_size: int = 64) -> Callable[[Sequence[tuple[str, str]]], np.ndarray]:
-    """Pairs of sentences -> float32 [N, 1], the scores of a cross-encoder's directory."""
+def load_cross_encoder(
+    path: str | Path, batch_size: int = 64
+) -> Callable[[Sequence[tuple[str, str]]], Float[np.ndarray, "pairs outputs"]]:
+    """Pairs of sentences -> float32 [N, C], the scores (C = 1) or class logits of a cross-encoder's directory."""
     config, params = read_parts(path)
     if not has_pair_head(params):
         raise ModelFileError(f"{path} is no cross-encoder: it has no pooler and classifier")
     tokenizer = read_tokenizer(path, config)
-    bert = Bert(dataclasses.replace(config, sep_token_id=tokenizer.sep_id))
-
-    def score(params: Params, rows: Rows) -> Array:
-        return pair_score(bert, params, rows)
-
+    encoder = dataclasses.asdict(dataclasses.replace(config, sep_token_id=tokenizer.sep_id))
+    description = {"encoder": encoder, "scores_pairs": True, "max_seq_length": read_max_seq_length(path)}
     used = {part: params[part] for part in ("encoder", "pooler", "classifier")}
-    return functools.partial(Embedder(score, JoinedPairs(tokenizer), read_max_seq_length(path), batch_size), used)
-
-
-def run_embedder(workdir: Path, metadata: dict[str, Any], pooling: str = "", dtype: str = "float32", batch_size: int = 64) -> Any:
-    """The Embedder of a run, (parameters, sentences) -> float32 [N, E]; of a cross-encoder, (parameters, pairs) -> scores [N, 1].
-
-    `pooling` of the encoder's states takes the place of what the run's method does with them; `dtype` is that of products.
-    """
-    import jax.numpy as jnp
-
-    from jax_sentemb.data.pairs import JoinedPairs
-    from jax_sentemb.inference.embedder import Embedder
-    from jax_sentemb.models.bert import Bert, BertConfig
-    from jax_sentemb.models.heads import pair_score
-    from jax_sentemb.models.pooling import sentence_embedding
-
-    if metadata["encoder"].get("model_type") == "words":
-        from jax_sentemb.inference.word_model import embedder_of
-
-        return embedder_of(metadata, read_run_tokenizer(workdir, metadata), batch_size)
-    encoder = Bert(BertConfig(**metadata["encoder"]), jnp.dtype(dtype))
-    convolution = None if pooling else convolution_of(metadata)
-    is_cross_encoder = metadata.get("scores_pairs", False)
-
-    def embed(params: Any, rows: Any) -> Any:
-        if is_cross_encoder:
-            return pair_score(encoder, params, rows)
-        return sentence_embedding(encoder, params, rows, pooling or metadata["pooling"], convolution)
-
-    tokenizer = read_run_tokenizer(workdir, metadata)
-    return Embedder(embed, JoinedPairs(tokenizer) if is_cross_encoder else tokenizer, metadata["max_seq_length"], batch_size)
+    return functools.partial(build_embedder(description, tokenizer, batch_size), used)

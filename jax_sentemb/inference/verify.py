@@ -4,9 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.inference.load import read_embedder
+from jax_sentemb.inference.load import load
+
+Encode = Callable[[Sequence], Float[np.ndarray, "inputs outputs"]]  # sentences or pairs -> embeddings or scores
 
 TOLERANCE = 1e-5  # largest difference in an entry of an embedding between the model in memory and its export
 
@@ -21,15 +24,13 @@ LONG = "The quick brown fox jumps over the lazy dog while nobody looks. " * 60
 PROBES = (*ODD, *(LONG[:length].strip() for length in range(1, 3200, 80)))
 
 
-def verify_export(
-    directory: str | Path,
-    embed: Callable[[Sequence], np.ndarray],
-    inputs: Sequence,
-    read: Callable[[str | Path], Callable[[Sequence], np.ndarray]] | None = None,
-) -> float:
-    """Largest difference between the outputs of `embed` and of the directory; ModelFileError above TOLERANCE."""
+def verify_export(directory: str | Path, embed: Encode, inputs: Sequence, read: Callable[[str | Path], Encode] = load) -> float:
+    """Largest difference of an entry between the outputs of `embed` and of the model that `read` makes of `directory`.
+
+    ModelFileError above TOLERANCE.
+    """
     ours = np.asarray(embed(inputs), np.float32)
-    exported = (read or read_embedder)(directory)(inputs)
+    exported = read(directory)(inputs)
     if ours.shape != exported.shape:
         raise ModelFileError(f"the export encodes to {list(exported.shape)}, the model in memory to {list(ours.shape)}")
     difference = float(np.abs(ours - exported).max(initial=0.0))

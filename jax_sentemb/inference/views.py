@@ -1,25 +1,28 @@
-"""The views that the embeddings of a multi-view model consist of."""
+"""Layout of the embeddings of a multi-view model."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 
 class Views(NamedTuple):
-    """The views that embeddings consist of: what is done to a set of embeddings is done to each view, then views are joined.
+    """Layout of embeddings made of views: a change of a set of embeddings applies to each view, then the views are joined.
 
-    Without widths an embedding is one piece that stays as it is.
+    Without widths an embedding is a single view, which `joined` does not change.
     """
 
     widths: tuple[int, ...] = ()
     average: bool = False  # else side by side
 
-    def each(self, change: Callable[[np.ndarray], np.ndarray], vectors: np.ndarray) -> np.ndarray:
+    def each(
+        self, change: Callable[[np.ndarray], np.ndarray], vectors: Float[np.ndarray, "n width"]
+    ) -> Float[np.ndarray, "n changed"]:
         """Embeddings [N, E] with each view changed as a set."""
         return np.concatenate([change(part) for part in self._parts(vectors)], axis=1)
 
-    def joined(self, vectors: np.ndarray) -> np.ndarray:
+    def joined(self, vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "n joined"]:
         """Embeddings from views [N, sum of widths]: at unit length, averaged or side by side."""
         if not self.widths:
             return vectors
@@ -33,7 +36,7 @@ class Views(NamedTuple):
 NO_VIEWS = Views()
 
 
-def unit_length(vectors: np.ndarray) -> np.ndarray:
+def unit_length(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
     """Embeddings [N, E] at length 1; a zero stays zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)

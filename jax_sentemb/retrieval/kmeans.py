@@ -1,47 +1,49 @@
-"""Every row in one of K groups, by cosine: spherical k-means on the device, which sees a block of rows at a time.
+"""Spherical k-means: clusters rows by cosine; the device holds one block of rows at a time.
 
-Not scipy's kmeans2: that wants all vectors in memory.
+scipy's kmeans2 is not used because it needs all vectors in memory.
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Float, Int
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.retrieval.search import CORPUS, block_size, blocks, check_finite, prepare, rows_at
+from jax_sentemb.retrieval.search import CORPUS, VectorSource, block_size, blocks, check_finite, prepare, rows_at
 from jax_sentemb.types import Array
 
-SCORES = 1 << 22  # of rows and centres, at once
-SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows that the first centres are drawn from: at least, and for each group
+SCORES = 1 << 22  # cosines of rows and centres in memory at once
+SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows from which the first centres are drawn: at least, and per group
 AT_CENTRE = 1 - 1e-6  # a cosine from which on a row lies at its centre
 
 
 class Groups(NamedTuple):
-    """What `kmeans` finds."""
+    """Result of `kmeans`."""
 
-    labels: np.ndarray  # int64 [N], the group of each row
-    scores: np.ndarray  # float32 [N], cosine of each row and the centre of its group
-    centres: np.ndarray  # float32 [K, E], of length 1
+    labels: Int[np.ndarray, " rows"]  # int64, the group of each row
+    scores: Float[np.ndarray, " rows"]  # float32, cosine of each row and the centre of its group
+    centres: Float[np.ndarray, "k width"]  # float32, of length 1
 
     def rows(self) -> list[list[int]]:
-        """The rows of each group, nearest to its centre first; largest group first, none that is empty."""
+        """The rows of each group, nearest to its centre first; largest group first, without empty groups."""
         order = np.lexsort((-self.scores, self.labels))
         ends = np.cumsum(np.bincount(self.labels, minlength=len(self.centres)))
         found = [part.tolist() for part in np.split(order, ends[:-1]) if len(part)]
         return sorted(found, key=len, reverse=True)
 
 
-def kmeans(vectors: Any, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 1e-5) -> Groups:
+def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 1e-5) -> Groups:
     """`k` groups of the rows of `vectors` [N, E]: each row is in the group whose centre has the largest cosine with it.
 
     A centre is the direction of the mean of its rows, all of length 1; the first ones are k-means++ on a sample, drawn by `seed`.
-    It ends when the mean cosine of rows and centres grows by `tolerance` or less and no group is empty, after `rounds` at the
-    latest. An empty group starts anew at the row that is farthest from its centre; where fewer than `k` rows differ, groups stay
-    empty. The same seed gives the same groups. ConfigError for a `k` that cannot be, NumericsError for vectors that are not finite.
+    It stops when the mean cosine of rows and centres grows by `tolerance` or less and no group is empty, or after `rounds`.
+    An empty group restarts at the row that is farthest from its centre; where fewer than `k` rows differ, groups stay empty.
+    The same seed gives the same groups. ConfigError for a `k` below 1 or above the number of rows,
+    NumericsError for vectors that are not finite.
     """
     if not 1 <= k <= len(vectors):
         raise ConfigError(f"k={k} is not between 1 and {len(vectors)}, the number of sentences")
@@ -62,7 +64,7 @@ def kmeans(vectors: Any, k: int, seed: int = 0, rounds: int = 100, tolerance: fl
     return found
 
 
-def _sample(vectors: Any, count: int, seed: int) -> np.ndarray:
+def _sample(vectors: VectorSource, count: int, seed: int) -> np.ndarray:
     """`count` of the rows, all of them if there are fewer."""
     if count >= len(vectors):
         return np.asarray(vectors[:])
@@ -87,7 +89,7 @@ def _spread(rows: Array, key: Array, k: int) -> Array:
     return lax.scan(draw, jnp.ones(len(rows)), jax.random.split(key, k))[1]
 
 
-def _assign(vectors: Any, centres: Array) -> tuple[np.ndarray, np.ndarray, Array]:
+def _assign(vectors: VectorSource, centres: Array) -> tuple[np.ndarray, np.ndarray, Array]:
     """The nearest centre of each row, the cosine with it, and the sums [K, E] of the rows of each centre."""
     labels, scores = np.zeros(len(vectors), np.int64), np.zeros(len(vectors), np.float32)
     sums = jnp.zeros_like(centres)

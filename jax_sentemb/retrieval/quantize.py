@@ -1,6 +1,7 @@
-"""Embeddings in one byte or one bit a number, as sentence-transformers' `quantize_embeddings` makes them, and back."""
+"""Quantises embeddings to one byte or one bit per number, like sentence-transformers' `quantize_embeddings`, and restores them."""
 
 import numpy as np
+from jaxtyping import Float, Real
 
 from jax_sentemb.errors import ConfigError
 
@@ -9,19 +10,21 @@ DTYPES = ("float32", "bfloat16")  # of the matrix products that make them
 
 
 def check_precision(precision: str) -> None:
-    """ConfigError for a precision that there is not."""
+    """ConfigError for an unknown precision."""
     if precision not in PRECISIONS:
         raise ConfigError(f"precision={precision!r} is not one of {', '.join(PRECISIONS)}")
 
 
-def ranges_of(vectors: np.ndarray) -> np.ndarray:
-    """Smallest and largest value of each dimension, float32 [2, E]: what int8 and uint8 spread over 256 steps."""
+def ranges_of(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "2 width"]:
+    """Smallest and largest value of each dimension, float32 [2, E]; int8 and uint8 divide it into 256 steps."""
     if len(vectors) < 2:
         raise ConfigError("int8 and uint8 need the ranges of several embeddings: give at least two sentences, or another precision")
     return np.stack([vectors.min(axis=0), vectors.max(axis=0)])
 
 
-def quantize(vectors: np.ndarray, precision: str, ranges: np.ndarray | None = None) -> np.ndarray:
+def quantize(
+    vectors: Float[np.ndarray, "n width"], precision: str, ranges: Float[np.ndarray, "2 width"] | None = None
+) -> Real[np.ndarray, "n columns"]:
     """Embeddings [N, E] as int8 or uint8 [N, E], or by their signs as int8 (binary) or uint8 (ubinary) [N, ceil(E / 8)].
 
     `ranges` are those of `vectors` unless given; values beyond them become the nearest step. float32 stays as it is.
@@ -39,8 +42,10 @@ def quantize(vectors: np.ndarray, precision: str, ranges: np.ndarray | None = No
     return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)
 
 
-def restore(vectors: np.ndarray, precision: str, width: int, ranges: np.ndarray | None = None) -> np.ndarray:
-    """float32 [N, width] that stand for what `quantize` made: the lower end of each step, or +1 and -1 for bits."""
+def restore(
+    vectors: Real[np.ndarray, "n columns"], precision: str, width: int, ranges: Float[np.ndarray, "2 width"] | None = None
+) -> Float[np.ndarray, "n width"]:
+    """float32 [N, width] from the output of `quantize`: the lower end of each step, or +1 and -1 for bits."""
     if precision == "float32":
         return np.asarray(vectors)
     if precision in ("binary", "ubinary"):

@@ -1,49 +1,70 @@
-"""Exact search, pair mining and communities by cosine, on vectors of any number: the device sees a block of fixed shape at a time.
+"""Exact search, pair mining and community detection by cosine; the device holds one block of vectors of fixed shape at a time.
 
-Vectors are arrays [N, E] or anything with `shape` and slices, such as `jax_sentemb.Vectors` of a directory on disk. Memory
-is that of the blocks and of the answers. Equal scores are ordered by row.
+Vectors are arrays [N, E] or any VectorSource, such as `jax_sentemb.Vectors` of a directory on disk. The memory needed is that
+of the blocks and of the results. Equal scores are ordered by row.
 """
 
 import functools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Float, Int, Shaped
 
-from jax_sentemb.errors import ConfigError, NumericsError, ResourceError
-from jax_sentemb.files import replacing, sole_writer
+from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.types import Array
 
-QUERIES, CORPUS = 512, 1 << 13  # rows of a block of scores; larger ones are slower, as memory that is asked for anew is
+QUERIES, CORPUS = (
+    512,
+    1 << 13,
+)  # rows and columns of a block of scores; larger blocks are slower: their memory is newly mapped
 TILE = 1 << 12  # rows and columns of a block of scores between the vectors of one collection
-FEW = 8  # queries for which a processor reads the rows from where they lie
-STRIP, STRIPS = 1 << 12, 32  # rows that it reads at once: still in the cache for their lengths; of these before it sorts
-CENTRES = 64  # whose neighbours are looked up at once
-GROUP = 32  # scores of which the largest is looked at first
+FEW = 8  # queries up to which a CPU reads the corpus in place, without a copy to JAX's memory
+STRIP, STRIPS = 1 << 12, 32  # rows of a strip, which stays in the cache until their lengths are known; strips scored before a sort
+CENTRES = 64  # rows whose neighbours are computed at once
+GROUP = 32  # scores of a group; groups are compared by their largest score first
+
+
+@runtime_checkable
+class VectorSource(Protocol):
+    """Vectors [N, E] of any number type: an array, or `jax_sentemb.Vectors` on disk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
 
 
 class Hits(NamedTuple):
-    """What `search` finds, best first."""
+    """Results of `search`, best first."""
 
-    indices: np.ndarray  # int64 [Q, K], rows of the corpus
-    scores: np.ndarray  # float32 [Q, K]
-
-
-class Pairs(NamedTuple):
-    """What `mine_pairs` finds, best first."""
-
-    first: np.ndarray  # int64 [P], the smaller row number
-    second: np.ndarray  # int64 [P]
-    scores: np.ndarray  # float32 [P]
+    indices: Int[np.ndarray, "queries top_k"]  # int64, rows of the corpus
+    scores: Float[np.ndarray, "queries top_k"]  # float32
 
 
-def search(queries: Any, corpus: Any, top_k: int = 10, similarity: str = "cosine") -> Hits:
+class SimilarPairs(NamedTuple):
+    """Results of `mine_pairs`, best first."""
+
+    first: Int[np.ndarray, " pairs"]  # int64, the smaller row number
+    second: Int[np.ndarray, " pairs"]  # int64
+    scores: Float[np.ndarray, " pairs"]  # float32
+
+
+class Best(NamedTuple):
+    """The best rows of the blocks searched so far, best first."""
+
+    scores: Array  # float32 [Q, K]
+    rows: Array  # int32 [Q, K]
+
+
+def search(queries: VectorSource | list, corpus: VectorSource, top_k: int = 10, similarity: str = "cosine") -> Hits:
     """The `top_k` rows of `corpus` [N, E] that are most similar to each row of `queries` [Q, E]; all rows if there are fewer.
 
     `similarity` is cosine or dot. Exact: every row is compared, in float32. ConfigError for sizes that do not fit, NumericsError
@@ -61,21 +82,21 @@ def search(queries: Any, corpus: Any, top_k: int = 10, similarity: str = "cosine
     return Hits(rows.astype(np.int64), scores)
 
 
-def _search_many(queries: Any, corpus: Any, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The best scores and rows, [Q, kept] each."""
+def _search_many(queries: VectorSource, corpus: VectorSource, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and row numbers of the best rows, [Q, kept] each."""
     few = block_size(QUERIES, len(queries))
     starts = range(0, len(queries), few)
     best = [_nothing(few, kept) for _ in starts]
     for first, count, block in blocks(corpus, block_size(CORPUS, len(corpus))):
         for place, start in enumerate(starts):
             asked = prepare(_padded(queries[start : start + few], few), unit)
-            best[place] = _merge(asked, block, first, count, *best[place], kept=kept, unit=unit)
+            best[place] = _merge(asked, block, first, count, best[place], unit=unit)
     scores, rows = (np.concatenate([np.asarray(part[side]) for part in best])[: len(queries)] for side in (0, 1))
     return scores, rows
 
 
-def _search_few(queries: Any, corpus: Any, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The same by NumPy, in the time of reading the rows once; copying them to JAX's memory takes twice as long."""
+def _search_few(queries: VectorSource, corpus: VectorSource, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
+    """As `_search_many`, with NumPy: it reads the corpus once, and copying it to JAX's memory would take twice as long."""
     asked = np.asarray(prepare(queries[:], unit))
 
     def compare(start: int) -> np.ndarray:
@@ -92,23 +113,23 @@ def _search_few(queries: Any, corpus: Any, kept: int, unit: bool) -> tuple[np.nd
         for first in range(0, len(corpus), size):
             count = min(size, len(corpus) - first)
             scores = np.concatenate(list(threads.map(compare, range(first, first + count, STRIP))), axis=1)
-            best = _keep(_padded(scores.T, size).T, first, count, *best, kept=kept)
-    return np.asarray(best[0]), np.asarray(best[1])
+            best = _keep(_padded(scores.T, size).T, first, count, best)
+    return np.asarray(best.scores), np.asarray(best.rows)
 
 
-def _nothing(queries: int, kept: int) -> tuple[Array, Array]:
-    """Scores and rows before anything was looked at."""
-    return jnp.full((queries, kept), -jnp.inf), jnp.zeros((queries, kept), jnp.int32)
+def _nothing(queries: int, kept: int) -> Best:
+    """The state before the first block."""
+    return Best(jnp.full((queries, kept), -jnp.inf), jnp.zeros((queries, kept), jnp.int32))
 
 
-def mine_pairs(vectors: Any, top_k: int | None = 100, threshold: float | None = None) -> Pairs:
+def mine_pairs(vectors: VectorSource, top_k: int | None = 100, threshold: float | None = None) -> SimilarPairs:
     """The `top_k` most similar pairs among the rows of `vectors` [N, E], and only those with a cosine of `threshold` or more.
 
-    Exact: every pair is compared. With top_k=None all pairs above the threshold; their number is the memory that is needed.
+    Exact: every pair is compared. top_k=None returns all pairs above the threshold, and needs memory in proportion to their number.
     """
     if (top_k is None and threshold is None) or (top_k is not None and top_k < 1):
         raise ConfigError(f"top_k={top_k}: say how many pairs, at least 1, or give a threshold")
-    found = Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+    found = SimilarPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
     least = np.float32(-2 if threshold is None else threshold)
     for left, right, scores, best in _tiles(vectors):
         best = np.asarray(best)
@@ -122,14 +143,14 @@ def mine_pairs(vectors: Any, top_k: int | None = 100, threshold: float | None = 
             continue
         part = np.asarray(_rows(scores, _padded(rows, block_size(TILE, len(rows)))))[: len(rows)]
         places = np.nonzero(part >= least)
-        new = Pairs(left + rows[places[0]], right + places[1], part[places])
-        found = Pairs(*(np.concatenate(sides) for sides in zip(found, new, strict=True)))
+        new = SimilarPairs(left + rows[places[0]], right + places[1], part[places])
+        found = SimilarPairs(*(np.concatenate(sides) for sides in zip(found, new, strict=True)))
         if top_k is not None and len(found.scores) > top_k:
             found = _sorted(found, top_k)
     return _sorted(found, top_k)
 
 
-def community_detection(vectors: Any, threshold: float = 0.75, min_community_size: int = 10) -> list[list[int]]:
+def community_detection(vectors: VectorSource, threshold: float = 0.75, min_community_size: int = 10) -> list[list[int]]:
     """Groups of rows of `vectors` [N, E] with a cosine of `threshold` or more to the row that comes first; largest group first.
 
     As sentence-transformers' function of that name: the row with most neighbours takes them, then the next one that is still
@@ -160,45 +181,7 @@ def community_detection(vectors: Any, threshold: float = 0.75, min_community_siz
     return sorted(groups, key=len, reverse=True)
 
 
-def build_index(vectors: Any, file: Path) -> None:
-    """An HNSW graph for approximate search by cosine, in a file; all vectors are in memory while it is made and used."""
-    faiss = _faiss()
-    index = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
-    index.hnsw.efConstruction = 200
-    for start in range(0, len(vectors), CORPUS):
-        index.add(np.asarray(prepare(vectors[start : start + CORPUS], True)))
-    with sole_writer(file), replacing(file) as partial:
-        try:
-            faiss.write_index(index, str(partial))
-        except RuntimeError as error:  # it says of a full disk what it says of anything else
-            raise ResourceError(f"--index {file} cannot be written: {str(error).splitlines()[0][:200]}") from None
-
-
-def search_index(queries: Any, file: Path, top_k: int = 10, effort: int = 128) -> Hits:
-    """As `search`, but approximate, in what `build_index` made; more `effort` misses fewer."""
-    faiss = _faiss()
-    try:
-        index = faiss.read_index(str(file))
-    except RuntimeError as error:
-        raise ConfigError(f"{file} is no index that can be read: {str(error).splitlines()[0][:200]}") from None
-    queries = np.atleast_2d(queries)
-    if index.d != queries.shape[1]:
-        raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")
-    kept = min(top_k, index.ntotal)
-    index.hnsw.efSearch = max(effort, kept)
-    scores, rows = index.search(np.asarray(prepare(queries, True)), kept)
-    return Hits(rows.astype(np.int64), scores)
-
-
-def _faiss() -> Any:
-    try:
-        import faiss  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise ConfigError("an approximate index needs the faiss package: pip install 'jax_sentemb[ann]'") from None
-    return faiss
-
-
-def _check_sizes(queries: Any, corpus: Any, top_k: int, similarity: str) -> None:
+def _check_sizes(queries: VectorSource, corpus: VectorSource, top_k: int, similarity: str) -> None:
     if similarity not in ("cosine", "dot"):
         raise ConfigError(f"similarity={similarity!r} is neither cosine nor dot")
     if top_k < 1:
@@ -207,14 +190,14 @@ def _check_sizes(queries: Any, corpus: Any, top_k: int, similarity: str) -> None
         raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of one width")
 
 
-def check_finite(scores: np.ndarray) -> None:
-    """NumericsError where the best scores hold NaN, or what `_scores` makes of it."""
+def check_finite(scores: Float[np.ndarray, "..."]) -> None:
+    """NumericsError where the best scores hold NaN, or Inf, which `_scores` writes in its place."""
     if not (scores < np.inf).all():
         raise NumericsError("some of the vectors are not finite (NaN or Inf)")
 
 
 def block_size(largest: int, count: int) -> int:
-    """Rows of a block: a power of two, so that few shapes are compiled."""
+    """VectorSource of a block: a power of two, so that few shapes are compiled."""
     return min(largest, 1 << max(count - 1, 0).bit_length())
 
 
@@ -222,12 +205,12 @@ def _padded(rows: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
 
 
-def rows_at(vectors: Any, places: np.ndarray) -> np.ndarray:
-    """Single rows of what has slices only."""
+def rows_at(vectors: VectorSource, places: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
+    """Single rows [n, E] of vectors that can only be sliced."""
     return np.concatenate([vectors[row : row + 1] for row in places.tolist()])
 
 
-def blocks(vectors: Any, size: int) -> Iterator[tuple[int, int, Array]]:
+def blocks(vectors: VectorSource, size: int) -> Iterator[tuple[int, int, Array]]:
     """(number of the first row, how many are real, the rows on the device) of each block."""
     for start in range(0, len(vectors), size):
         rows = vectors[start : start + size]
@@ -242,7 +225,7 @@ def prepare(rows: Array, unit: bool) -> Array:
 
 
 def _scores(left: Array, right: Array, unit: bool = True) -> Array:
-    """Products of all rows, over the length of the right ones if `unit`; Inf for NaN, which would get lost in sorting."""
+    """Products of all rows, divided by the length of the right ones if `unit`; NaN becomes Inf, because sorting would drop it."""
     right = right.astype(jnp.float32)
     scores = jnp.matmul(left, right.T, precision=lax.Precision.HIGHEST)
     if unit:  # dividing scores spares a copy of the rows
@@ -250,25 +233,24 @@ def _scores(left: Array, right: Array, unit: bool = True) -> Array:
     return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
-@functools.partial(jax.jit, static_argnames=("kept", "unit"), donate_argnums=(4, 5))
-def _merge(
-    queries: Array, block: Array, first: int, count: int, scores: Array, rows: Array, kept: int, unit: bool
-) -> tuple[Array, Array]:
-    """The best scores and rows, given the best of earlier blocks."""
-    return _keep(_scores(queries, block, unit), first, count, scores, rows, kept)
+@functools.partial(jax.jit, static_argnames="unit", donate_argnums=4)
+def _merge(queries: Array, block: Array, first: int, count: int, best: Best, unit: bool) -> Best:
+    """The best rows so far, after the block whose first row is number `first` and which has `count` real rows."""
+    return _keep(_scores(queries, block, unit), first, count, best)
 
 
-@functools.partial(jax.jit, static_argnames="kept")
-def _keep(block: Array, first: int, count: int, scores: Array, rows: Array, kept: int) -> tuple[Array, Array]:
-    """As `_merge`, given the scores of the block. The earlier ones come first: of equal scores the smaller row wins."""
+@jax.jit
+def _keep(block: Array, first: int, count: int, best: Best) -> Best:
+    """As `_merge`, given the scores of the block. VectorSource found earlier come first: of equal scores the smaller row wins."""
+    kept = best.scores.shape[1]
     real = jnp.arange(block.shape[1]) < count
     new, places = _largest(jnp.where(real, block, -jnp.inf), min(kept, block.shape[1]))
-    scores, order = lax.top_k(jnp.concatenate([scores, new], axis=1), kept)
-    return scores, jnp.take_along_axis(jnp.concatenate([rows, places + first], axis=1), order, axis=1)
+    scores, order = lax.top_k(jnp.concatenate([best.scores, new], axis=1), kept)
+    return Best(scores, jnp.take_along_axis(jnp.concatenate([best.rows, places + first], axis=1), order, axis=1))
 
 
 def _largest(scores: Array, kept: int) -> tuple[Array, Array]:
-    """`lax.top_k`, exact, but much less is sorted: the k largest are in the k groups whose largest are largest."""
+    """`lax.top_k` with less to sort: the k largest scores are in the k groups with the largest maxima."""
     rows, columns = scores.shape
     if columns % GROUP or columns // GROUP <= kept:
         return lax.top_k(scores, kept)
@@ -279,10 +261,10 @@ def _largest(scores: Array, kept: int) -> tuple[Array, Array]:
     return found, jnp.take_along_axis(chosen, places // GROUP, axis=1) * GROUP + places % GROUP
 
 
-def _tiles(vectors: Any) -> Iterator[tuple[int, int, Array, Array]]:
+def _tiles(vectors: VectorSource) -> Iterator[tuple[int, int, Array, Array]]:
     """(first row, first column, scores, the best of each row) of blocks that hold each pair of different rows once.
 
-    Other places have -inf. The device works on the next block while the caller looks at this one.
+    All other entries are -inf. The device computes the next block while the caller reads this one.
     """
     if len(vectors.shape) != 2:
         raise ConfigError(f"vectors of shape {list(vectors.shape)}: expected [rows, width]")
@@ -302,11 +284,12 @@ def _tiles(vectors: Any) -> Iterator[tuple[int, int, Array, Array]]:
 class _From:
     """Vectors without their first rows."""
 
-    def __init__(self, vectors: Any, start: int) -> None:
+    def __init__(self, vectors: VectorSource, start: int) -> None:
         self.vectors, self.start = vectors, start
+        self.shape = (len(vectors) - start, *vectors.shape[1:])
 
     def __len__(self) -> int:
-        return len(self.vectors) - self.start
+        return self.shape[0]
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         return self.vectors[rows.start + self.start : rows.stop + self.start]
@@ -331,8 +314,8 @@ def _counts(scores: Array, threshold: float) -> tuple[Array, Array]:
     return near.sum(axis=1), near.sum(axis=0)
 
 
-def _neighbours(vectors: Any, centres: np.ndarray, threshold: float) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Rows and cosines of what is near to each centre."""
+def _neighbours(vectors: VectorSource, centres: np.ndarray, threshold: float) -> list[tuple[np.ndarray, np.ndarray]]:
+    """VectorSource and cosines of what is near to each centre."""
     asked = prepare(_padded(rows_at(vectors, centres), CENTRES), True)
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in centres]
     for first, count, block in blocks(vectors, block_size(CORPUS, len(vectors))):
@@ -346,6 +329,6 @@ def _neighbours(vectors: Any, centres: np.ndarray, threshold: float) -> list[tup
 _near = jax.jit(_scores)
 
 
-def _sorted(pairs: Pairs, top_k: int | None) -> Pairs:
+def _sorted(pairs: SimilarPairs, top_k: int | None) -> SimilarPairs:
     order = np.lexsort((pairs.second, pairs.first, -pairs.scores))[:top_k]
-    return Pairs(*(side[order] for side in pairs))
+    return SimilarPairs(*(side[order] for side in pairs))

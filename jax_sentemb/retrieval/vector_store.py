@@ -1,24 +1,26 @@
-"""Vectors of a corpus on disk: shards of rows in .npy files and vectors.json, written so that a killed run goes on.
+"""Vectors of a corpus on disk: shards of rows in .npy files, and vectors.json. A writer that was killed continues where it stopped.
 
-vectors.json says which model and which text the rows come from, and lists the shards that are complete with their SHA-256.
+vectors.json names the model and the text of the rows, and lists the complete shards with their SHA-256.
 """
 
 import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock, Timeout
+from jaxtyping import Float
 
 from jax_sentemb.data.tables import import_arrow
+from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
 from jax_sentemb.files import fingerprint, inside, replacing, say, sha256, shown, sole_writer, write_json
 from jax_sentemb.retrieval.quantize import PRECISIONS, quantize, ranges_of, restore
 
 MANIFEST = "vectors.json"
-# What must not change from one shard to the next.
+# Settings that all shards of a directory share.
 SAME = (
     "model_sha256", "corpus_sha256", "precision", "dtype", "normalize", "truncate_dim", "max_seq_length", "rows_per_shard",
     "format",
@@ -26,23 +28,15 @@ SAME = (
 STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
 
 
-class Lines(Protocol):
-    """Numbered sentences."""
+class EncodedSentences(NamedTuple):
+    """Embeddings of some sentences."""
 
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, number: int, /) -> str: ...
-
-
-class Encoded(NamedTuple):
-    """What an encoder makes of some sentences."""
-
-    vectors: np.ndarray  # float32 [n, E]
-    truncated: int  # of the distinct sentences
+    vectors: Float[np.ndarray, "n width"]  # float32
+    truncated: int  # distinct sentences that were cut
 
 
 _intact: set[tuple] = set()  # shards that were verified: path, what the file system says, and SHA-256
-Encode = Callable[[list[str]], Encoded]
+Encode = Callable[[list[str]], EncodedSentences]
 
 
 def write_shards(
@@ -50,8 +44,8 @@ def write_shards(
 ) -> dict[str, Any]:
     """Encode what is missing or damaged in `directory` and return the manifest.
 
-    `facts` has all of SAME and goes into the manifest. `progress` is told of rows that are there. ConfigError where the directory
-    holds something else, BusyError while another process writes to it.
+    `metadata` has all keys of SAME and goes into the manifest. `progress` is called with the rows of each shard. ConfigError where
+    the directory holds anything else, BusyError while another process writes to it.
     """
     _check_place(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -75,7 +69,7 @@ def write_shards(
 def write_file(
     file: Path, precision: str, sentences: Lines, encode: Encode, progress: Callable[[int], object], rows_at_once: int
 ) -> int:
-    """All vectors in one .npy or .parquet file, there when it is complete; how many sentences were cut."""
+    """Write all vectors to one .npy or .parquet file, which appears once it is complete; the number of sentences that were cut."""
     if precision in ("int8", "uint8"):
         raise ConfigError(f"--precision {precision} needs a directory as --output: it keeps the ranges that the bytes stand for")
     with sole_writer(file):
@@ -102,7 +96,7 @@ def _check_place(directory: Path) -> None:
 
 
 def _begin(directory: Path, metadata: dict[str, Any], rows: int) -> dict[str, Any]:
-    """The manifest that is there, after a check that it tells of the same vectors; else a new one."""
+    """The existing manifest, checked to describe the same vectors; or a new one."""
     if (directory / MANIFEST).is_file():
         manifest = read_manifest(directory)
         for name in SAME:
@@ -136,7 +130,7 @@ def _name(number: int, kind: str) -> str:
 
 
 def _damage(directory: Path, shard: dict[str, Any]) -> str:
-    """What is wrong with a shard that the manifest lists, "" if nothing."""
+    """The fault of a shard that the manifest lists, "" if it has none."""
     file = directory / shard["file"]
     try:
         intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
@@ -166,7 +160,7 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
 
 
 def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """vectors.json with its sums, and a SHA-256 of what is not known from elsewhere."""
+    """Write vectors.json with its sums, and the SHA-256 of the entries that cannot be recomputed from others."""
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
     manifest["sha256"] = _digest(manifest)
@@ -245,15 +239,15 @@ def _is_complete(manifest: dict[str, Any]) -> bool:
 
 
 class Vectors:
-    """Rows on disk as if they were one float32 array: `shape`, `len()`, and slices, read when they are asked for.
+    """Rows on disk with the interface of one float32 array: `shape`, `len()`, and slices, which are read on demand.
 
-    Quantised rows come back as what they stand for. Memory is that of the slices.
+    Quantised rows are restored to float32. The memory needed is that of the slices.
     """
 
     def __init__(self, path: Path, verify: bool = True) -> None:
-        """A directory that `write_shards` made, or one .npy file; DataError where it is incomplete or damaged.
+        """Open a directory of `write_shards`, or one .npy file; DataError where it is incomplete or damaged.
 
-        `verify`: shards are read once a process and compared with their SHA-256. A .npy file alone has none.
+        `verify`: each shard is read once per process and compared with its SHA-256. A single .npy file has none.
         """
         if path.is_dir():
             self.manifest = read_manifest(path)
@@ -284,7 +278,7 @@ class Vectors:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: slice) -> np.ndarray:
+    def __getitem__(self, rows: slice) -> Float[np.ndarray, "n width"]:
         start, end, _ = rows.indices(len(self))
         parts = []
         for shard, stop in zip(self._shards, self._ends.tolist(), strict=True):

@@ -1,0 +1,153 @@
+"""The weights of BERT and RoBERTa by name: one table from the parameters of this package to PyTorch's tensors, read both ways."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.types import Params
+
+
+def keep(tensor: np.ndarray) -> np.ndarray:
+    return tensor
+
+
+def transpose(tensor: np.ndarray) -> np.ndarray:
+    """Between torch's Linear weight [out, in] and our kernel [in, out]; its own inverse."""
+    return np.ascontiguousarray(tensor.T)
+
+
+# Our path, torch's name, the transform between them (either way), and the shape in torch:
+# V vocabulary, P positions, S token types (segments), D hidden, I intermediate.
+EMBEDDING_TABLE = (
+    ("embeddings/word", "embeddings.word_embeddings.weight", keep, "VD"),
+    ("embeddings/position", "embeddings.position_embeddings.weight", keep, "PD"),
+    ("embeddings/token_type", "embeddings.token_type_embeddings.weight", keep, "SD"),
+    ("embeddings/norm/scale", "embeddings.LayerNorm.weight", keep, "D"),
+    ("embeddings/norm/bias", "embeddings.LayerNorm.bias", keep, "D"),
+)
+LAYER_TABLE = (
+    ("layer_{}/query/kernel", "encoder.layer.{}.attention.self.query.weight", transpose, "DD"),
+    ("layer_{}/query/bias", "encoder.layer.{}.attention.self.query.bias", keep, "D"),
+    ("layer_{}/key/kernel", "encoder.layer.{}.attention.self.key.weight", transpose, "DD"),
+    ("layer_{}/key/bias", "encoder.layer.{}.attention.self.key.bias", keep, "D"),
+    ("layer_{}/value/kernel", "encoder.layer.{}.attention.self.value.weight", transpose, "DD"),
+    ("layer_{}/value/bias", "encoder.layer.{}.attention.self.value.bias", keep, "D"),
+    ("layer_{}/attention_output/kernel", "encoder.layer.{}.attention.output.dense.weight", transpose, "DD"),
+    ("layer_{}/attention_output/bias", "encoder.layer.{}.attention.output.dense.bias", keep, "D"),
+    ("layer_{}/attention_norm/scale", "encoder.layer.{}.attention.output.LayerNorm.weight", keep, "D"),
+    ("layer_{}/attention_norm/bias", "encoder.layer.{}.attention.output.LayerNorm.bias", keep, "D"),
+    ("layer_{}/intermediate/kernel", "encoder.layer.{}.intermediate.dense.weight", transpose, "ID"),
+    ("layer_{}/intermediate/bias", "encoder.layer.{}.intermediate.dense.bias", keep, "I"),
+    ("layer_{}/output/kernel", "encoder.layer.{}.output.dense.weight", transpose, "DI"),
+    ("layer_{}/output/bias", "encoder.layer.{}.output.dense.bias", keep, "D"),
+    ("layer_{}/output_norm/scale", "encoder.layer.{}.output.LayerNorm.weight", keep, "D"),
+    ("layer_{}/output_norm/bias", "encoder.layer.{}.output.LayerNorm.bias", keep, "D"),
+)
+HEAD_TABLES = {
+    # Masked-language-model head; its output kernel is the word embedding.
+    ("bert", "token_head"): (
+        ("transform/kernel", "cls.predictions.transform.dense.weight", transpose, "DD"),
+        ("transform/bias", "cls.predictions.transform.dense.bias", keep, "D"),
+        ("norm/scale", "cls.predictions.transform.LayerNorm.weight", keep, "D"),
+        ("norm/bias", "cls.predictions.transform.LayerNorm.bias", keep, "D"),
+        ("bias", "cls.predictions.bias", keep, "V"),
+    ),
+    ("roberta", "token_head"): (
+        ("transform/kernel", "lm_head.dense.weight", transpose, "DD"),
+        ("transform/bias", "lm_head.dense.bias", keep, "D"),
+        ("norm/scale", "lm_head.layer_norm.weight", keep, "D"),
+        ("norm/bias", "lm_head.layer_norm.bias", keep, "D"),
+        ("bias", "lm_head.bias", keep, "V"),
+    ),
+    ("bert", "pooler"): (
+        ("kernel", "pooler.dense.weight", transpose, "DD"),
+        ("bias", "pooler.dense.bias", keep, "D"),
+    ),
+    # Of a cross-encoder: one score, or a logit for each class.
+    ("bert", "classifier"): (
+        ("kernel", "classifier.weight", transpose, "CD"),
+        ("bias", "classifier.bias", keep, "C"),
+    ),
+}
+IGNORED = ("pooler.", "cls.", "lm_head.", "classifier.", "qa_outputs.", "embeddings.position_ids")  # not the encoder
+
+
+class Weight(NamedTuple):
+    """One row of the table for a given architecture."""
+
+    ours: str
+    torch: str
+    transform: Callable[[np.ndarray], np.ndarray]
+    shape: tuple[int, ...]  # in torch
+
+
+def table(config: BertConfig) -> list[Weight]:
+    """Every weight of an encoder of this architecture."""
+    layers = [_weight(config, row, layer) for layer in range(config.num_hidden_layers) for row in LAYER_TABLE]
+    return [_weight(config, row) for row in EMBEDDING_TABLE] + layers
+
+
+def head_table(config: BertConfig, part: str, classes: int = 1) -> list[Weight]:
+    """Every weight of a part beside the encoder ("token_head", "pooler", "classifier"); [] where this family has none."""
+    return [_weight(config, row, classes=classes) for row in HEAD_TABLES.get((config.model_type, part), ())]
+
+
+def _weight(config: BertConfig, row: tuple, layer: int = 0, classes: int = 1) -> Weight:
+    sizes = {
+        "C": classes,
+        "V": config.vocab_size,
+        "P": config.max_position_embeddings,
+        "S": config.type_vocab_size,
+        "D": config.hidden_size,
+        "I": config.intermediate_size,
+    }
+    ours, torch, transform, axes = row
+    return Weight(ours.format(layer), torch.format(layer), transform, tuple(sizes[axis] for axis in axes))
+
+
+def from_torch(config: BertConfig, tensors: dict[str, np.ndarray], where: str | Path) -> Params:
+    """The encoder's parameter tree (NumPy) from tensors by torch name; ModelFileError lists what does not fit."""
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(IGNORED)}
+    _check_fit(config, tensors, where)
+    return unflatten_dict({weight.ours: weight.transform(tensors[weight.torch]) for weight in table(config)}, sep="/")
+
+
+def to_torch(config: BertConfig, params: Params) -> dict[str, np.ndarray]:
+    """Tensors by torch name (float32) from our parameter tree; ModelFileError lists what does not fit."""
+    rows = {weight.ours: weight for weight in table(config)}
+    tensors = {}
+    for path, leaf in flatten_dict(params, sep="/").items():
+        values = np.asarray(leaf, np.float32)
+        if path in rows:
+            tensors[rows[path].torch] = rows[path].transform(values)
+        else:
+            tensors[path] = values  # reported below by our name
+    _check_fit(config, tensors, "parameters")
+    return tensors
+
+
+def head_to_torch(config: BertConfig, part: str, params: Params) -> dict[str, np.ndarray]:
+    """Tensors by torch name (float32) of a part beside the encoder."""
+    leaves = flatten_dict(params, sep="/")
+    return {weight.torch: weight.transform(np.asarray(leaves[weight.ours], np.float32)) for weight in head_table(config, part)}
+
+
+def _check_fit(config: BertConfig, tensors: dict[str, np.ndarray], where: str | Path) -> None:
+    """ModelFileError unless `tensors` are, by torch name and shape, exactly those of the table, and finite."""
+    expected = {weight.torch: weight.shape for weight in table(config)}
+    faults = [f"{name} is missing, expected {list(shape)}" for name, shape in expected.items() if name not in tensors]
+    for name, tensor in tensors.items():
+        if name not in expected:
+            faults.append(f"{name} {list(tensor.shape)} is not part of a {config.model_type} encoder")
+        elif tensor.shape != expected[name]:
+            faults.append(f"{name} has shape {list(tensor.shape)}, expected {list(expected[name])}")
+        elif not np.isfinite(tensor).all():
+            faults.append(f"{name} holds NaN or Inf")
+    if faults:
+        more = f"; and {len(faults) - 10} more" if len(faults) > 10 else ""
+        raise ModelFileError(f"{where}: {len(faults)} tensors do not fit config.json: {'; '.join(faults[:10])}{more}")

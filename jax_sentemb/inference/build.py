@@ -1,0 +1,81 @@
+"""Builds the Embedder of a model from its description: a BERT with a pooling, a cross-encoder, or a model on word vectors."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jax_sentemb.data.pairs import JoinedPairs
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.word_tokenizer import WordTokenizer
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import shown
+from jax_sentemb.formats.run_dir import convolution_of, is_words
+from jax_sentemb.formats.word_model import method_of
+from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.views import NO_VIEWS, Views
+from jax_sentemb.methods.multi_view import MultiView
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.heads import pair_score
+from jax_sentemb.models.pooling import sentence_embedding
+from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
+from jax_sentemb.types import Params, Rows
+
+
+def build_embedder(
+    description: dict[str, Any],
+    tokenizer: Tokenizer | WordTokenizer,
+    batch_size: int = 64,
+    dtype: str = "float32",
+    separate_views: bool = False,
+    where: str = "model.json",
+) -> Embedder:
+    """The Embedder of a model, (parameters, sentences) -> float32 [N, E]; of a cross-encoder, (parameters, pairs) -> scores [N, 1].
+
+    `description`: "encoder" and "max_seq_length"; of a BERT also "pooling" and, if they apply, "convolution", "normalize" (to unit
+    length) and "scores_pairs" (a cross-encoder); of a model on word vectors "method" and "settings". model.json of a run has these
+    keys. `dtype` of a BERT's matrix products. `separate_views`: the views of a multi-view model stay side by side, see `views_of`.
+    ModelFileError, which names the file `where`, for a description that no method of this package matches.
+    """
+    if is_words(description):
+        return _word_embedder(description, tokenizer, batch_size, separate_views, where)
+    encoder = Bert(BertConfig(**description["encoder"]), jnp.dtype(dtype))
+    convolution = convolution_of(description)
+    is_cross_encoder = description.get("scores_pairs", False)
+
+    def embed(params: Params, rows: Rows) -> Float[Array, "rows width"]:
+        if is_cross_encoder:
+            return pair_score(encoder, params, rows)
+        vectors = sentence_embedding(encoder, params, rows, description["pooling"], convolution)
+        if description.get("normalize"):
+            vectors = vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+        return vectors
+
+    reader = JoinedPairs(tokenizer) if is_cross_encoder and isinstance(tokenizer, Tokenizer) else tokenizer
+    return Embedder(embed, reader, description["max_seq_length"], batch_size)
+
+
+def _word_embedder(
+    description: dict[str, Any], tokenizer: Tokenizer | WordTokenizer, batch_size: int, separate_views: bool, where: str
+) -> Embedder:
+    method = method_of(description, where)
+    encoder, length = WordVectors(WordsConfig(**description["encoder"])), description.get("max_seq_length")
+    if not isinstance(length, int) or length < 1:
+        raise ModelFileError(f"{where}: max_seq_length={shown(length)} is no number of words")
+
+    def embed(params: Params, rows: Rows) -> Float[Array, "rows width"]:
+        if separate_views and isinstance(method, MultiView):
+            return jnp.concatenate(method.views_of(encoder, params, rows), axis=-1)
+        return method.embed(encoder, params, rows)
+
+    return Embedder(embed, tokenizer, length, batch_size)
+
+
+def views_of(description: dict[str, Any]) -> Views:
+    """The layout of the embeddings of `build_embedder(..., separate_views=True)`."""
+    method = method_of(description, "model.json")
+    if not isinstance(method, MultiView):
+        return NO_VIEWS
+    poolings = method.pooling.split("+")
+    counts = [len(poolings) - (name[0] != "f" and "last" in poolings) for name in method.embedding_params]
+    return Views(tuple(2 * method.hidden * count for count in counts), average=method.ensemble == "average")
