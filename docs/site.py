@@ -49,7 +49,7 @@ def _tables(source: str, prefixes: dict[str, str], other: str | None = None) -> 
             continue
         page += [f"\n## {node.name}\n", ast.get_docstring(node) or "", "\n| setting | default | |\n|---|---|---|"]
         for item in fields:
-            comment = lines[item.end_lineno - 1].partition("  # ")[2]
+            comment = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
             default = ast.unparse(item.value) if item.value else "required"
             factory = re.fullmatch(r"field\(default_factory=(\w+)\)", default)
             default = f"see {factory[1]}" if factory else f"`{default}`"
