@@ -1,34 +1,34 @@
-# Each target sets up what it needs in .venv; nothing has to be installed by hand but Python >= 3.11.
+# Each target installs what it needs into .venv; the only prerequisite is Python >= 3.11.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-# Pinned versions; `make install CONSTRAINTS=` takes the newest of everything.
+# Pinned versions; `make install CONSTRAINTS=` installs the newest release of each dependency.
 CONSTRAINTS = constraints.txt
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
 .PHONY: install quickstart test test-nightly soak attack lint docs clean
 
-quickstart: .venv/.core  ## a small encoder from scratch on generated sentences, in about two minutes
+quickstart: .venv/.core  ## trains a small encoder from scratch on generated sentences
 	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
 
-install: .venv/.dev  ## the package, PyTorch and the development tools in .venv
+install: .venv/.dev  ## installs the package, PyTorch and the development tools into .venv
 
-test: .venv/.dev  ## every test but the long ones
+test: .venv/.dev  ## runs all tests except nightly and soak tests
 	.venv/bin/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
 
-test-nightly: .venv/.dev  ## 200 kills of a run at random times and at every stage of a save, and other long ones
+test-nightly: .venv/.dev  ## runs the long tests, such as 200 kills of a run at random times and at every stage of a save
 	.venv/bin/python -m pytest -s -m nightly
 
-soak: .venv/.dev  ## a disturbed run of a day (JAX_SENTEMB_SOAK_MINUTES)
+soak: .venv/.dev  ## runs one training for a day with kills and signals (JAX_SENTEMB_SOAK_MINUTES sets the time)
 	.venv/bin/python -m pytest -s -m soak
 
-attack: .venv/.dev  ## the commands attacked from outside in 14 classes: a table of what held
+attack: .venv/.dev  ## attacks the commands from outside in 14 classes and prints a table of results
 	.venv/bin/python benchmarks/attack.py
 
-lint: .venv/.dev  ## style, types
+lint: .venv/.dev  ## checks style and types
 	.venv/bin/python -m ruff check .
 	.venv/bin/python -m ruff format --check .
 	.venv/bin/python -m pyright
 
-docs: .venv/.dev  ## the documentation as a site, in build/docs; a warning is an error
+docs: .venv/.dev  ## builds the documentation site in build/docs; a warning is an error
 	.venv/bin/python -m mkdocs build --strict
 
 clean:

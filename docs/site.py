@@ -1,21 +1,31 @@
-"""What mkdocs cannot do by itself: the page of all settings, and links from the documentation into the repository."""
+"""Hooks for mkdocs: the generated page of settings, and links between the documentation and files of the repository."""
 
 import ast
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-LINKED = ("configs/*.py", "experiments/**/*.*", "benchmarks/*.*", "jax_sentemb/**/*.py")
-INTO_REPOSITORY = re.compile(r"\]\(((?:\.\./)*)\.\./(configs|experiments|benchmarks|jax_sentemb)\b")
+LINKED = (
+    "LICENSE",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "configs/*.py",
+    "experiments/**/*.*",
+    "benchmarks/*.*",
+    "jax_sentemb/**/*.py",
+)
+LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|/)[^)#\s]+")
 
 
 def settings() -> str:
-    """The page of every setting: name, default and meaning, read from the source of the dataclasses."""
+    """Markdown page of all settings: name, default and meaning, read from the source of the dataclasses."""
     page = [
         "# Settings\n",
-        "Every field of the dataclasses, with its default; a recipe in `configs/` sets some of them otherwise, and",
-        "`--config FILE --help` prints what holds there. On the command line: `--config.data.batch_size=128`.\n",
+        "Every field of the configuration dataclasses with its default. A recipe in `configs/` overrides some of them;",
+        "`--config FILE --help` prints its values. On the command line: `--config.data.batch_size=128`.\n",
     ]
     source = (ROOT / "jax_sentemb/config.py").read_text(encoding="utf-8")
     sections = {"Config": "", "Data": "data.", "Encoder": "encoder.", "Words": "encoder.", "Optimizer": "optimizer."}
@@ -28,7 +38,7 @@ def settings() -> str:
 
 
 def _tables(source: str, prefixes: dict[str, str], other: str | None = None) -> list[str]:
-    """A heading, the docstring and a table for each dataclass of `prefixes`, and for each other one if they have a prefix."""
+    """Heading, docstring and table of fields for each dataclass in `prefixes`; `other` is the prefix of the remaining ones."""
     lines, page = source.splitlines(), []
     for node in ast.parse(source).body:
         if not isinstance(node, ast.ClassDef) or not any("dataclass" in ast.unparse(item) for item in node.decorator_list):
@@ -40,7 +50,7 @@ def _tables(source: str, prefixes: dict[str, str], other: str | None = None) -> 
         page += [f"\n## {node.name}\n", ast.get_docstring(node) or "", "\n| setting | default | |\n|---|---|---|"]
         for item in fields:
             default, limits = _default_and_limits(item.value)
-            comment = lines[item.end_lineno - 1].partition("  # ")[2] or _comment_above(lines, item.lineno)
+            comment = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2] or _comment_above(lines, item.lineno)
             text = "; ".join(filter(None, (comment.replace("|", chr(92) + "|").rstrip("."), limits)))
             page.append(f"| `{prefix}{ast.unparse(item.target)}` | {default} | {text} |")
     return page
@@ -67,18 +77,28 @@ def _comment_above(lines: list[str], number: int) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The page of settings, and the files of the repository that pages link to."""
+    """Adds the page of settings and the files of the repository that pages link to."""
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, "settings.md", content=settings()))
-    for pattern in LINKED:
-        for path in sorted(ROOT.glob(pattern)):
-            if path.is_file() and "__pycache__" not in path.parts:
-                name = path.relative_to(ROOT).as_posix()
-                files.append(File.generated(config, name, abs_src_path=str(path)))
+    for name in linked_files():
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     return files
 
 
+def linked_files() -> list[str]:
+    """Paths of the files outside docs/ that the site contains, relative to the repository."""
+    found = (path for pattern in LINKED for path in sorted(ROOT.glob(pattern)))
+    return [path.relative_to(ROOT).as_posix() for path in found if path.is_file() and "__pycache__" not in path.parts]
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """In the site the repository's files lie beside the pages, not above them."""
-    return INTO_REPOSITORY.sub(r"](\1\2", markdown)
+    """Rewrites relative links: the site holds the pages of docs/ and the linked files of the repository in one root."""
+    site_path = page.file.src_uri
+    source = site_path if site_path in linked_files() else f"docs/{site_path}"
+
+    def relocated(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[0]))
+        return posixpath.relpath(target.removeprefix("docs/"), posixpath.dirname(site_path) or ".")
+
+    return LINK.sub(relocated, markdown)

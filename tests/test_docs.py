@@ -32,7 +32,9 @@ from jax_sentemb.training.setup import prepare
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LISTED = [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("experiments/*/*.md")]
 GENERATED = ROOT / "docs/settings.md"  # by docs/site.py
+NAMED_PATH = re.compile(r"(?<![\w./-])(?:jax_sentemb|tests|configs|benchmarks|experiments)/[\w./-]*+(?![{*])")
 SUBSTITUTES = [
     (r"(--config[= ])(configs/\w+\.py)(?!:)", rf"\1{ROOT}/\2:tiny"),
     (r"(--config[= ])(configs/\w+\.py:tiny)", rf"\1{ROOT}/\2"),
@@ -220,6 +222,13 @@ def test_every_link_leads_somewhere(page):
         file = (page.parent / target).resolve() if target else page
         assert file.exists() or file == GENERATED, f"{page.name}: {target}"
         assert not anchor or anchor in anchors(file), f"{page.name}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", sorted(set(LISTED)), ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_named_paths_and_modules_exist(page):
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in NAMED_PATH.findall(text) if not (ROOT / name.rstrip("./")).exists()] == []
+    assert [name for name in re.findall(r"python -m (jax_sentemb[\w.]*\w)", text) if not importlib.util.find_spec(name)] == []
 
 
 def test_every_setting_that_is_named_exists_and_is_on_the_page_of_settings():
