@@ -77,7 +77,7 @@ def refused(capsys, code, *arguments, command=main):
         (MAKES + "return Config(SimCSE(), dta=Data())", "line 4: TypeError: Config.__init__() got an unexpected keyword"),
         (MAKES + "return Config(None)", "method=None is NoneType, not Method"),
         (MAKES + "return Config(SimCSE(), data=None)", "data=None is NoneType, not Data"),
-        (MAKES + "return Config(SimCSE(), before=3)", "before=3 is int, not "),
+        (MAKES + "return Config(SimCSE(), pretrain=3)", "pretrain=3 is int, not "),
         (MAKES + "return Config(SimCSE(temperature='1e-4'))", "method.temperature='1e-4' is str, not a number"),
         (MAKES + "return Config(SimCSE(head='no'))", "method.head='no' is str, not True or False"),
         (MAKES + "return Config(SimCSE(), Data(batch_size='64'))", "data.batch_size='64' is str, not a whole number"),
