@@ -44,7 +44,7 @@ class Job(NamedTuple):
 
     train: np.ndarray  # int [n]
     valid: np.ndarray  # int [m]
-    held_out: int = 0  # rows of which `held_out_jobs` drew a permutation first, from the same stream; 0: none drawn
+    drawn_before: int = 0  # length of the permutation that `validation_job` drew from the same generator first; 0: none
 
 
 class Fitted(NamedTuple):
@@ -54,7 +54,7 @@ class Fitted(NamedTuple):
     valid: np.ndarray  # float [jobs, fits]: accuracy, or Pearson correlation for the squared loss
 
 
-def held_out(rows: np.ndarray, seed: int, share: float = 0.05) -> Job:
+def validation_job(rows: np.ndarray, seed: int, share: float = 0.05) -> Job:
     """A job on `rows` that keeps 5 % of them, drawn as SentEval draws them, to stop by."""
     order = np.random.RandomState(seed).permutation(len(rows))  # SentEval's generator
     cut = int(share * len(rows))
@@ -119,7 +119,7 @@ def _plan(jobs: Sequence[Job], settings: Settings) -> _Plan:
     rounds = settings.max_epoch // settings.epoch_size + 1
     streams: dict[tuple[int, int], int] = {}
     for job in jobs:
-        streams.setdefault((job.held_out, len(job.train)), len(streams))
+        streams.setdefault((job.drawn_before, len(job.train)), len(streams))
     orders = np.zeros((len(streams), rounds * settings.epoch_size, steps * settings.batch_size), np.int32)
     for (drawn_before, rows), stream in streams.items():
         generator = np.random.RandomState(settings.seed)  # SentEval's generator
@@ -131,7 +131,7 @@ def _plan(jobs: Sequence[Job], settings: Settings) -> _Plan:
         *_padded([job.train for job in jobs]),
         *_padded([job.valid for job in jobs]),
         jnp.asarray(orders),
-        jnp.array([streams[job.held_out, len(job.train)] for job in jobs] + [0], jnp.int32),
+        jnp.array([streams[job.drawn_before, len(job.train)] for job in jobs] + [0], jnp.int32),
     )
 
 
