@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import NumericsError
-from jax_sentemb.evaluation.classifier import Job, Settings, fit, held_out, probabilities
+from jax_sentemb.evaluation.classifier import Job, Settings, fit, probabilities, validation_job
 
 torch = pytest.importorskip("torch")
 
+EPS = float(np.finfo(np.float32).eps)
+RATES = {"adam": 1e-3, "rmsprop": 1e-2}
 QUICK = Settings(tenacity=1, epoch_size=2, max_epoch=8, batch_size=16)
 
 
@@ -22,8 +24,8 @@ def torch_fit(features, targets, job, l2, settings, classes):
     """(weights of the best check, its score): one classifier, as SentEval's loop trains it."""
     random = np.random.RandomState(settings.seed)
     torch.manual_seed(settings.seed)
-    if job.validation:
-        random.permutation(job.validation)
+    if job.drawn_before:
+        random.permutation(job.drawn_before)
     layers = [torch.nn.Linear(features.shape[1], settings.hidden or classes)]
     if settings.hidden:
         layers += [torch.nn.Sigmoid(), torch.nn.Linear(settings.hidden, classes)]
@@ -63,16 +65,52 @@ def torch_fit(features, targets, job, l2, settings, classes):
     return kept, best
 
 
+def weight_error(weights, job, settings):
+    """Bound on the rounding of trained float32 weights, absolute.
+
+    Every update rounds the weight once, by eps times its size, and carries the rounding of the gradient: a sum over the
+    batch, so batch * eps, of which both optimisers make about that share of their rate.
+    """
+    updates = (settings.max_epoch + settings.epoch_size) * -(-len(job.train) // settings.batch_size)
+    largest = max(np.abs(weight).max() for weight in weights)
+    return updates * EPS * (largest + RATES[settings.optimizer] * settings.batch_size)
+
+
+def score_of(weights, features, targets, settings):
+    """(validation score in float64, bound on its error in float32) of weights as `torch_fit` returns them."""
+    x, size = features.astype(np.float64), np.abs(features)
+    for place in range(0, len(weights), 2):
+        weight, bias = (array.astype(np.float64) for array in weights[place : place + 2])
+        x, size = x @ weight.T + bias, size @ np.abs(weight).T + np.abs(bias)
+        if place + 2 < len(weights):
+            x, size = 1 / (1 + np.exp(-x)), np.ones_like(x)
+    if settings.loss != "squared":
+        return (x.argmax(1) == targets).mean(), EPS  # a count, divided once
+    grades = np.arange(1, x.shape[1] + 1)
+    found, gold = np.exp(x) @ grades / np.exp(x).sum(1), targets.astype(np.float64) @ grades
+    # Logits are sums of D + 1 terms; an expectation moves by at most its range times their error. It is itself a sum of C terms
+    # of relative error eps, and exp and the division add a few. Pearson's r is a cosine: it moves by no more than the error of a
+    # side relative to its standard deviation, which is where the cancellation of the mean comes in.
+    logits = (features.shape[1] + 2) * EPS * size.max(1)
+    error = np.ptp(grades) * logits + (len(grades) + 4) * EPS * found
+    sums = len(found) * EPS
+    own, other = np.sqrt(np.mean(error**2)) / found.std(), len(grades) * EPS * np.sqrt(np.mean(gold**2)) / gold.std()
+    return np.corrcoef(found, gold)[0, 1], own + other + sums
+
+
 def agree(features, targets, jobs, l2, settings, classes):
     found = fit(features, targets, jobs, l2, settings)
     for number, job in enumerate(jobs):
         for column, value in enumerate(l2[number]):
-            weights, score = torch_fit(features, targets, job, value, settings, classes)
+            weights, best = torch_fit(features, targets, job, value, settings, classes)
             layers = (["hidden"] if settings.hidden else []) + ["output"]
             ours = [found.params[layer][leaf][number, column] for layer in layers for leaf in ("weight", "bias")]
-            assert found.valid[number, column] == pytest.approx(score, abs=1e-6)
             for one, other in zip(ours, weights, strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-3, atol=2e-5)
+                np.testing.assert_allclose(one, other, rtol=0, atol=weight_error(weights, job, settings))
+            score, error = score_of(ours, features[job.valid], targets[job.valid], settings)
+            assert found.valid[number, column] == pytest.approx(score, rel=0, abs=error)
+            if settings.loss != "squared":
+                assert found.valid[number, column] == pytest.approx(best, rel=0, abs=EPS)
     return found
 
 
@@ -94,7 +132,7 @@ def test_every_fit_is_the_one_that_pytorch_trains(settings):
     for number in range(20):
         rows = random.permutation(len(labels))
         jobs.append(Job(rows[: 96 + number % 3], rows[110 : 140 - number]))
-    jobs[3] = held_out(np.arange(100), settings.seed, 0.2)
+    jobs[3] = validation_job(np.arange(100), settings.seed, 0.2)
     l2 = np.tile([1e-5, 1e-1], (len(jobs), 1))
     agree(features, labels, jobs, l2, settings, 3)
 
@@ -118,7 +156,8 @@ def test_dropout_changes_the_fit_and_no_dropout_does_not():
     both = fit(features, labels, jobs, np.full((1, 2), 1e-4), settings, dropout=np.array([0.0, 0.5]))
     plain = fit(features, labels, jobs, np.full((1, 1), 1e-4), settings)
     weight = both.params["hidden"]["weight"][0]
-    np.testing.assert_allclose(weight[0], plain.params["hidden"]["weight"][0, 0], atol=1e-6)
+    expected = plain.params["hidden"]["weight"][0, 0]
+    np.testing.assert_allclose(weight[0], expected, rtol=0, atol=weight_error([expected], jobs[0], settings))
     assert np.abs(weight[1] - weight[0]).max() > 1e-3
 
 
@@ -126,9 +165,11 @@ def test_probabilities_are_those_of_the_softmax():
     features, labels = data()
     found = fit(features, labels, [Job(np.arange(100), np.arange(100, 150))], np.full((1, 1), 1e-4), QUICK)
     layer = {name: leaf[0, 0] for name, leaf in found.params["output"].items()}
-    scores = np.exp(features @ layer["weight"].T + layer["bias"])
+    scores = np.exp(features.astype(np.float64) @ layer["weight"].T + layer["bias"])
     ours = probabilities({"output": layer}, features)
-    np.testing.assert_allclose(ours, scores / scores.sum(1, keepdims=True), atol=1e-6)
+    # A probability moves by at most half the error of a difference of two logits, sums of width + 1 terms each.
+    logits = (features.shape[1] + 2) * EPS * (np.abs(features) @ np.abs(layer["weight"]).T + np.abs(layer["bias"])).max()
+    np.testing.assert_allclose(ours, scores / scores.sum(1, keepdims=True), rtol=0, atol=logits + 8 * EPS)
 
 
 def test_features_that_are_not_finite():

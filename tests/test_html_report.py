@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,7 +14,7 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, sized
 from jax_sentemb.evaluation.sts_data import Pairs, StsTask
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.reporting import html_report, samples, svg
+from jax_sentemb.reporting import html_parts, html_report, report_data, samples, svg
 from jax_sentemb.training import run
 
 HOSTILE = "<script>alert({0})</script> & \"quoted\" 'text' <img src=x onerror=y> number {0} \x1b[31m\u202e"
@@ -68,7 +69,7 @@ def test_a_run_that_starts_anew_has_a_log_of_its_own(workdir):
 
 @pytest.mark.parametrize("name", ["accuracy", "loss"])
 def test_the_curve_that_selects_is_marked_and_first(workdir, name):
-    full = html_report.read_run(workdir)
+    full = report_data.read_run(workdir)
     held_out = {"validation/loss": 0.5, "validation/accuracy": 0.25}
     held_out = held_out if name == "accuracy" else {"validation/loss": 0.5}
     records = [{"step": step, **{key: step * value for key, value in held_out.items()}} for step in (2, 4)]
@@ -131,10 +132,10 @@ def test_every_number_that_was_logged_over_time_is_there(workdir):
     shown = next(rows for heads, rows in tables(tree) if heads[0] == "curve")
     assert set(shown) - {"curve"} == set(logged)
     for name, last in logged.items():
-        assert shown[name][2] == html_report._number(last)
+        assert shown[name][2] == html_parts.number_text(last)
     titles = [text_of(picture[0]) for picture in tree.iter("svg")]
-    for name in set(logged) - set(html_report.UNDRAWN):
-        assert [title for title in titles if title.startswith(f"{html_report._title(name)} over steps")], name
+    for name in set(logged) - set(report_data.UNDRAWN):
+        assert [title for title in titles if title.startswith(f"{report_data.curve_title(name)} over steps")], name
 
 
 def test_scores_are_those_of_the_file(workdir):
@@ -150,7 +151,7 @@ def test_scores_are_those_of_the_file(workdir):
 
 
 def test_each_correlation_stands_under_its_own_head(workdir):
-    full = html_report.read_run(workdir)
+    full = report_data.read_run(workdir)
     result = {
         kind: {"all": 1.5 * sign, "mean": 2.5 * sign, "wmean": 3.5 * sign, "subsets": {"a": 4.5 * sign, "b": 5.5 * sign}}
         for kind, sign in (("spearman", 1), ("pearson", -1))
@@ -199,7 +200,7 @@ def test_a_run_that_was_stopped_shows_what_there_is(workdir, tmp_path):
 
 def test_what_is_not_there_is_left_out(workdir):
     """Pairs are scored, nothing is embedded; or nothing is scored at all."""
-    full = html_report.read_run(workdir)
+    full = report_data.read_run(workdir)
     pairs = {when: {"step": 0, "pairs": seen["pairs"]} for when, seen in full.looks.items()}
     text = html_report.run_page(full._replace(looks=pairs, model={**full.model, "scores_pairs": True}))
     assert "Score against gold" in text
@@ -212,7 +213,7 @@ def test_what_is_not_there_is_left_out(workdir):
 
 
 def test_warnings_come_first_and_once(workdir):
-    full = html_report.read_run(workdir)
+    full = report_data.read_run(workdir)
     corpus = {"sentences": 1000, "truncated": 123, "unknown_token_rate": 0.5, "max_seq_length": 24}
     records = [*full.records, {"step": 4, "warning": "it <collapses>"}, {"step": 4, "warning": "it <collapses>"}]
     records += [{"step": 5, "event": "not finite", "warning": "loss nan", "loss": float("nan")}]
@@ -228,14 +229,14 @@ def test_warnings_come_first_and_once(workdir):
 def test_time_between_a_stop_and_the_continuation_does_not_count():
     times = [(0.0, "start"), (10.0, ""), (1000.0, "start"), (1005.0, "")]
     records = [{"step": 0, "time": at, **({"event": event} if event else {})} for at, event in times]
-    assert html_report.seconds(records) == 15
+    assert report_data.seconds(records) == 15
 
 
 def test_values_that_are_not_finite_are_counted_not_drawn():
     records = [{"step": step, "train/loss": value} for step, value in ((2, 1.0), (1, float("nan")), (3, 2.0), (3, 4.0))]
-    assert html_report.find_curves(records)["train/loss"] == {1: pytest.approx(float("nan"), nan_ok=True), 2: 1.0, 3: 4.0}
+    assert report_data.find_curves(records)["train/loss"] == {1: pytest.approx(float("nan"), nan_ok=True), 2: 1.0, 3: 4.0}
     about = {"steps": 3}
-    text = html_report.run_page(html_report.Run(html_report.Path("x"), about, {}, {}, records, {}, {}))
+    text = html_report.run_page(report_data.Run(Path("x"), about, {}, {}, records, {}, {}))
     assert "1 values not finite, left out" in text
     assert "nan" not in next(path.get("d") for path in ElementTree.fromstring(text).iter("path") if "line" in path.get("class"))
 

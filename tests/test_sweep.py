@@ -14,7 +14,7 @@ from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.reporting import plots
+from jax_sentemb.reporting import plot_data
 from jax_sentemb.reporting.sweep_table import SEVEN, headline, table
 from jax_sentemb.training.sweep import parse, run_all, variants
 
@@ -268,7 +268,7 @@ def test_the_low_shot_tables_equal_numpy(tmp_path):
         rows = list(csv.DictReader(file))
     assert [float(row["average"]) for row in rows if row["method"] == "B"] == [30.5, 13, 44.5, 21]
     assert {(row["sentences"], row["data.subset"]) for row in rows} == {("1000", "0.1"), ("10000", "0")}
-    assert plots.read_low_shot(tmp_path / "vary.csv")["A"] == [
+    assert plot_data.read_low_shot(tmp_path / "vary.csv")["A"] == [
         (1000, 15, pytest.approx(50**0.5)),
         (10000, 35, pytest.approx(50**0.5)),
     ]

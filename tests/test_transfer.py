@@ -75,7 +75,7 @@ def test_nested_folds_in_the_senteval_protocol():
     for train, test in stratified_folds(labels, 3, 1111):
         jobs = [Job(train[rows], train[valid]) for rows, valid in stratified_folds(labels[train], 3, 1111)]
         l2, dev = torch_best(x, labels, jobs)
-        model, _ = torch_fit(x, labels, classifier.validation(train, 1111), l2, QUICK.settings, 2)
+        model, _ = torch_fit(x, labels, classifier.validation_job(train, 1111), l2, QUICK.settings, 2)
         accuracies.append(round(100 * accuracy(model, x[test], labels[test]), 2))
         devs.append(dev)
         chosen.append(l2)
@@ -89,7 +89,7 @@ def test_train_and_test_in_the_senteval_protocol():
     labels, x = trec.splits["train"].labels, features["train"]
     result = run(trec, features, QUICK)
     l2, dev = torch_best(x, labels, [Job(*fold) for fold in stratified_folds(labels, 3, 1111)], 3)
-    model, _ = torch_fit(x, labels, classifier.validation(np.arange(90), 1111), l2, QUICK.settings, 3)
+    model, _ = torch_fit(x, labels, classifier.validation_job(np.arange(90), 1111), l2, QUICK.settings, 3)
     expected = 100 * accuracy(model, features["test"], trec.splits["test"].labels)
     assert result.chosen == {"l2": l2}
     assert result.scores == pytest.approx({"accuracy": expected, "dev": dev}, abs=0.01)

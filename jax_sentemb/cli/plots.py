@@ -8,20 +8,14 @@ from pathlib import Path
 from jax_sentemb.cli.program import Parser, program
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
+from jax_sentemb.reporting.plot_data import ALIKE, UNLIKE, SentencePairs, gold_pairs, read_low_shot, read_metrics, sample_sentences
 from jax_sentemb.reporting.plots import (
-    ALIKE,
     FIGURE_8,
-    UNLIKE,
-    SentencePairs,
     alignment_uniformity,
     attention_histograms,
-    gold_pairs,
     low_shot_curves,
     picture_path,
-    read_low_shot,
-    read_metrics,
     require_matplotlib,
-    sample_sentences,
     table_path,
 )
 

@@ -44,7 +44,7 @@ class Job(NamedTuple):
 
     train: np.ndarray  # int [n]
     valid: np.ndarray  # int [m]
-    held_out: int = 0  # rows of which `held_out_jobs` drew a permutation first, from the same stream; 0: none drawn
+    drawn_before: int = 0  # length of the permutation that `validation_job` drew from the same generator first; 0: none
 
 
 class Fitted(NamedTuple):
@@ -54,7 +54,7 @@ class Fitted(NamedTuple):
     valid: np.ndarray  # float [jobs, fits]: accuracy, or Pearson correlation for the squared loss
 
 
-def held_out(rows: np.ndarray, seed: int, share: float = 0.05) -> Job:
+def validation_job(rows: np.ndarray, seed: int, share: float = 0.05) -> Job:
     """A job on `rows` that keeps 5 % of them, drawn as SentEval draws them, to stop by."""
     order = np.random.RandomState(seed).permutation(len(rows))  # SentEval's generator
     cut = int(share * len(rows))
@@ -78,19 +78,17 @@ def fit(
     fits = l2.shape[1]
     start = _initial(classes, features.shape[1], settings)
     start = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (fits, *leaf.shape)), start)
-    plan = _plan(jobs, settings)
-    rates = np.zeros(fits) if dropout is None else dropout
-    best, scores = _train(
+    drops = dropout is not None and (dropout > 0).any()
+    data = _Data(
         features,
         jnp.asarray(targets, jnp.float32 if squared else jnp.int32),
-        plan,
+        _plan(jobs, settings),
         start,
-        jnp.asarray(l2, jnp.float32),
-        jnp.asarray(rates, jnp.float32),
-        settings=settings._replace(seed=0, hidden=0),  # draws and shapes are in the arrays: no new program for them
-        slots=min(SLOTS, len(jobs)),
-        drops=bool((rates > 0).any()),
+        jnp.asarray(np.concatenate([l2, np.zeros((1, fits))]), jnp.float32),
+        jnp.asarray(dropout, jnp.float32) if drops else None,
     )
+    # Draws and shapes are in the arrays: the seed and the number of hidden units need no program of their own.
+    best, scores = _train(data, settings=settings._replace(seed=0, hidden=0), slots=min(SLOTS, len(jobs)))
     return Fitted(jax.device_get(best), np.asarray(scores, np.float64))
 
 
@@ -119,7 +117,7 @@ def _plan(jobs: Sequence[Job], settings: Settings) -> _Plan:
     rounds = settings.max_epoch // settings.epoch_size + 1
     streams: dict[tuple[int, int], int] = {}
     for job in jobs:
-        streams.setdefault((job.held_out, len(job.train)), len(streams))
+        streams.setdefault((job.drawn_before, len(job.train)), len(streams))
     orders = np.zeros((len(streams), rounds * settings.epoch_size, steps * settings.batch_size), np.int32)
     for (drawn_before, rows), stream in streams.items():
         generator = np.random.RandomState(settings.seed)  # SentEval's generator
@@ -131,7 +129,7 @@ def _plan(jobs: Sequence[Job], settings: Settings) -> _Plan:
         *_padded([job.train for job in jobs]),
         *_padded([job.valid for job in jobs]),
         jnp.asarray(orders),
-        jnp.array([streams[job.held_out, len(job.train)] for job in jobs] + [0], jnp.int32),
+        jnp.array([streams[job.drawn_before, len(job.train)] for job in jobs] + [0], jnp.int32),
     )
 
 
@@ -163,12 +161,23 @@ def _initial(classes: int, width: int, settings: Settings) -> Params:
 # --------------------------------------------------------------------------------------------- what the device trains
 
 
+class _Data(NamedTuple):
+    """What every job is trained on and starts from."""
+
+    features: Array  # float32 [N, D]
+    targets: Array  # int32 [N] or float32 [N, C]
+    plan: _Plan
+    start: Params  # leaves [fits, ...]
+    l2: Array  # float32 [jobs + 1, fits]
+    dropout: Array | None  # float32 [fits]; None: nobody drops
+
+
 class _Slot(NamedTuple):
     """One job in training."""
 
     job: Array  # int32 []
     params: Params  # leaves [fits, ...]
-    moments: Any  # of the optimiser
+    moments: Any  # of the optimizer
     passes: Array  # int32 []
     best: Params
     score: Array  # float32 [fits], of `best`
@@ -176,99 +185,110 @@ class _Slot(NamedTuple):
     running: Array  # bool [fits]
 
 
-@functools.partial(jax.jit, static_argnames=("settings", "slots", "drops"))
-def _train(
-    features: Array,
-    targets: Array,
-    plan: _Plan,
-    start: Params,
-    l2: Array,
-    dropout: Array,
-    *,
-    settings: Settings,
-    slots: int,
-    drops: bool,
-) -> tuple[Params, Array]:
+@functools.partial(jax.jit, static_argnames=("settings", "slots"))
+def _train(data: _Data, *, settings: Settings, slots: int) -> tuple[Params, Array]:
     """Best parameters (leaves [jobs, fits, ...]) and their validation scores [jobs, fits]."""
-    optimizer = {"adam": optax.adam(1e-3), "rmsprop": optax.rmsprop(1e-2, decay=0.99, eps=1e-8, eps_in_sqrt=False)}[
-        settings.optimizer
-    ]
-    jobs, fits = l2.shape
-    steps = plan.orders.shape[2] // settings.batch_size
-    l2 = jnp.concatenate([l2, jnp.zeros_like(l2[:1])])
-
-    def new(job: Array) -> _Slot:
-        return _Slot(
-            job=job,
-            params=start,
-            moments=optimizer.init(start),
-            passes=jnp.int32(0),
-            best=start,
-            score=jnp.full(fits, -1.0),
-            failures=jnp.zeros(fits, jnp.int32),
-            running=jnp.full(fits, job < jobs),
-        )
-
-    def batch(slot: _Slot, step: Array) -> tuple[Params, Any]:
-        """Parameters and moments after one batch; unchanged where the job has no batch left in this pass."""
-        first = step % steps * settings.batch_size
-        order = lax.dynamic_slice(
-            plan.orders, (plan.stream[slot.job], slot.passes + step // steps, first), (1, 1, settings.batch_size)
-        )
-        rows = plan.train[slot.job].at[order[0, 0]].get(mode="promise_in_bounds")
-        valid = first + jnp.arange(settings.batch_size) < plan.train_rows[slot.job]
-        weight = valid if settings.summed else valid / jnp.maximum(valid.sum(), 1)
-        rates = dropout if drops else None
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), slot.job), slot.passes * steps + step)
-
-        def loss(params: Params) -> Array:
-            x = features.at[rows].get(mode="promise_in_bounds")
-            values = _losses(_logits(params, x, rates, key), targets[rows], settings)
-            return (values * weight).sum()  # over the fits too: each has its own parameters
-
-        gradient = jax.grad(loss)(slot.params)
-        gradient = jax.tree.map(lambda g, p: g + l2[slot.job].reshape(-1, *[1] * (p.ndim - 1)) * p, gradient, slot.params)
-        updates, moments = optimizer.update(gradient, slot.moments)
-        moved = optax.apply_updates(slot.params, updates), moments
-        return jax.tree.map(lambda new, old: jnp.where(valid.any(), new, old), moved, (slot.params, slot.moments))
-
-    def check(slot: _Slot) -> _Slot:
-        """After a round: keep what is better, count what is not, stop what has failed too often or runs out of passes."""
-        rows = plan.valid[slot.job]
-        valid = jnp.arange(rows.shape[0]) < plan.valid_rows[slot.job]
-        score = _scores(_logits(slot.params, features[rows], None), targets[rows], valid, settings)
-        better = slot.running & (score > slot.score)
-        stop = slot.running & ~better & (slot.failures >= settings.tenacity)
-        return slot._replace(
-            best=jax.tree.map(
-                lambda new, old: jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old), slot.params, slot.best
-            ),
-            score=jnp.where(better, score, slot.score),
-            failures=slot.failures + ~better,
-            running=slot.running & ~stop & (slot.passes <= settings.max_epoch),
-        )
+    jobs, fits = len(data.l2) - 1, data.l2.shape[1]
+    optimizer = _optimizer(settings)
+    new = jax.vmap(functools.partial(_new, data, optimizer))
 
     def one_round(state: tuple) -> tuple:
         table, results, scores, following = state
-
-        def advance(step: Array, trained: tuple[Params, Any]) -> tuple[Params, Any]:
-            return jax.vmap(batch, (0, None))(table._replace(params=trained[0], moments=trained[1]), step)
-
-        params, moments = lax.fori_loop(0, steps * settings.epoch_size, advance, (table.params, table.moments))
-        table = jax.vmap(check)(table._replace(params=params, moments=moments, passes=table.passes + settings.epoch_size))
+        table = _round(data, optimizer, settings, table)
         finished = ~table.running.any(axis=1)
         place = jnp.where(finished, table.job, jobs)  # the row behind the last job is thrown away
         results = jax.tree.map(lambda kept, best: kept.at[place].set(best), results, table.best)
         scores = scores.at[place].set(table.score)
         job = jnp.minimum(following + jnp.cumsum(finished) - 1, jobs)
-        fresh = jax.vmap(new)(job)
-        table = jax.tree.map(lambda new, old: jnp.where(finished.reshape(-1, *[1] * (old.ndim - 1)), new, old), fresh, table)
+        table = jax.tree.map(functools.partial(_where, finished), new(job), table)
         return table, results, scores, following + finished.sum()
 
-    results = jax.tree.map(lambda leaf: jnp.zeros((jobs + 1, *leaf.shape)), start)
-    state = (jax.vmap(new)(jnp.arange(slots)), results, jnp.zeros((jobs + 1, fits)), jnp.int32(slots))
+    results = jax.tree.map(lambda leaf: jnp.zeros((jobs + 1, *leaf.shape)), data.start)
+    state = (new(jnp.arange(slots)), results, jnp.zeros((jobs + 1, fits)), jnp.int32(slots))
     _, results, scores, _ = lax.while_loop(lambda state: state[0].running.any(), one_round, state)
     return jax.tree.map(lambda leaf: leaf[:jobs], results), scores[:jobs]
+
+
+def _optimizer(settings: Settings) -> optax.GradientTransformation:
+    """PyTorch's Adam or RMSprop, with the rates of SentEval."""
+    if settings.optimizer == "adam":
+        return optax.adam(1e-3)
+    return optax.rmsprop(1e-2, decay=0.99, eps=1e-8, eps_in_sqrt=False)
+
+
+def _where(condition: Array, new: Array, old: Array) -> Array:
+    """`new` for the leading entries where the condition [n] is true; arrays [n, ...]."""
+    return jnp.where(condition.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+
+
+def _new(data: _Data, optimizer: optax.GradientTransformation, job: Array) -> _Slot:
+    """A slot at the start of a job; one without work for the number behind the last."""
+    fits = data.l2.shape[1]
+    return _Slot(
+        job=job,
+        params=data.start,
+        moments=optimizer.init(data.start),
+        passes=jnp.int32(0),
+        best=data.start,
+        score=jnp.full(fits, -1.0),
+        failures=jnp.zeros(fits, jnp.int32),
+        running=jnp.full(fits, job < len(data.l2) - 1),
+    )
+
+
+def _round(data: _Data, optimizer: optax.GradientTransformation, settings: Settings, table: _Slot) -> _Slot:
+    """Every slot (leaves [slots, ...]) after `epoch_size` passes and the check behind them."""
+    steps = data.plan.orders.shape[2] // settings.batch_size
+
+    def batch(slot: _Slot, step: Array) -> tuple[Params, Any]:
+        return _batch(data, optimizer, settings, slot, step)
+
+    def advance(step: Array, trained: tuple[Params, Any]) -> tuple[Params, Any]:
+        return jax.vmap(batch, (0, None))(table._replace(params=trained[0], moments=trained[1]), step)
+
+    params, moments = lax.fori_loop(0, steps * settings.epoch_size, advance, (table.params, table.moments))
+    table = table._replace(params=params, moments=moments, passes=table.passes + settings.epoch_size)
+    return jax.vmap(functools.partial(_check, data, settings))(table)
+
+
+def _batch(
+    data: _Data, optimizer: optax.GradientTransformation, settings: Settings, slot: _Slot, step: Array
+) -> tuple[Params, Any]:
+    """Parameters and moments after one batch; unchanged where the job has no batch left in this pass."""
+    plan = data.plan
+    steps = plan.orders.shape[2] // settings.batch_size
+    first = step % steps * settings.batch_size
+    order = lax.dynamic_slice(plan.orders, (plan.stream[slot.job], slot.passes + step // steps, first), (1, 1, settings.batch_size))
+    rows = plan.train[slot.job].at[order[0, 0]].get(mode="promise_in_bounds")
+    valid = first + jnp.arange(settings.batch_size) < plan.train_rows[slot.job]
+    weight = valid if settings.summed else valid / jnp.maximum(valid.sum(), 1)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), slot.job), slot.passes * steps + step)
+
+    def loss(params: Params) -> Array:
+        x = data.features.at[rows].get(mode="promise_in_bounds")
+        values = _losses(_logits(params, x, data.dropout, key), data.targets[rows], settings)
+        return (values * weight).sum()  # over the fits too: each has its own parameters
+
+    gradient = jax.grad(loss)(slot.params)
+    gradient = jax.tree.map(lambda g, p: g + data.l2[slot.job].reshape(-1, *[1] * (p.ndim - 1)) * p, gradient, slot.params)
+    updates, moments = optimizer.update(gradient, slot.moments)
+    moved = optax.apply_updates(slot.params, updates), moments
+    return jax.tree.map(lambda new, old: jnp.where(valid.any(), new, old), moved, (slot.params, slot.moments))
+
+
+def _check(data: _Data, settings: Settings, slot: _Slot) -> _Slot:
+    """After a round: keep what is better, count what is not, stop what has failed too often or runs out of passes."""
+    rows = data.plan.valid[slot.job]
+    valid = jnp.arange(rows.shape[0]) < data.plan.valid_rows[slot.job]
+    score = _scores(_logits(slot.params, data.features[rows], None), data.targets[rows], valid, settings)
+    better = slot.running & (score > slot.score)
+    stop = slot.running & ~better & (slot.failures >= settings.tenacity)
+    return slot._replace(
+        best=jax.tree.map(functools.partial(_where, better), slot.params, slot.best),
+        score=jnp.where(better, score, slot.score),
+        failures=slot.failures + ~better,
+        running=slot.running & ~stop & (slot.passes <= settings.max_epoch),
+    )
 
 
 def _logits(params: Params, x: Array, dropout: Array | None, key: Any = None) -> Array:

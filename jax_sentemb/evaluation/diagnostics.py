@@ -78,8 +78,13 @@ def retrieval(first: Array, second: Array) -> float:
     cosine = _unit(first) @ _unit(second).T
     own = np.diagonal(cosine)
 
+    # Equal rows have equal cosines up to rounding, which depends on the order in which a processor adds: each of the two
+    # dot products of unit vectors that are compared is off by at most E * eps / 2.
+    rounding = np.shape(first)[1] * np.finfo(np.float64).eps
+
     def ranks(cosine: np.ndarray) -> np.ndarray:
-        nearer, as_near = (cosine > own[:, None]).sum(1), (cosine == own[:, None]).sum(1)
+        gap = cosine - own[:, None]
+        nearer, as_near = (gap > rounding).sum(1), (np.abs(gap) <= rounding).sum(1)
         return nearer + (as_near + 1) / 2
 
     return float(100 * np.mean(1 / np.stack([ranks(cosine), ranks(cosine.T)])))

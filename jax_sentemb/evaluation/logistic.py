@@ -94,6 +94,17 @@ def _principal_axes(features: Array) -> tuple[Array, Array, Array]:
     return turned, axes, jnp.square(turned).sum(axis=0)
 
 
+class _Problem(NamedTuple):
+    """The objectives of all fits."""
+
+    features: Array  # float32 [N, D], in principal axes
+    hot: Array  # bool [outputs, N], the class of every row
+    rows: Array  # bool [fits, N], which of them a fit sees
+    count: Array  # int32 [fits], how many
+    inverse_l2: Array  # float32 [fits]
+    diagonal: Array  # float32 [fits, P], bound on the curvature of the objective: the preconditioner
+
+
 class _State(NamedTuple):
     """L-BFGS of every fit; a fit whose step did not lower its objective shortens the step and waits."""
 
@@ -114,90 +125,105 @@ def _solve(
 ) -> tuple[Array, Array, Array]:
     """Weights [fits, outputs, D], biases [fits, outputs] and the distance of each from its optimum [fits] (see TOLERANCE)."""
     fits, width = len(rows), features.shape[1]
+    problem = _problem(features, labels, rows, inverse_l2, spread, outputs)
+
+    def going(state: _State) -> Array:
+        return _unfinished(problem, state).any() & (state.products < MAX_PRODUCTS)
+
+    start = jnp.zeros((fits, outputs * (width + 1)))
+    value, gradient = _objective(problem, start)
+    history, none = jnp.zeros((HISTORY, *start.shape)), jnp.zeros((HISTORY, fits))
+    first = -gradient / problem.diagonal
+    state = _State(start, value, gradient, first, jnp.ones(fits), history, history, none, jnp.int32(1))
+    state = lax.while_loop(going, functools.partial(_advance, problem), state)
+    point = state.point.reshape(fits, outputs, width + 1)
+    return point[..., :-1], point[..., -1], _distance(problem, state.gradient)
+
+
+def _problem(features: Array, labels: Array, rows: Array, inverse_l2: Array, spread: Array, outputs: int) -> _Problem:
+    fits, width = len(rows), features.shape[1]
     count = rows.sum(axis=1)
     # 1/4 bounds p (1 - p): the curvature along a principal axis is at most this.
     share = count[:, None] / len(features)
     curvature = jnp.concatenate([inverse_l2[:, None] * share * spread / 4 + 1, (inverse_l2 * count / 4)[:, None]], axis=1)
     curvature = jnp.broadcast_to(curvature[:, None], (fits, outputs, width + 1)).reshape(fits, -1)
     hot = labels == jnp.arange(outputs)[:, None] if outputs > 1 else (labels == 1)[None]
+    return _Problem(features, hot, rows, count, inverse_l2, curvature / (inverse_l2 * count)[:, None])
 
-    def objective(point: Array) -> tuple[Array, Array]:
-        """Value [fits] and gradient [fits, P], all divided by C and the number of rows."""
-        point = point.reshape(fits, outputs, width + 1)
-        weight, bias = point[..., :-1], point[..., -1]
-        scores = (weight.reshape(-1, width) @ features.T).reshape(fits, outputs, -1) + bias[..., None]
-        if outputs == 1:
-            losses = jax.nn.softplus(jnp.where(hot, -scores, scores))[:, 0]
-            residual = jax.nn.sigmoid(scores) - hot
-        else:
-            losses = jax.nn.logsumexp(scores, axis=1) - (scores * hot).sum(axis=1)
-            residual = jax.nn.softmax(scores, axis=1) - hot
-        residual = jnp.where(rows[:, None], residual, 0.0)
-        penalty = 1 / inverse_l2
-        slope = (residual.reshape(fits * outputs, -1) @ features).reshape(fits, outputs, width)
-        slope = jnp.concatenate([slope + penalty[:, None, None] * weight, residual.sum(-1)[..., None]], axis=-1)
-        value = jnp.where(rows, losses, 0.0).sum(-1) + penalty * jnp.square(weight).sum((1, 2)) / 2
-        return value / count, slope.reshape(fits, -1) / count[:, None]
 
-    diagonal = curvature / (inverse_l2 * count)[:, None]
+def _objective(problem: _Problem, point: Array) -> tuple[Array, Array]:
+    """Value [fits] and gradient [fits, P], all divided by C and the number of rows."""
+    features, hot, rows = problem.features, problem.hot, problem.rows
+    fits, outputs, width = len(rows), len(hot), features.shape[1]
+    point = point.reshape(fits, outputs, width + 1)
+    weight, bias = point[..., :-1], point[..., -1]
+    scores = (weight.reshape(-1, width) @ features.T).reshape(fits, outputs, -1) + bias[..., None]
+    if outputs == 1:
+        losses = jax.nn.softplus(jnp.where(hot, -scores, scores))[:, 0]
+        residual = jax.nn.sigmoid(scores) - hot
+    else:
+        losses = jax.nn.logsumexp(scores, axis=1) - (scores * hot).sum(axis=1)
+        residual = jax.nn.softmax(scores, axis=1) - hot
+    residual = jnp.where(rows[:, None], residual, 0.0)
+    penalty = 1 / problem.inverse_l2
+    slope = (residual.reshape(fits * outputs, -1) @ features).reshape(fits, outputs, width)
+    slope = jnp.concatenate([slope + penalty[:, None, None] * weight, residual.sum(-1)[..., None]], axis=-1)
+    value = jnp.where(rows, losses, 0.0).sum(-1) + penalty * jnp.square(weight).sum((1, 2)) / 2
+    return value / problem.count, slope.reshape(fits, -1) / problem.count[:, None]
 
-    def direction(gradient: Array, steps: Array, changes: Array, inverse: Array) -> Array:
-        """Minus the approximate inverse Hessian times the gradient: the two loops of Nocedal and Wright, algorithm 7.4."""
-        result, factors = gradient, {}
-        for age in reversed(range(HISTORY)):
-            factors[age] = inverse[age] * (steps[age] * result).sum(-1)
-            result = result - factors[age][:, None] * changes[age]
-        newest = (changes[-1] ** 2 / diagonal).sum(-1) * inverse[-1]
-        result = result / diagonal / jnp.where(newest > 0, newest, 1.0)[:, None]
-        for age in range(HISTORY):
-            back = inverse[age] * (changes[age] * result).sum(-1)
-            result = result + (factors[age] - back)[:, None] * steps[age]
-        return -result
 
-    def push(history: Array, new: Array, when: Array) -> Array:
-        moved = jnp.concatenate([history[1:], new[None]])
-        return jnp.where(when.reshape(1, fits, *[1] * (history.ndim - 2)), moved, history)
+def _direction(diagonal: Array, gradient: Array, steps: Array, changes: Array, inverse: Array) -> Array:
+    """Minus the approximate inverse Hessian times the gradient: the two loops of Nocedal and Wright, algorithm 7.4."""
+    result, factors = gradient, {}
+    for age in reversed(range(HISTORY)):
+        factors[age] = inverse[age] * (steps[age] * result).sum(-1)
+        result = result - factors[age][:, None] * changes[age]
+    newest = (changes[-1] ** 2 / diagonal).sum(-1) * inverse[-1]
+    result = result / diagonal / jnp.where(newest > 0, newest, 1.0)[:, None]
+    for age in range(HISTORY):
+        back = inverse[age] * (changes[age] * result).sum(-1)
+        result = result + (factors[age] - back)[:, None] * steps[age]
+    return -result
 
-    def advance(state: _State) -> _State:
-        step = state.length[:, None] * state.direction
-        value, gradient = objective(state.point + step)
-        slope = (state.gradient * step).sum(-1)
-        # Near the optimum float32 cannot tell the values apart: a difference in the last digits is no reason to stop.
-        better = value <= state.value + 1e-4 * slope + 4e-7 * jnp.abs(state.value)
-        take = better & unfinished(state)
-        change = gradient - state.gradient
-        agreement = (step * change).sum(-1)
-        bends = take & (agreement > 1e-12 * (change**2).sum(-1))
-        steps, changes = push(state.steps, step, bends), push(state.changes, change, bends)
-        inverse = push(state.inverse, jnp.where(bends, 1 / jnp.where(bends, agreement, 1.0), 0.0), bends)
-        gradient = jnp.where(take[:, None], gradient, state.gradient)
-        return _State(
-            point=jnp.where(take[:, None], state.point + step, state.point),
-            value=jnp.where(take, value, state.value),
-            gradient=gradient,
-            direction=jnp.where(take[:, None], direction(gradient, steps, changes, inverse), state.direction),
-            length=jnp.where(take, 1.0, state.length / 2),
-            steps=steps,
-            changes=changes,
-            inverse=inverse,
-            products=state.products + 1,
-        )
 
-    def distance(gradient: Array) -> Array:
-        return (gradient**2 / diagonal).sum(-1) / 2
+def _push(history: Array, new: Array, when: Array) -> Array:
+    """The history [HISTORY, fits, ...] with its oldest entry replaced by `new` for the fits of `when`."""
+    moved = jnp.concatenate([history[1:], new[None]])
+    return jnp.where(when.reshape(1, len(when), *[1] * (history.ndim - 2)), moved, history)
 
-    def unfinished(state: _State) -> Array:
-        return (distance(state.gradient) > TOLERANCE) & (state.length > SHORTEST)
 
-    def going(state: _State) -> Array:
-        return unfinished(state).any() & (state.products < MAX_PRODUCTS)
-
-    start = jnp.zeros((fits, outputs * (width + 1)))
-    value, gradient = objective(start)
-    history = jnp.zeros((HISTORY, *start.shape))
-    state = _State(
-        start, value, gradient, -gradient / diagonal, jnp.ones(fits), history, history, jnp.zeros((HISTORY, fits)), jnp.int32(1)
+def _advance(problem: _Problem, state: _State) -> _State:
+    """One product: every unfinished fit takes its step, or shortens it where the objective did not fall."""
+    step = state.length[:, None] * state.direction
+    value, gradient = _objective(problem, state.point + step)
+    slope = (state.gradient * step).sum(-1)
+    # Near the optimum float32 cannot tell the values apart: a difference in the last digits is no reason to stop.
+    better = value <= state.value + 1e-4 * slope + 4e-7 * jnp.abs(state.value)
+    take = better & _unfinished(problem, state)
+    change = gradient - state.gradient
+    agreement = (step * change).sum(-1)
+    bends = take & (agreement > 1e-12 * (change**2).sum(-1))
+    steps, changes = _push(state.steps, step, bends), _push(state.changes, change, bends)
+    inverse = _push(state.inverse, jnp.where(bends, 1 / jnp.where(bends, agreement, 1.0), 0.0), bends)
+    gradient = jnp.where(take[:, None], gradient, state.gradient)
+    following = _direction(problem.diagonal, gradient, steps, changes, inverse)
+    return _State(
+        point=jnp.where(take[:, None], state.point + step, state.point),
+        value=jnp.where(take, value, state.value),
+        gradient=gradient,
+        direction=jnp.where(take[:, None], following, state.direction),
+        length=jnp.where(take, 1.0, state.length / 2),
+        steps=steps,
+        changes=changes,
+        inverse=inverse,
+        products=state.products + 1,
     )
-    state = lax.while_loop(going, advance, state)
-    point = state.point.reshape(fits, outputs, width + 1)
-    return point[..., :-1], point[..., -1], distance(state.gradient)
+
+
+def _distance(problem: _Problem, gradient: Array) -> Array:
+    """Estimate of the objective's distance from its optimum [fits]."""
+    return (gradient**2 / problem.diagonal).sum(-1) / 2
+
+
+def _unfinished(problem: _Problem, state: _State) -> Array:
+    return (_distance(problem, state.gradient) > TOLERANCE) & (state.length > SHORTEST)

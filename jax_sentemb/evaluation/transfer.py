@@ -128,7 +128,7 @@ def _nested(task: Task, features: np.ndarray, protocol: Protocol) -> Result:
         accuracy = classifier.fit(features, labels, jobs, _repeat(grid, len(jobs)), protocol.settings).valid
         dev = (100 * accuracy.reshape(len(outer), -1, len(grid)).mean(axis=1)).round(2)
         chosen = np.array([grid[index] for index in dev.argmax(axis=1)])
-        jobs = [classifier.held_out(train, protocol.settings.seed) for train, _ in outer]
+        jobs = [classifier.validation_job(train, protocol.settings.seed) for train, _ in outer]
         fitted = classifier.fit(features, labels, jobs, chosen[:, None], protocol.settings)
         outputs = [_outputs(fitted, fold, 0, features[test]) for fold, (_, test) in enumerate(outer)]
     else:
@@ -165,7 +165,7 @@ def _kfold(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> R
         valid = classifier.fit(features["train"], train, jobs, _repeat(L2, len(jobs)), protocol.settings).valid
         dev = (100 * valid.mean(axis=0)).round(2)
         chosen = L2[dev.argmax()]
-        job = classifier.held_out(everything, protocol.settings.seed)
+        job = classifier.validation_job(everything, protocol.settings.seed)
         fitted = classifier.fit(features["train"], train, [job], np.array([[chosen]]), protocol.settings)
         outputs = _outputs(fitted, 0, 0, features["test"])
     else:

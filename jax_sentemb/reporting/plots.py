@@ -12,9 +12,7 @@ No display is needed and no global state of matplotlib is touched. Functions ret
 
 import csv
 import itertools
-import json
 import math
-import statistics
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +31,6 @@ DOTS_PER_INCH = 150
 WIDEST_GRID = 6  # panels in a row
 
 FIGURE_8 = "the best thing you can do is to know your stuff."  # the sentence of miCSE's figure
-ALIKE, UNLIKE = 4.0, 1.0  # gold scores of STS-B, 0 to 5, from which and up to which pairs count as positive and negative
 
 Values = Any  # numbers: a sequence, NumPy or JAX
 Pairs = tuple[Values, Values]
@@ -142,28 +139,6 @@ COURSES = {
 }
 
 
-def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
-    """The events of a run, {"step": ..., name: value}, as `workdir`/metrics.jsonl has them; DataError where it is damaged."""
-    file = user_path(workdir) / "metrics.jsonl"
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}: give the work directory of a run") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8: this is no file of a run") from None
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            record = None
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
-        elif number < len(lines):  # a crash may cut the last line
-            raise DataError(f"{file}:{number}: not an event of a run, a JSON object with a step")
-    return records
-
-
 def alignment_uniformity(path: str | Path, records: Sequence[Mapping[str, Any]], title: str) -> Path:
     """Alignment, uniformity and spread over the steps of a run; `records` as `read_metrics` gives them.
 
@@ -263,84 +238,6 @@ def errors_over_sizes(
     else:
         axes.set_xticks([])
     axes.set_xlabel("training sentences (logarithmic)")
-
-
-def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[tuple[int, float, float]]]:
-    """Curves for `low_shot_curves` from a CSV file with a row for every run: method, sentences and the score `column`.
-
-    Runs of a method with equally many sentences (the seeds) become mean and sample standard deviation, 0 for a single run.
-    DataError names the line or column that is wrong.
-    """
-    file = user_path(file)
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as opened:
-            rows = list(csv.DictReader(opened, strict=True))
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{file}: not a CSV file in UTF-8: {error}") from None
-    if not rows:
-        raise DataError(f"{file}: no run below the header")
-    for needed in ("method", "sentences", column):
-        if needed not in rows[0]:
-            raise DataError(f"{file}:1: no column {needed!r}, only {', '.join(map(str, rows[0]))}")
-    groups: dict[str, dict[int, list[float]]] = {}
-    for number, row in enumerate(rows, 2):
-        try:
-            sentences, score = int(row["sentences"]), float(row[column])
-        except (ValueError, TypeError):
-            sentences, score = -1, math.nan
-        if sentences < 0 or not math.isfinite(score):
-            raise DataError(f"{file}: run {number - 1}: sentences={row['sentences']!r} or {column}={row[column]!r} is not a number")
-        groups.setdefault(row["method"], {}).setdefault(sentences, []).append(score)
-    return {
-        method: [
-            (sentences, statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0)
-            for sentences, scores in sorted(points.items())
-        ]
-        for method, points in groups.items()
-    }
-
-
-SentencePairs = list[tuple[str, str]]
-
-
-def gold_pairs(folder: str | Path, count: int) -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
-    """(first, second) sentences of up to `count` STS-B dev pairs that people call alike, and of as many that they call unlike.
-
-    Sentences that differ in upper and lower case only are left out: without dropout their attention is the same.
-    """
-    from jax_sentemb.evaluation.sts_data import load_sts_task, senteval_root
-
-    pairs = load_sts_task("STSBenchmark-dev", senteval_root(folder)).subsets["dev"]
-    differ = np.array([one.lower() != other.lower() for one, other in zip(pairs.first, pairs.second, strict=True)])
-
-    def chosen(wanted: np.ndarray) -> tuple[list[str], list[str]]:
-        rows = np.flatnonzero(wanted & differ)[:count]
-        return [pairs.first[row] for row in rows], [pairs.second[row] for row in rows]
-
-    return chosen(pairs.gold >= ALIKE), chosen(pairs.gold <= UNLIKE)
-
-
-def sample_sentences(source: str | Path, count: int, seed: int = 0) -> list[str]:
-    """Up to `count` distinct sentences, drawn by `seed`, of STS-B dev in a SentEval folder or of a text file.
-
-    DataError where there are fewer than two.
-    """
-    from jax_sentemb.data.corpus_files import open_corpus
-    from jax_sentemb.evaluation.sts_data import load_sts_task, senteval_root
-
-    random = np.random.default_rng(seed)
-    if user_path(source).is_dir():
-        pairs = load_sts_task("STSBenchmark-dev", senteval_root(source)).subsets["dev"]
-        everything: Sequence[str] | Any = [*pairs.first, *pairs.second]
-    else:
-        everything = open_corpus(str(source))
-    drawn = random.permutation(len(everything))[: 2 * count]  # twice as many, for the duplicates
-    sentences = list(dict.fromkeys(everything[int(row)] for row in drawn))[:count]
-    if len(sentences) < 2:
-        raise DataError(f"{source}: {len(sentences)} distinct sentences: negative pairs need two")
-    return sentences
 
 
 def require_matplotlib() -> Any:
