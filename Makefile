@@ -21,7 +21,7 @@ soak: .venv/.dev  ## a disturbed run of a day (JAX_SENTEMB_SOAK_MINUTES)
 	.venv/bin/python -m pytest -s -m soak
 
 attack: .venv/.dev  ## the commands attacked from outside in 14 classes: a table of what held
-	.venv/bin/python benchmarks/attack.py
+	.venv/bin/python benchmarks/attack
 
 lint: .venv/.dev  ## style, types
 	.venv/bin/python -m ruff check .

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import replacing
 from jax_sentemb.reporting.plots import read_metrics
 from jax_sentemb.reporting.svg import Markup, element, histogram, line_chart, scatter, together
 from jax_sentemb.reporting.sweep_table import summary
@@ -124,7 +125,8 @@ def write_report(workdir: Path) -> Path:
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ModelFileError(f"{workdir}: a file of the run is damaged ({type(error).__name__}: {error})") from error
     output = workdir / "report.html"
-    output.write_text(content, encoding="utf-8")
+    with replacing(output) as partial:
+        partial.write_text(content, encoding="utf-8")
     return output
 
 
