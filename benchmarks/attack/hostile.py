@@ -105,8 +105,14 @@ def chained(state: dict) -> dict:
     return {**state, "normalizer": {"type": "Sequence", "normalizers": [rule] * 40}}
 
 
+def backtracking(state: dict) -> dict:
+    rule = {"type": "Split", "pattern": {"Regex": "[^x]*[^x]*[^x]*(?<=z)"}, "behavior": "Isolated", "invert": False}
+    return {**state, "pre_tokenizer": rule}
+
+
 HOSTILE: dict[str, tuple[str, Callable]] = {
     "replacements without end": ("tokenizer.json", chained),
+    "a regular expression that backtracks": ("tokenizer.json", backtracking),
     "10^6 added tokens": ("tokenizer.json", lambda state: {**state, "added_tokens": state["added_tokens"][:1] * 10**6}),
     "10^5 modules": ("modules.json", lambda modules: modules[:1] * 10**5),
     "max_seq_length -3": ("sentence_bert_config.json", lambda _: {"max_seq_length": -3}),
