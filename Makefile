@@ -21,7 +21,7 @@ soak: .venv/.dev  ## runs one training for a day with kills and signals (JAX_SEN
 	.venv/bin/python -m pytest -s -m soak
 
 attack: .venv/.dev  ## attacks the commands from outside in 14 classes and prints a table of results
-	.venv/bin/python benchmarks/attack.py
+	.venv/bin/python benchmarks/attack
 
 lint: .venv/.dev  ## checks style and types
 	.venv/bin/python -m ruff check .

@@ -1,5 +1,6 @@
 """What other processes, terminals, disks and model directories of others do to a command: one line, or it works."""
 
+import argparse
 import copy
 import dataclasses
 import glob
@@ -27,15 +28,18 @@ from jax_sentemb.cli.collection import show
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Evaluation, check
 from jax_sentemb.data import corpus_files, workers
+from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError, ResourceError
 from jax_sentemb.evaluation.diagnostics import FEWEST, diagnose
 from jax_sentemb.evaluation.suite import files_of
 from jax_sentemb.formats.sentence_transformers import SentenceModel, staged, write_export
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.retrieval.vector_store import EncodedSentences, write_file
+from jax_sentemb.reporting import html_report, plots
+from jax_sentemb.retrieval.vector_store import SAME, EncodedSentences, Vectors, write_file, write_shards
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Rows
 
@@ -405,3 +409,85 @@ def test_damaged_evaluation_data_end_with_the_code_of_data(model, tmp_path, caps
     assert program(evaluate.main, arguments) == 3
     assert "error" in capsys.readouterr().err
     assert program(evaluate.main, [*arguments[:1], "--model=absent", *arguments[2:]]) == 3  # nothing is encoded
+
+
+def test_a_file_of_the_cache_that_is_cut_is_one_line_and_one_that_is_deleted_stays_readable(corpus, tmp_path):
+    sentences = open_corpus(str(corpus))
+    tokens = tokenize(sentences, Tokenizer.train(LINES, 200), 16, tmp_path / "cache")
+    batches = Batches(tokens, 8, seed=0)
+    expected = batches.at(1).tokens
+    (file,) = (tmp_path / "cache").glob("*.tokens/ids.bin")
+    os.truncate(file, 100)
+    with pytest.raises(DataError, match=r"ids\.bin was cut while it was read"):
+        batches.at(1)
+    shutil.rmtree(file.parent)
+    batches = Batches(tokenize(sentences, Tokenizer.train(LINES, 200), 16, tmp_path / "cache"), 8, seed=0)
+    shutil.rmtree(file.parent)
+    np.testing.assert_array_equal(batches.at(1).tokens, expected)
+
+
+def test_a_shard_that_is_cut_while_it_is_searched_is_one_line(tmp_path):
+    metadata = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 1000, "format": "npy"}
+
+    def encode(texts):
+        return EncodedSentences(np.ones((len(texts), 64), np.float32), 0)
+
+    write_shards(tmp_path / "vectors", metadata, LINES, encode, lambda count: None)
+    vectors = Vectors(tmp_path / "vectors")
+    os.truncate(tmp_path / "vectors" / "000001.npy", 5000)
+    assert vectors[:1000].shape == (1000, 64)
+    with pytest.raises(DataError, match=r"000001\.npy was cut while it was read"):
+        vectors[500:2000]
+
+
+def splitting(pattern):
+    rule = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    return lambda state: {**state, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [rule, state["pre_tokenizer"]]}}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "named"),
+    [
+        ("(a+)+[0\x01]", "retry-limit-in-match"),  # exponential: the library ends one match after 10**7 steps
+        ("[^x]*[^x]*[^x]*(?<=z)", "its regular expressions backtrack"),  # many matches that each stay below that
+    ],
+)
+def test_regular_expressions_that_backtrack_without_end_are_refused(model, pattern, named):
+    edited(model / "tokenizer.json", splitting(pattern))
+    begin = time.process_time()
+    with pytest.raises(ModelFileError, match=named):
+        Tokenizer.load(model)
+    assert time.process_time() - begin < 30
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",  # GPT-2
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ],
+)
+def test_the_regular_expressions_of_known_tokenizers_are_taken(model, pattern):
+    edited(model / "tokenizer.json", splitting(pattern))
+    assert Tokenizer.load(model).vocab_size
+
+
+def test_reports_tables_and_pictures_are_replaced_whole(tmp_path):
+    (tmp_path / "run.json").write_text('{"steps": 3}')
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 3}\n')
+    options = argparse.Namespace(output=tmp_path)
+    writers = {
+        "report.html": lambda: html_report.write_report(tmp_path),
+        "model/STS12.json": lambda: evaluate._write(options, "model", {"task": "STS12"}),
+        "a.png": lambda: plots.similarity_against_gold(tmp_path / "a.png", np.arange(4.0), np.arange(4.0), "title"),
+    }
+    for name, write in writers.items():
+        write()
+        file = tmp_path / name
+        shown = [path.open("rb") for path in (file, file.with_suffix(".csv")) if path.exists()]  # a reader, or a run that is killed
+        write()
+        for reader in shown:
+            with reader:
+                assert reader.read()
+                assert os.fstat(reader.fileno()).st_nlink == 0, name
+    assert not list(tmp_path.rglob("*.partial"))

@@ -8,6 +8,7 @@ from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.examples import SpanMasked
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.errors import DataError
 
 SENTENCES = [
     "a short one",
@@ -92,3 +93,44 @@ def test_batches_hold_both_texts_and_no_label(material):
 
 def test_the_fingerprint_knows_the_span(material):
     assert masked(material).fingerprint != SpanMasked(*material, 7, 0).fingerprint
+
+
+def test_a_text_that_is_edited_ends_the_run_and_one_that_is_touched_does_not(tmp_path):
+    file = tmp_path / "a.txt"
+    text = "".join(sentence + "\n" for sentence in SENTENCES)
+    file.write_text(text)
+    sentences, tokenizer = open_corpus(str(file)), Tokenizer.train(SENTENCES * 3, 150)
+    examples = SpanMasked(tokenize(sentences, tokenizer, LENGTH, tmp_path / "cache"), sentences, tokenizer, SPAN, 0)
+    before = examples.texts(ROWS, 0)[1]
+    file.touch()
+    file.rename(tmp_path / "b.txt")
+    for old, new in zip(before, examples.texts(ROWS, 0)[1], strict=True):
+        np.testing.assert_array_equal(old, new)
+    with (tmp_path / "b.txt").open("r+") as opened:  # in place, with as many bytes and the same length of every line
+        opened.write(text.replace("quick", "wrong"))
+    with pytest.raises(DataError, match=r"a\.txt changed while it was read"):
+        examples.texts(ROWS, 1)
+
+
+def test_a_text_that_is_edited_and_restored_while_a_batch_is_read_is_read_again(tmp_path, monkeypatch):
+    file = tmp_path / "a.txt"
+    text = "".join(sentence + "\n" for sentence in SENTENCES)
+    file.write_text(text)
+    sentences, tokenizer = open_corpus(str(file)), Tokenizer.train(SENTENCES * 3, 150)
+    examples = SpanMasked(tokenize(sentences, tokenizer, LENGTH, tmp_path / "cache"), sentences, tokenizer, SPAN, 0)
+    expected, halves = examples.texts(ROWS, 0)[1], examples._halves
+
+    def write(content):
+        with file.open("r+") as opened:
+            opened.write(content)
+
+    def disturbed(row, epoch):  # sentence 1, which the first row of the batch has, is read while it is another
+        monkeypatch.setattr(examples, "_halves", halves)
+        write(text.replace("quick", "wrong"))
+        found = halves(1, epoch)
+        write(text)
+        return found
+
+    monkeypatch.setattr(examples, "_halves", disturbed)
+    for old, new in zip(expected[1:], examples.texts(ROWS[1:], 0)[1], strict=True):
+        np.testing.assert_array_equal(old, new)

@@ -35,9 +35,9 @@ class Slow(Tokenizer):
         return super().encode(sentences, max_seq_length)
 
 if __name__ == "__main__":
-    files.LARGE = workers.PARALLEL = 1
+    corpus_files.LARGE = workers.PARALLEL = 1
     workers.SENTENCES = 10
-    corpus = files.open_corpus(sys.argv[1] + "/corpus.txt", cache=Path(sys.argv[1]))
+    corpus = corpus_files.open_corpus(sys.argv[1] + "/corpus.txt", cache=Path(sys.argv[1]))
     tokenize(corpus, Slow.train(["the fox"] * 9, 100), 16, Path(sys.argv[1]), workers=2)
 """
 

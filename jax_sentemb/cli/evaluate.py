@@ -11,7 +11,7 @@ from typing import Any
 
 from jax_sentemb.cli.program import Parser, program
 from jax_sentemb.errors import ConfigError, UserError, plain
-from jax_sentemb.files import user_path
+from jax_sentemb.files import replacing, user_path
 
 EPILOG = """\
 models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
@@ -154,7 +154,8 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     if options.output:
         text = "\n".join(tables.as_markdown(table) for table in found)
         options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "tables.md").write_text(text + "\n", encoding="utf-8")
+        with replacing(options.output / "tables.md") as partial:
+            partial.write_text(text + "\n", encoding="utf-8")
         print(f"\nwritten: {options.output}/tables.md and a JSON file for each model and task")
     return code
 
@@ -172,9 +173,9 @@ def _write(options: argparse.Namespace, model: str, record: dict[str, Any]) -> N
         return
     folder = options.output / model
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{record['task']}.json").write_text(
-        json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-    )
+    text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
+    with replacing(folder / f"{record['task']}.json") as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
 
 
 def _plot(options: argparse.Namespace, model: str, outcome: Any) -> None:

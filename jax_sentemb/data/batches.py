@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from jax_sentemb.data.cache import check_mapped
 from jax_sentemb.data.examples import Examples, RoundRobin
 from jax_sentemb.data.shuffle import permuted
 from jax_sentemb.data.tokens import pad
@@ -46,7 +47,8 @@ class Batches:
         self._order = lru_cache(maxsize=1)(self._epoch_order)
 
     def rows(self, step: int) -> np.ndarray:
-        """Row numbers of the global batch, int64 [B]."""
+        """Row numbers of the global batch, int64 [B]; DataError if a file of the cache has shrunk."""
+        check_mapped()
         epoch, place = divmod(step, self.steps_per_epoch)
         group, place = divmod(place, self._grouping)
         return self._group(epoch, group)[place * self.batch_size : (place + 1) * self.batch_size]

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from jax_sentemb.errors import ResourceError
+from jax_sentemb.errors import DataError, ResourceError
 from jax_sentemb.files import user_path
 
 ABOUT = "about.json"
 BLOCK = 4 << 20  # bytes with a checksum of their own
 CHECKED = 32  # blocks that are read when an entry is opened
+_sizes: dict[Path, int] = {}  # bytes of the files that this process has memory-mapped
 
 
 def cache_folder() -> Path:
@@ -108,4 +109,18 @@ def _checksum(file: Path, block: int) -> int:
 
 def mapped(path: Path, kind: Any) -> np.ndarray:
     """The numbers of a file, memory-mapped; a plain array: NumPy's memmap class costs a microsecond with every access."""
-    return np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.zeros(0, kind)
+    _sizes[path] = path.stat().st_size
+    return np.asarray(np.memmap(path, kind, "r")) if _sizes[path] else np.zeros(0, kind)
+
+
+def check_mapped() -> None:
+    """DataError if a memory-mapped file has shrunk: reading beyond its end would kill the process by SIGBUS.
+
+    Called before each batch; it does not help if a file shrinks while the batch is read. A deleted file stays mapped.
+    """
+    for path, size in list(_sizes.items()):
+        try:
+            if path.stat().st_size < size:
+                raise DataError(f"{path} was cut while it was read: start again, and it is made anew")
+        except OSError:
+            _sizes.pop(path, None)

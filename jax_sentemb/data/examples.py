@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jax_sentemb.data.corpus_files import Sentences
 from jax_sentemb.data.perturb import RANKED, Draws, delete, insert, permute, replace, split_at, split_randomly, unchangeable
-from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError
 
@@ -65,7 +66,7 @@ class SpanMasked:
     SHORTEST = 30
     GROWTH = 4  # tokens that a masked copy may have more than its sentence: pieces of a word that was cut apart
 
-    def __init__(self, tokens: Tokens, sentences: Lines, tokenizer: Tokenizer, span: int, seed: int) -> None:
+    def __init__(self, tokens: Tokens, sentences: Sentences, tokenizer: Tokenizer, span: int, seed: int) -> None:
         self._tokens, self._sentences, self._span, self._seed = tokens, sentences, span, seed
         self._tokenizer = tokenizer.copy()  # batches are made in a thread of their own
         self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
@@ -79,7 +80,8 @@ class SpanMasked:
     def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
         """The sentences, and the sentences with a masked span."""
         whole = self._tokens.texts(rows, epoch)[0]
-        halves = {place: cut for place, row in enumerate(rows.tolist()) if (cut := self._halves(row, epoch))}
+        numbered = list(enumerate(rows.tolist()))
+        halves = self._sentences.settled(lambda: {place: cut for place, row in numbered if (cut := self._halves(row, epoch))})
         sides = [self._tokenizer.encode([cut[side] for cut in halves.values()], self.max_seq_length)[0] for side in (0, 1)]
         masked = list(whole)
         for place, left, right in zip(halves, *sides, strict=True):

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import math
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -37,6 +38,8 @@ TOKEN_LIMIT = 1 << 22  # the library writes a vocabulary by counting to its high
 FILE_LIMIT = 1 << 26  # bytes of a tokenizer's file
 ADDED_LIMIT, RULES_LIMIT = 1 << 16, 1 << 10  # each is looked for in every text
 GROWTH_LIMIT = 1000  # characters that replacements make of one
+SLOW = 0.2  # processor seconds for a text of PROBED[-1] characters: usual tokenizers take a thousandth of that
+PROBED = (16, 32, 64, 128, 256)  # characters of the texts that a tokenizer is tried with
 TRAINING_SENTENCES = 500_000  # that a new vocabulary is made from: more cost memory and change little
 CHARACTERS_A_PIECE = 64  # text beyond max_seq_length times this is cut before tokenising: a line of 10 MB costs seconds
 REMEMBERED = 1 << 19  # words whose pieces are kept: about 100 MB
@@ -113,6 +116,7 @@ class Tokenizer:
         check_rules(file)
         with damage(file):
             found = cls(tokenizers.Tokenizer.from_file(str(file)), str(file))
+            _check_speed(found._inner, file)
         stated, normalizer = settings.get("do_lower_case"), found._state["normalizer"] or {}
         if isinstance(stated, bool) and normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"] != stated:
             raise ModelFileError(
@@ -357,6 +361,20 @@ def check_rules(file: Path) -> None:
         growth = math.prod(_growth(rule) for rule in rules)
     if growth > GROWTH_LIMIT:
         raise ModelFileError(f"{file}: its replacements may make {growth:.0e} characters of one")
+
+
+def _check_speed(inner: tokenizers.Tokenizer, file: Path) -> None:
+    """ModelFileError for regular expressions that backtrack so long that short texts take seconds.
+
+    The texts grow, so that the first one that is too slow ends the trial. The library itself ends a single match after 10**7 steps
+    (0.1 s) with an error, which `damage` turns into one line; many matches of fewer steps are what is tried here.
+    """
+    for length in PROBED:
+        for text in ("a" * length, " " * length, ("the quick brown fox, 42 of them; " * length)[:length]):
+            begin = time.thread_time()
+            inner.encode(text)
+            if time.thread_time() - begin > SLOW:
+                raise ModelFileError(f"{file} takes more than {SLOW} s for {length} characters: its regular expressions backtrack")
 
 
 def _rules(parts: list[Any]) -> Iterator[dict[str, Any]]:

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import replacing
 from jax_sentemb.reporting.html_parts import Cell, duration_text, fact_text, facts_table, number_text, page, score_text, table
 from jax_sentemb.reporting.report_data import (
     CURVES,
@@ -55,7 +56,8 @@ def write_report(workdir: Path) -> Path:
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ModelFileError(f"{workdir}: a file of the run is damaged ({type(error).__name__}: {error})") from error
     output = workdir / "report.html"
-    output.write_text(content, encoding="utf-8")
+    with replacing(output) as partial:
+        partial.write_text(content, encoding="utf-8")
     return output
 
 

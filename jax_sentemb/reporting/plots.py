@@ -22,7 +22,7 @@ import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.files import user_path
+from jax_sentemb.files import replacing, user_path
 
 # Okabe and Ito's colours: told apart with any kind of colour blindness. Markers differ too, for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -326,11 +326,12 @@ def _save(figure: Any, path: str | Path, title: str, numbers: str, table: Mappin
     lines = [line for part in f"{title}\n{numbers}".split("\n") for line in textwrap.wrap(part, width)]
     figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
     picture.parent.mkdir(parents=True, exist_ok=True)
-    with table_path(picture).open("w", newline="", encoding="utf-8") as file:
+    with replacing(table_path(picture)) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(table)
         writer.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
-    figure.savefig(picture, metadata={"Title": f"{title}\n{numbers}"})
+    with replacing(picture) as partial:
+        figure.savefig(partial, format="png", metadata={"Title": f"{title}\n{numbers}"})
     return picture
 
 

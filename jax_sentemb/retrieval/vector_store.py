@@ -264,6 +264,7 @@ class Vectors:
         kind = STORED[self.manifest["precision"]]
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
+        self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # _mapped refuses those that are missing
         self._shards = [_mapped(file, kind) for file in files]
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
@@ -281,9 +282,10 @@ class Vectors:
     def __getitem__(self, rows: slice) -> Float[np.ndarray, "n width"]:
         start, end, _ = rows.indices(len(self))
         parts = []
-        for shard, stop in zip(self._shards, self._ends.tolist(), strict=True):
+        for file, shard, stop in zip(self._files, self._shards, self._ends.tolist(), strict=True):
             first = stop - len(shard)
             if first < end and start < stop:
+                _check_size(*file)
                 parts.append(shard[max(start - first, 0) : end - first])
         if not parts:
             parts = [self._shards[0][:0]]
@@ -301,6 +303,13 @@ def _verify(directory: Path, shard: dict[str, Any]) -> None:
             if problem := _damage(directory, shard):
                 raise DataError(f"{file}: {problem}; the same encode command makes it again")
             _intact.add(known)
+
+
+def _check_size(file: Path, size: int) -> None:
+    """DataError if a memory-mapped shard has shrunk: reading beyond its end would kill the process by SIGBUS."""
+    with contextlib.suppress(FileNotFoundError):  # a deleted file stays mapped
+        if file.stat().st_size < size:
+            raise DataError(f"{file} was cut while it was read: the same encode command makes it again")
 
 
 def _mapped(file: Path, kind: str) -> np.ndarray:

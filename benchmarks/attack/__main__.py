@@ -1,0 +1,58 @@
+"""Attacks on the commands from outside, in 14 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
+
+Every command runs in its own process with a time limit. "Refused" means the expected exit code and one line without a traceback.
+The exit code is 1 if an attack succeeded.
+"""
+
+import resource
+import shutil
+import sys
+import time
+
+import faults  # noqa: F401 (both fill CASES)
+import hostile  # noqa: F401
+from commands import CASES, WORK
+
+TITLES = {
+    1: "output that closes", 2: "text edited while it is tokenised", 3: "damaged caches", 4: "damaged shards of vectors",
+    5: "metrics.jsonl and kill -9", 6: "names that are not UTF-8", 7: "SIGHUP", 8: "text that shrinks while it is read",
+    9: "process 0 of two is killed", 10: "two writers, full disk", 11: "fork, pickle", 12: "devices, terminals, odd text",
+    13: "hostile model directories", 14: "evaluation data, few diagnostic sentences",
+}  # fmt: skip
+
+
+def processor() -> float:
+    """Processor seconds of all child processes that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main(argv: list[str]) -> int:
+    chosen = set(map(int, argv[1:])) or set(TITLES)
+    results: dict[int, list[tuple[str, str, float]]] = {}
+    for number, name, attack in sorted(CASES, key=lambda case: case[0]):
+        if number not in chosen:
+            continue
+        begin, used, problem = time.monotonic(), processor(), ""
+        try:
+            attack()
+        except Exception as error:
+            problem = " ".join(f"{type(error).__name__}: {error}".removeprefix("AssertionError: ").split())[:200]
+        used = processor() - used
+        results.setdefault(number, []).append((name, problem, used))
+        wall = time.monotonic() - begin
+        print(f"{number:>2}  {name}: {problem or 'held'} ({wall:.0f} s, processor {used:.0f} s)", file=sys.stderr, flush=True)
+    print("| class | attacks | held | failed | processor seconds |\n|---|---|---|---|---|")
+    for number, found in results.items():
+        failed = [name for name, problem, _ in found if problem]
+        seconds = sum(used for _, _, used in found)
+        held = len(found) - len(failed)
+        print(f"| {number}. {TITLES[number]} | {len(found)} | {held} | {'; '.join(failed) or '-'} | {seconds:.0f} |")
+    return int(any(problem for found in results.values() for _, problem, _ in found))
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv))
+    finally:
+        shutil.rmtree(WORK, ignore_errors=True)
