@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONSTRAINTS = constraints.txt
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-.PHONY: install quickstart test test-nightly soak attack lint docs clean
+.PHONY: install quickstart test test-nightly mutants soak attack lint docs clean
 
 quickstart: .venv/.core  ## a small encoder from scratch on generated sentences, in about two minutes
 	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
@@ -16,6 +16,9 @@ test: .venv/.dev  ## every test but the long ones
 
 test-nightly: .venv/.dev  ## 200 kills of a run at random times and at every stage of a save, and other long ones
 	.venv/bin/python -m pytest -s -m nightly
+
+mutants: .venv/.dev  ## bugs of one line that the tests have to find (tests/mutants.toml); ONLY=simcse for a part
+	.venv/bin/python tests/mutants.py --only '$(ONLY)' --jobs 2
 
 soak: .venv/.dev  ## a disturbed run of a day (JAX_SENTEMB_SOAK_MINUTES)
 	.venv/bin/python -m pytest -s -m soak

@@ -87,7 +87,7 @@ def _pytest(tree: str, tests: tuple[str, ...], log: str) -> None:
         import jax_sentemb
 
         assert jax_sentemb.__file__.startswith(tree), jax_sentemb.__file__
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]))
+        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests]))
     except BaseException:  # 1 would read as a failed test
         traceback.print_exc()
         code = CRASHED
