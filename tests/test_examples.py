@@ -207,8 +207,9 @@ def test_an_empty_file_has_no_pairs(tmp_path, name, says):
 def test_of_an_ordered_corpus_the_last_sentences_are_held_out_and_labels_stay_with_their_rows():
     pairs = PairTokens(PAIRS, TOKENIZER, LENGTH, False)
     pairs.ordered = True
-    rest, held = train_validation_split(pairs, 1, 0)
-    assert rest.labels(np.arange(3), 0).tolist() == [1, 0, 2]
-    assert held.labels(np.arange(1), 0).tolist() == [1]
-    assert lists(held.texts(np.arange(1), 0)) == lists(pairs.texts(np.array([3]), 0))
-    assert lists(rest.texts(np.array([2]), 0)) == lists(pairs.texts(np.array([2]), 0))
+    rest, held = train_validation_split(pairs, 2, 0)
+    both = np.arange(2)
+    assert rest.labels(both, 0).tolist() == [1, 0]
+    assert held.labels(both, 0).tolist() == [2, 1]
+    assert lists(held.texts(both, 0)) == lists(pairs.texts(both + 2, 0))
+    assert lists(rest.texts(both, 0)) == lists(pairs.texts(both, 0))
