@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONSTRAINTS = constraints.txt
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-.PHONY: install quickstart test test-nightly soak attack lint docs clean
+.PHONY: install quickstart test test-nightly mutants soak attack lint docs clean
 
 quickstart: .venv/.core  ## trains a small encoder from scratch on generated sentences
 	.venv/bin/python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
@@ -16,6 +16,9 @@ test: .venv/.dev  ## runs all tests except nightly and soak tests
 
 test-nightly: .venv/.dev  ## runs the long tests, such as 200 kills of a run at random times and at every stage of a save
 	.venv/bin/python -m pytest -s -m nightly
+
+mutants: .venv/.dev  ## applies one-line bugs that the tests must find (tests/mutants.toml); ONLY=simcse for a part
+	.venv/bin/python tests/mutants.py --only '$(ONLY)' --jobs 2
 
 soak: .venv/.dev  ## runs one training for a day with kills and signals (JAX_SENTEMB_SOAK_MINUTES sets the time)
 	.venv/bin/python -m pytest -s -m soak

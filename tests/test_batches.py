@@ -12,7 +12,8 @@ from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import sized
 from jax_sentemb.data import batches as module
 from jax_sentemb.data import shuffle
-from jax_sentemb.data.batches import BUCKETS, GROUP, Batches, bucket
+from jax_sentemb.data.batches import BUCKETS, GROUP, Batches, BatchesInTurn, bucket, make_batches
+from jax_sentemb.data.examples import RoundRobin
 from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError
 from jax_sentemb.methods.cons_sent import ConsSent
@@ -345,3 +346,47 @@ def test_all_batches_of_a_run_are_grouped_as_it_says(tmp_path):
             spread[name, config.data.length_grouping] = np.mean([some.std() for some in lengths])
     assert spread["trained", 4] < 0.8 * spread["trained", 1]
     assert spread["held out", 4] != spread["held out", 1]
+
+
+class Epochs:
+    """Rows whose ids and labels are the epoch that they are asked for."""
+
+    def __init__(self, count):
+        self.line, self.lengths = np.arange(count), np.array([3, 9] * (count // 2))
+        self.report, self.fingerprint, self.pad_id, self.max_seq_length = {}, "", 0, 24
+
+    def __len__(self):
+        return len(self.line)
+
+    def texts(self, rows, epoch):
+        return [[np.full(self.lengths[row], epoch + 1) for row in rows]]
+
+    def labels(self, rows, epoch):
+        return np.full(len(rows), epoch, np.float32)
+
+
+@pytest.mark.parametrize("grouping", [1, GROUP])
+def test_each_epoch_asks_for_its_own_texts_and_labels(grouping):
+    drawn = Batches(Epochs(20), 4, 0, grouping)
+    for step, epoch in ((0, 0), (4, 0), (5, 1), (14, 2)):
+        for part in (drawn.at(step), drawn.at(step, 1, 2), *drawn.parts(step)):
+            assert set(part.tokens[part.mask].tolist()) == {epoch + 1}
+            assert set(part.label.tolist()) == {epoch}
+
+
+def test_batches_in_turn_go_through_every_kind_batch_by_batch():
+    kinds = [Batches(tokens_of([5] * count), 2, seed) for seed, count in enumerate((8, 6, 7))]
+    drawn = BatchesInTurn(kinds)
+    assert drawn.steps_per_epoch == 9
+    for step in range(20):
+        kind, number = kinds[step % 3], step // 3
+        assert_same(drawn.at(step), kind.at(number))
+        assert_same(drawn.at(step, 1, 2), kind.at(number, 1, 2))
+        assert_same(drawn.parts(step)[0], kind.parts(number)[0])
+        assert drawn.lines(step).tolist() == kind.lines(number).tolist()
+
+
+def test_kinds_in_turn_are_drawn_in_different_orders():
+    one = tokens_of([5] * 40)
+    first, second = (make_batches(RoundRobin([one, one]), 4, 0).lines(step) for step in (0, 1))
+    assert first.tolist() != second.tolist()

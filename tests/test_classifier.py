@@ -1,10 +1,12 @@
 """The batched classifier against the same training written as a plain PyTorch loop, fit by fit, from the same seeds."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jax_sentemb.errors import NumericsError
-from jax_sentemb.evaluation.classifier import Job, Settings, fit, probabilities, validation_job
+from jax_sentemb.evaluation.classifier import Job, Settings, _logits, fit, probabilities, validation_job
 
 torch = pytest.importorskip("torch")
 
@@ -159,6 +161,14 @@ def test_dropout_changes_the_fit_and_no_dropout_does_not():
     expected = plain.params["hidden"]["weight"][0, 0]
     np.testing.assert_allclose(weight[0], expected, rtol=0, atol=weight_error([expected], jobs[0], settings))
     assert np.abs(weight[1] - weight[0]).max() > 1e-3
+
+
+def test_hidden_units_that_dropout_left_are_divided_by_their_share():
+    layer = {"weight": jnp.ones((1, 64, 2)) / 2, "bias": jnp.zeros((1, 64))}
+    output = {"weight": jnp.stack([jnp.zeros(64), jnp.ones(64) / 64])[None], "bias": jnp.zeros((1, 2))}
+    scores = _logits({"hidden": layer, "output": output}, jnp.ones((200, 2)), jnp.array([0.25]), jax.random.key(0))
+    kept = 0.75 / (1 + np.exp(-1 / 0.75)) + 0.25 / 2  # dropped units are 0 before the sigmoid, which makes 1/2 of them
+    assert float(scores[0, 1].mean()) == pytest.approx(kept, abs=4e-3)  # 12,800 draws of a deviation of 0.13: 1.1e-3
 
 
 def test_probabilities_are_those_of_the_softmax():

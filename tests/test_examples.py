@@ -202,3 +202,14 @@ def test_an_empty_file_has_no_pairs(tmp_path, name, says):
     (tmp_path / name).write_text("")
     with pytest.raises(DataError, match=says):
         read_pairs(str(tmp_path / name))
+
+
+def test_of_an_ordered_corpus_the_last_sentences_are_held_out_and_labels_stay_with_their_rows():
+    pairs = PairTokens(PAIRS, TOKENIZER, LENGTH, False)
+    pairs.ordered = True
+    rest, held = train_validation_split(pairs, 2, 0)
+    both = np.arange(2)
+    assert rest.labels(both, 0).tolist() == [1, 0]
+    assert held.labels(both, 0).tolist() == [2, 1]
+    assert lists(held.texts(both, 0)) == lists(pairs.texts(both + 2, 0))
+    assert lists(rest.texts(both, 0)) == lists(pairs.texts(both, 0))

@@ -5,7 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_sentemb.methods import attention_mi, masked_lm
+from jax_sentemb.models import bert, heads
+from jax_sentemb.models.bert import attend
 from jax_sentemb.models.layers import dropout, keep_mask, layer_norm, matmul, random_bits
+from jax_sentemb.types import Rows
 
 SEEDS = jnp.arange(6, dtype=jnp.uint32) * 977 + 5
 
@@ -63,3 +67,36 @@ def test_layer_norm_equals_numpy():
     scale, bias = np.arange(8.0, dtype="f"), np.ones(8, "f")
     expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-12) * scale + bias
     np.testing.assert_allclose(layer_norm(jnp.array(x), scale, bias, 1e-12), expected, atol=1e-5)
+
+
+def test_attention_divides_the_weights_that_dropout_left_by_their_share():
+    random = np.random.default_rng(0)
+    query, key, value = (jnp.array(random.normal(size=(6, 2, 4, 3)), jnp.float32) for _ in range(3))
+    mask = jnp.arange(4) < jnp.array([[4], [3], [4], [2], [4], [4]])
+    context, attention = attend(query, key, value, mask, SEEDS, 0.3, 8)
+    assert 0 < attention.kept.mean() < 1
+    np.testing.assert_allclose(attention.probabilities.sum(-1), 1, rtol=1e-6)
+    weights = np.where(attention.kept, np.asarray(attention.probabilities) / 0.7, 0)
+    np.testing.assert_allclose(context, weights @ np.asarray(value), atol=1e-5)
+
+
+def test_every_place_of_every_layer_has_a_dropout_stream_of_its_own(monkeypatch):
+    streams = []
+
+    def record(function, at):
+        def recorded(*arguments):
+            streams.append(arguments[at])
+            return function(*arguments)
+
+        return recorded
+
+    monkeypatch.setattr(bert, "dropout", record(dropout, 3))
+    monkeypatch.setattr(bert, "keep_mask", record(keep_mask, 2))
+    encoder = bert.Bert(bert.BertConfig(20, 8, 3, 2, 16, 6))
+    rows = Rows(jnp.ones((6, 5), jnp.int32), jnp.ones((6, 5), bool))
+    params = jax.eval_shape(encoder.init, jax.random.key(0), rows)
+    streams.clear()
+    jax.eval_shape(encoder.apply, params, rows, SEEDS)
+    assert len(streams) == 1 + 3 * 3  # the embeddings; attention and the two blocks of each layer
+    assert len(set(streams)) == len(streams)
+    assert max(streams) < min(attention_mi.STREAM, masked_lm.MASK_STREAM, heads.PAIR_STREAM)

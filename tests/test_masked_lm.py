@@ -145,9 +145,9 @@ def test_masks_differ_between_seeds(params):
 
 def test_the_objective_is_a_mean_over_selected_tokens():
     method = MaskedLM()
-    encoded = SimpleNamespace(loss=jnp.array([4.0, 2.0]), count=jnp.array([2.0, 1.0]), right=jnp.array([1.0, 0.0]))
+    encoded = SimpleNamespace(loss=jnp.array([4.0, 5.0]), count=jnp.array([2.0, 1.0]), right=jnp.array([1.0, 0.0]))
     loss, (metrics, _) = method.objective({}, None, encoded)
-    assert float(loss) == pytest.approx(2.0)
+    assert float(loss) == pytest.approx(3.0)
     assert float(metrics["accuracy"]) == pytest.approx(1 / 3)
     for probability in (0.0, 1.0):
         with pytest.raises(ConfigError, match="must be inside 0 to 1"):

@@ -91,3 +91,18 @@ def test_settings_that_do_not_fit_are_one_line(options, says):
 def test_steps_are_read_in_order():
     options = Optimizer(lr_scheduler_type="steps", lr_steps="3:1e-2,7:1e-3")
     assert rate_steps(options) == {3: 1e-2, 7: 1e-3}
+
+
+def test_an_exponential_rate_falls_once_an_epoch_and_stays_between():
+    options = Optimizer(learning_rate=0.1, lr_scheduler_type="exponential", lr_decay=0.9)
+    rate = make_schedule(options, 30, 10)
+    assert [float(rate(step)) for step in (0, 5, 9, 10, 19, 20)] == pytest.approx([0.1, 0.1, 0.1, 0.09, 0.09, 0.081])
+
+
+def test_gradients_are_clipped_by_their_global_norm():
+    optimizer = make_optimizer(Optimizer(name="sgd", learning_rate=1.0, lr_scheduler_type="constant", max_grad_norm=1.0), STEPS)
+    params = {"kernel": jnp.zeros((1, 2)), "bias": jnp.zeros(1)}
+    gradients = {"kernel": jnp.array([[3.0, 0.0]]), "bias": jnp.array([4.0])}
+    updates, _ = optimizer.update(gradients, optimizer.init(params), params)
+    assert updates["kernel"][0].tolist() == pytest.approx([-0.6, 0.0])
+    assert updates["bias"].tolist() == pytest.approx([-0.8])
