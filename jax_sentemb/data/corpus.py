@@ -45,9 +45,12 @@ class Corpus:
 
     def plain(self) -> Tokens:
         """Distinct sentences, one text a row."""
+        return self._plain()[1]
+
+    def _plain(self) -> tuple[Sentences, Tokens]:
         sentences = open_corpus(*self._files(False))
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
-        return self._tokens(sentences, self._subset, self._subset_seed)
+        return sentences, self._tokens(sentences, self._subset, self._subset_seed)
 
     def ordered(self) -> Tokens:
         """Sentences in the order of the corpus, duplicates included; batches of them are consecutive.
@@ -87,8 +90,8 @@ class Corpus:
 
     def span_masked(self, span: int, seed: int) -> "SpanMasked":
         """Distinct sentences, each beside a copy in which `span` characters are masked."""
-        tokens = self.plain()
-        return SpanMasked(tokens, self.sentences, self.tokenizer, span, seed)
+        sentences, tokens = self._plain()
+        return SpanMasked(tokens, sentences, self.tokenizer, span, seed)
 
     def pairs(self, classes: tuple[str, ...] = (), joined: bool = False) -> PairTokens:
         """Labelled pairs: a class of `classes`, or a score. Two texts a row, or `joined` to one."""

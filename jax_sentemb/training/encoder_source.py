@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,8 +33,8 @@ class EncoderSource(Protocol):
         """The tokenizer, loaded, or trained on `sentences`."""
         ...
 
-    def config(self, tokenizer: Tokenizer | WordTokenizer) -> BertConfig | WordsConfig:
-        """The configuration of the encoder with that tokenizer; ConfigError or ModelFileError if they do not fit."""
+    def config(self, tokenizer: Any) -> BertConfig | WordsConfig:
+        """The configuration of the encoder with the tokenizer of this source; ConfigError or ModelFileError if they do not fit."""
         ...
 
 
