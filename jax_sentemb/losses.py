@@ -249,7 +249,7 @@ def remove_top_direction(vectors: Embeddings, iterations: int) -> Embeddings:
     """
     fixed = lax.stop_gradient(vectors)
 
-    def multiply(_: int, weights: Array) -> Array:
+    def multiply(_: Array, weights: Array) -> Array:
         weights = jnp.matmul(fixed, jnp.matmul(fixed.T, weights, precision="highest"), precision="highest")
         return l2_normalize(weights)
 

@@ -11,7 +11,7 @@ def main(argv: list[str]) -> int:
     parser = Parser(
         prog="jax-sentemb export",
         description="Export a checkpoint for transformers and sentence-transformers.",
-        epilog=f"example: jax-sentemb export --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
+        epilog=f"example:\n  jax-sentemb export --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
     )
     parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
     parser.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from jax_sentemb.cli.program import Parser, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, program
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 from jax_sentemb.reporting.plot_data import ALIKE, UNLIKE, SentencePairs, gold_pairs, read_low_shot, read_metrics, sample_sentences
@@ -108,7 +108,11 @@ def _plot_low_shot(options: argparse.Namespace) -> list[Path]:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="jax-sentemb plots", description="Draw what a run, an encoder or a study shows.")
+    parser = Parser(
+        prog="jax-sentemb plots",
+        description="Draw what a run, an encoder or a study shows.",
+        epilog=f"example:\n  jax-sentemb plots run --help\n\n{EXIT_CODES}",
+    )
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
 
     def kind(name: str, draw: Callable[[argparse.Namespace], list[Path]], says: str) -> argparse.ArgumentParser:

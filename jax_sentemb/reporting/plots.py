@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.files import replacing, user_path
@@ -74,6 +73,8 @@ def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, titl
 
 def correlations(first: Values, second: Values) -> str:
     """ "Spearman 81.25, Pearson 80.10" of two [N], both x 100; says so where one of them is constant."""
+    from scipy.stats import pearsonr, spearmanr  # here: `--help` does not wait for SciPy
+
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
         return "no correlation (all values equal)"
@@ -294,6 +295,8 @@ def gold_ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _pearson(first: np.ndarray, second: np.ndarray) -> float | None:
     """None where one is constant."""
+    from scipy.stats import pearsonr
+
     return float(pearsonr(first, second).statistic) if len(first) > 1 and np.ptp(first) and np.ptp(second) else None
 
 
