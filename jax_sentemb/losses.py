@@ -101,7 +101,7 @@ def info_nce(
 
 
 def correlation(
-    first: Float[Array, "*slices samples"], second: Float[Array, "*slices samples"], valid: Bool[Array, "*slices samples"]
+    first: Float[Array, "*slices samples"], second: Float[Array, "*slices samples"], valid: Bool[Array, "*#slices samples"]
 ) -> Float[Array, "*slices"]:
     """Pearson correlation over the last axis of `first` and `second`, where `valid`; 0 where either is constant.
 
@@ -160,7 +160,7 @@ def nt_xent(first: Embeddings, second: Embeddings, temperature: float) -> tuple[
     return loss.mean(), right.mean()
 
 
-def symmetric_info_nce(first: Embeddings, second: Embeddings, scale: Scalar) -> tuple[Scalar, Scalar]:
+def symmetric_info_nce(first: Embeddings, second: Embeddings, scale: Scalar | float) -> tuple[Scalar, Scalar]:
     """Cross entropy of scale * cosines with the own pair as the right answer, mean of both directions; and the accuracy of one.
 
     Source: the in-batch form of Contrastive Tension in sentence-transformers.

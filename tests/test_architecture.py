@@ -1,6 +1,7 @@
 """The way from the command to the gradient of miCSE is short, and architecture.md tells it as it is."""
 
 import importlib.util
+import inspect
 import re
 import traceback
 from pathlib import Path
@@ -35,7 +36,9 @@ def test_the_files_of_the_way_are_those_on_the_call_stacks(monkeypatch, tmp_path
                 path = Path(frame.filename)
                 if path.is_relative_to(architecture.PACKAGE):
                     seen.setdefault(path.relative_to(architecture.PACKAGE).as_posix(), set()).add(name)
-            seen.setdefault(Path(real.__code__.co_filename).relative_to(architecture.PACKAGE).as_posix(), set()).add(name)
+            seen.setdefault(
+                Path(inspect.unwrap(real).__code__.co_filename).relative_to(architecture.PACKAGE).as_posix(), set()
+            ).add(name)
             if end:
                 raise Reached
             return found
