@@ -139,9 +139,7 @@ def agree(text: str) -> None:
 
 def use_compilation_cache() -> None:
     """What is compiled is kept between processes, unless the user has a cache: a second start takes a fraction of the first."""
-    import jax
-
-    if not jax.config.jax_compilation_cache_dir:
+    if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]  # defined at run time
         home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
         jax.config.update("jax_compilation_cache_dir", str(user_path(home) / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

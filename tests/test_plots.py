@@ -18,7 +18,7 @@ from jax_sentemb.cli import plots as cli_plots
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert, BertConfig, Capture
 from jax_sentemb.reporting import pair_plots, plot_data, plots
 from jax_sentemb.reporting.attention import attention_values, compare_attention, slice_names, view_seeds
 from jax_sentemb.types import Rows
@@ -395,7 +395,7 @@ def compiled(length, dropout):
     @jax.jit
     def encode(params, row, seed):
         rows, seeds = Rows(row[None], jnp.ones((1, length), bool)), seed if dropout else None
-        look = {"capture_attention": lambda _, attention: attention.probabilities, "observed_layers": (1, 2, 3, 4)}
+        look = {"capture": Capture((1, 2, 3, 4), lambda _, attention: attention.probabilities)}
         output = Bert(CONFIG, dropout=0.3).apply({"params": params}, rows, seeds, **look)
         return output.observed, output.hidden[-1]
 
@@ -470,10 +470,8 @@ def test_the_similarity_is_the_term_that_training_maximises(bert):
     ami = AttentionMI(samples=2 * 6 * 6, post_dropout=False, layers=(2, 3))
     rows = Rows(np.stack([row, row]), np.ones((2, 6), bool))
     positions = ami.sample(jnp.array([7], jnp.uint32), jnp.array([6]), 6, 2)
-    capture_attention = ami.capture_attention(positions, (2, 3), 2)
-    encode = jax.jit(
-        functools.partial(Bert(CONFIG, dropout=0.3).apply, capture_attention=capture_attention, observed_layers=(2, 3))
-    )
+    capture = ami.capture_attention(positions, (2, 3), 2)
+    encode = jax.jit(functools.partial(Bert(CONFIG, dropout=0.3).apply, capture=capture))
     information, _ = ami.mutual_information(encode({"params": bert}, rows, seeds[0]).observed, positions)
     found = compare_attention(CONFIG, bert, [row], [row], slices=ami, seeds=seeds, dropout=0.3, batch_size=2)
     assert found.attention[0] == pytest.approx(float(information.mean()), rel=1e-4)

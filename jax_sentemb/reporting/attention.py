@@ -18,7 +18,7 @@ from jax_sentemb.errors import NumericsError
 from jax_sentemb.inference.embedder import BUCKETS
 from jax_sentemb.losses import correlation, gaussian_mutual_information, l2_normalize
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Attention, Bert, BertConfig
+from jax_sentemb.models.bert import Attention, Bert, BertConfig, Capture
 from jax_sentemb.models.pooling import pool
 from jax_sentemb.types import Array, Params, Rows
 
@@ -132,10 +132,11 @@ def _slices(static: _Static, params: Params, rows: Rows, seeds: Array | None) ->
     """Log attention [2B, S, 2 * T * T], which entries both rows of a pair have [B, 2 * T * T], embeddings [2B, D]."""
 
     def logs(layer: int, attention: Attention) -> Array:
+        assert attention.scores is not None  # whole maps, not blocks
         return attention.scores - attention.log_normalizer
 
     bert = Bert(static.config, dropout=static.dropout)
-    output: Any = bert.apply({"params": params}, rows, seeds, capture_attention=logs, observed_layers=static.layers)
+    output: Any = bert.apply({"params": params}, rows, seeds, capture=Capture(static.layers, logs))
     maps = jnp.stack([output.observed[layer] for layer in static.layers])  # [n, 2B, H, T, T]
     count, both, heads = maps.shape[:3]
     if static.pairing == "layers":

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from jax_sentemb import config as settings
-from jax_sentemb.types import Array, Params, TrainState
+from jax_sentemb.types import Params, TrainState
 
 REST = ""  # the label of the parts that every step trains
 
@@ -34,8 +33,8 @@ def optimizer_by_part(
 def own_schedule(schedule: optax.Schedule, share: Fraction) -> optax.Schedule:
     """`schedule`, a function of the steps of a run, as a function of the steps of a part with that share of them."""
 
-    def rate(count: Array) -> Array:
-        return schedule(count * share.denominator // share.numerator)
+    def rate(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
+        return schedule(jnp.asarray(count) * share.denominator // share.numerator)
 
     return rate if share != 1 else schedule
 
@@ -43,7 +42,9 @@ def own_schedule(schedule: optax.Schedule, share: Fraction) -> optax.Schedule:
 def while_trained(inner: optax.GradientTransformation) -> optax.GradientTransformation:
     """`inner`, whose state and parameters stay as they are in a step whose gradients are all zero."""
 
-    def update(updates: Params, state: optax.OptState, params: Params | None = None) -> tuple[Params, optax.OptState]:
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
         trained = jnp.array([(leaf != 0).any() for leaf in jax.tree.leaves(updates)], bool).any()
         return jax.lax.cond(trained, lambda: inner.update(updates, state, params), lambda: (optax.tree.zeros_like(updates), state))
 
@@ -53,11 +54,14 @@ def while_trained(inner: optax.GradientTransformation) -> optax.GradientTransfor
 def adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
     """m / (sqrt(v) + epsilon) of the plain moving averages: larger first steps than Adam's (BERT's own optimiser)."""
 
-    def init(params: Params) -> optax.ScaleByAdamState:
+    def init(params: optax.Params) -> optax.ScaleByAdamState:
         zeros = optax.tree.zeros_like(params)
         return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
 
-    def update(updates: Params, state: Any, params: Any = None) -> tuple[Params, optax.ScaleByAdamState]:
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        assert isinstance(state, optax.ScaleByAdamState)
         mean = optax.tree.update_moment(updates, state.mu, b1, 1)
         square = optax.tree.update_moment(updates, state.nu, b2, 2)
         scaled = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mean, square)
