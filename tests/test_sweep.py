@@ -198,7 +198,7 @@ def test_a_mistake_in_a_study_is_one_line_before_any_run(tmp_path, vary, says):
 def test_a_study_that_does_not_fit_together_is_refused():
     config = study()
     config.variants["B"].baseline = "C"
-    with pytest.raises(ConfigError, match="B has the baseline C, which is no variant"):
+    with pytest.raises(ConfigError, match="B has the baseline C, which is not a variant"):
         check(config)
     config = study()
     config.method.temperature = 0.5  # as --config.method.temperature=0.5 does: no run would have it
