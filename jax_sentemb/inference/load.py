@@ -56,7 +56,9 @@ class LoadedModel(NamedTuple):
         """SHA-256 of all that decides the embeddings; it does not depend on paths and names."""
         metadata = {name: value for name, value in self.metadata.items() if name not in ("sha256", "step")}
         digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-        digest.update(self.embedder.tokenizer.fingerprint.encode())
+        tokenizer = self.embedder.tokenizer
+        assert isinstance(tokenizer, Tokenizer | WordTokenizer)  # a cross-encoder is not a LoadedModel
+        digest.update(tokenizer.fingerprint.encode())
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
             digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())
             digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
