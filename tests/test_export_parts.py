@@ -210,7 +210,7 @@ def test_a_cross_encoder_with_classes_has_their_names_in_its_export(made, tmp_pa
 def test_a_cross_encoder_has_no_embedding(cross_encoder, is_bert):
     with pytest.raises(ModelFileError, match="is a cross-encoder"):
         load(cross_encoder[0])
-    with pytest.raises(ModelFileError, match="is no cross-encoder"):
+    with pytest.raises(ModelFileError, match="is not a cross-encoder"):
         load_cross_encoder(is_bert[0])
 
 

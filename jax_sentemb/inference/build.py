@@ -34,8 +34,8 @@ def build_embedder(
 
     `description`: "encoder" and "max_seq_length"; of a BERT also "pooling" and, if they apply, "convolution", "normalize" (to unit
     length) and "scores_pairs" (a cross-encoder); of a model on word vectors "method" and "settings". model.json of a run has these
-    keys. `dtype` of a BERT's matrix products. `separate_views`: the views of a multi-view model stay side by side, see `views_of`.
-    ModelFileError, which names the file `where`, for a description that no method of this package matches.
+    keys. `dtype` is that of a BERT's matrix products. `separate_views` returns a multi-view model's views side by side (`views_of`).
+    ModelFileError, which names the file `where`, for a description that fits no method of this package.
     """
     if is_words(description):
         return _word_embedder(description, tokenizer, batch_size, separate_views, where)
@@ -61,7 +61,7 @@ def _word_embedder(
     method = method_of(description, where)
     encoder, length = make_encoder(WordsConfig(**description["encoder"])), description.get("max_seq_length")
     if not isinstance(length, int) or length < 1:
-        raise ModelFileError(f"{where}: max_seq_length={shown(length)} is no number of words")
+        raise ModelFileError(f"{where}: max_seq_length={shown(length)} is not a number of words")
 
     def embed(params: Params, rows: Rows) -> Float[Array, "rows width"]:
         if separate_views and isinstance(method, MultiView):

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from jax_sentemb.data.tokenizer import check_text
 from jax_sentemb.errors import ConfigError, NumericsError
@@ -28,7 +29,7 @@ from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.types import Array
 
 logger = logging.getLogger("jax_sentemb")
-_started_in = 0  # the process in which the first encoder was made, and with it JAX's threads
+_started_in = 0  # id of the process that made the first encoder, and with it JAX's threads
 
 
 class SentenceEncoder:
@@ -36,8 +37,8 @@ class SentenceEncoder:
 
     `truncated`: how many distinct sentences of the latest call were longer than `max_seq_length` tokens and were cut.
 
-    A pickle, or a copy by `copy.deepcopy`, of one that was loaded has its path and settings and loads it again: so worker processes
-    that are spawned can be given one. JAX does not survive os.fork: there a ConfigError says so.
+    A pickle or `copy.deepcopy` of a loaded encoder has its path and settings and loads it again, so an encoder can be passed to
+    spawned worker processes. After os.fork JAX does not work, and the methods raise ConfigError.
     """
 
     _source: tuple[str, str] | None = None  # path and dtype
@@ -54,18 +55,18 @@ class SentenceEncoder:
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
-        """The model at `path`.
+        """Load the model at `path`.
 
-        A work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory of stock
-        modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last chooses another pooling than the
-        directory's, PATH@f+max and the like what is read of a multi-view model.
+        `path` is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
+        of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last replaces the pooling of the
+        directory; PATH@f+max and the like choose the views and poolings of a multi-view model.
 
-        `dtype` of the matrix products: float32 or bfloat16. `max_seq_length` in tokens takes the place of the model's own.
-        ConfigError where the model is missing, ModelFileError where it is damaged or of an unsupported kind.
+        `dtype` is that of the matrix products, float32 or bfloat16. `max_seq_length` in tokens replaces the model's own.
+        ConfigError if the model is missing, ModelFileError if it is damaged or of an unsupported kind.
         """
         _check_fork()
         use_compilation_cache()
-        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
+        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax warns of its own defaults
         source, options = split_options(str(path), (*POOLINGS, *READOUTS))
         encoder = cls(load(source, options, dtype=dtype))
         here = user_path(source)
@@ -76,12 +77,14 @@ class SentenceEncoder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._source is None:
-            raise TypeError("only a SentenceEncoder that SentenceEncoder.load made can be pickled or copied: it is loaded again")
+            raise TypeError(
+                "only a SentenceEncoder from SentenceEncoder.load can be pickled or copied, since the copy loads it again"
+            )
         return _load_again, (type(self), *self._source, self.max_seq_length)
 
     @property
     def max_seq_length(self) -> int:
-        """Tokens that a sentence is cut to, [CLS] and [SEP] included."""
+        """The number of tokens that a sentence is cut to, [CLS] and [SEP] included."""
         return self._embedder.max_seq_length
 
     @max_seq_length.setter
@@ -89,7 +92,7 @@ class SentenceEncoder:
         longest = self._model.positions
         if length < 3 or (longest and length > longest):
             raise ConfigError(
-                f"max_seq_length={length} is not between 3 and {longest or 'any number'}, what the model has places for"
+                f"max_seq_length={length} is not between 3 and {longest or 'any number'}, the number of the model's positions"
             )
         self._embedder.max_seq_length = length
 
@@ -99,11 +102,11 @@ class SentenceEncoder:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides the embeddings; every weight is read for it."""
+        """SHA-256 of everything that embeddings depend on; reads all weights."""
         return self._model.fingerprint()
 
     def get_sentence_embedding_dimension(self) -> int:
-        """Numbers in an embedding."""
+        """The width of an embedding."""
         return self._embedder.width(self._params)
 
     def encode(
@@ -115,17 +118,16 @@ class SentenceEncoder:
         convert_to_numpy: bool = True,
         truncate_dim: int | None = None,
         precision: str = "float32",
-    ) -> Any:
-        """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
+    ) -> Shaped[Array, "*sentences embedding"]:
+        """Embeddings [N, E] in the order of the sentences, [0, E] for none, [E] for one `str`. Names as in sentence-transformers.
 
-        batch_size: sentences encoded at once; a processor takes at most 16 at a time.
+        batch_size: sentences encoded at once; on a CPU at most 16. truncate_dim: keep only the first `truncate_dim` numbers, before
+        `normalize_embeddings` scales to length 1. precision: float32, int8, uint8 (scaled to the ranges of these embeddings),
+        binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if the logger `jax_sentemb` has level INFO.
+        convert_to_numpy=False returns a jax.Array.
 
-        truncate_dim: only the first so many numbers, before the length is made 1 with `normalize_embeddings`. precision: float32,
-        int8, uint8 (spread over the ranges of these embeddings), binary or ubinary (signs, eight a byte). show_progress_bar:
-        None shows it where the logger `jax_sentemb` is at INFO. convert_to_numpy=False: a jax.Array.
-
-        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were. TypeError names the first sentence
-        that is not `str`, NumericsError is for embeddings that are not finite.
+        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut. TypeError names the first sentence
+        that is not `str`; NumericsError for embeddings that are not finite.
         """
         _check_fork()
         check_precision(precision)
@@ -148,8 +150,10 @@ class SentenceEncoder:
         vectors = vectors[0] if single else vectors
         return vectors if convert_to_numpy else jnp.asarray(vectors)
 
-    def similarity(self, first: Array, second: Array) -> np.ndarray:
-        """Cosines float32 [N, M] of embeddings [N, E] and [M, E], or of single ones."""
+    def similarity(
+        self, first: Shaped[Array, "*first embedding"], second: Shaped[Array, "*second embedding"]
+    ) -> Float[np.ndarray, "first second"]:
+        """Cosines float32 [N, M] of embeddings [N, E] and [M, E]; N or M is 1 for a single embedding [E]."""
         sides = [np.atleast_2d(np.asarray(side, np.float32)) for side in (first, second)]
         unit = [side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides]
         return unit[0] @ unit[1].T
@@ -175,18 +179,18 @@ def _load_again(kind: type[SentenceEncoder], path: str, dtype: str, max_seq_leng
 
 
 def _check_fork() -> None:
-    """ConfigError in a process that was forked from one with an encoder: JAX's threads are missing there, and it would hang."""
+    """Raises ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, and it would hang."""
     global _started_in
     _started_in = _started_in or os.getpid()
     if _started_in != os.getpid():
         raise ConfigError(
-            "this process was forked from one that has loaded a model, and JAX does not survive that: "
-            'start it with multiprocessing.get_context("spawn"), or load the model after the fork only'
+            "this process was forked from one that has loaded a model, and JAX does not work after a fork: "
+            'start it with multiprocessing.get_context("spawn"), or load the model only after the fork'
         )
 
 
 def _list_of(sentences: Any) -> list[Any]:
-    """The sentences of a list, tuple, generator or NumPy array; TypeError for what has no sentences or no order."""
+    """The sentences of a list, tuple, generator or NumPy array as a list; TypeError for bytes, sets and mappings."""
     if isinstance(sentences, np.ndarray):
         return np.atleast_1d(sentences).tolist()
     if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):
