@@ -499,11 +499,6 @@ def test_seeds_of_views_are_all_different_and_reproducible():
 def test_names_of_slices():
     names = ["layers 1 + 3, head 1", "layers 1 + 3, head 2", "layers 2 + 4, head 1", "layers 2 + 4, head 2"]
     assert slice_names(comparison(CONFIG)) == names
-        "layers 1 + 3, head 1",
-        "layers 1 + 3, head 2",
-        "layers 2 + 4, head 1",
-        "layers 2 + 4, head 2",
-    ]
     assert slice_names(comparison(CONFIG, AttentionMI(pairing="heads")))[3] == "layer 4, heads 1 + 2"
     with pytest.raises(ConfigError, match="even number"):
         comparison(CONFIG, AttentionMI(layers=(1, 2, 3)))

@@ -34,7 +34,7 @@ def build_embedder(
 
     `description`: "encoder" and "max_seq_length"; of a BERT also "pooling" and, if they apply, "convolution", "normalize" (to unit
     length) and "scores_pairs" (a cross-encoder); of a model on word vectors "method" and "settings". model.json of a run has these
-    keys. `dtype` is that of a BERT's matrix products. `separate_views` returns a multi-view model's views side by side (`views_of`).
+    keys. `dtype` of a BERT's matrix products. `separate_views` returns a multi-view model's views side by side (`views_of`).
     ModelFileError, which names the file `where`, for a description that fits no method of this package.
     """
     if is_words(description):
