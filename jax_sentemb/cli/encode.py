@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
             texts, options.batch_size, False, normalize_embeddings=options.normalize, truncate_dim=options.truncate_dim
         )
         sentences.check_unchanged()
-        return EncodedSentences(vectors, encoder.truncated)
+        return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
     from tqdm import tqdm
 

@@ -53,7 +53,7 @@ class ConsSent(Method):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, beside word vectors."""
+        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ("lstm", "lstm_of_parts") if self.task == MULTITASK else ("lstm",)
 
     @property

@@ -40,7 +40,7 @@ class LanguageModel(Method):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, beside word vectors."""
+        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ("lstm",)
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

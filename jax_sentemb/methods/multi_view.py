@@ -1,7 +1,7 @@
 """Multi-view sentence representations: a recurrent and a linear encoder learn from neighbouring sentences (Tang and de Sa 2019)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jax_sentemb.losses import (
     rows_from_orthonormal,
     towards_orthonormal_rows,
 )
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import FROZEN, check_words, pooled_states, vector_part, word_states
@@ -151,7 +151,7 @@ class MultiView(Method):
             loss = loss + metrics["generative"]
         return loss, (metrics, None)
 
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
         """Brings the rows of U closer to orthonormal."""
         if "U" not in state.params or not self.invertible:
             return state

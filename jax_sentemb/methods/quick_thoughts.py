@@ -43,7 +43,7 @@ class QuickThoughts(Method):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, beside word vectors."""
+        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ENCODERS
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -5,7 +5,7 @@ momentum encoder; both together are miCSE (Klein and Nabi 2023).
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxtyping import Float, Key
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, view_seed
 from jax_sentemb.models.encoder import TokenEncoder
@@ -132,7 +132,7 @@ class SimCSE(Method):
             loss = loss + self.mlm_weight * metrics["mlm"]
         return loss, (metrics, (encoded.momentum, encoded.row))
 
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
         """Moves the momentum encoder towards the new weights and puts the step's momentum embeddings in front of the queue."""
         if self.momentum is None or state.queue is None or state.queue_rows is None or state.ema_params is None:
             return state

@@ -182,7 +182,7 @@ def _set(config: Config, name: str, value: str) -> None:
     for part in path:
         target = getattr(target, part, None)
     if not dataclasses.is_dataclass(target) or not hasattr(target, last):
-        raise ConfigError(f"sweep: setting {name} is unknown; --help beside --config lists all settings")
+        raise ConfigError(f"sweep: setting {name} is unknown; --config=FILE --help lists all settings")
     kind = type(getattr(target, last))
     try:
         if kind is bool:
