@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from jax_sentemb import __version__
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
 from jax_sentemb.data.corpus_files import open_text
