@@ -15,8 +15,13 @@ import jaxtyping
 import pytest
 
 # Annotated shapes and dtypes are checked at each call, from the first import of these modules on.
-CHECKED = ("losses", "models.heads", "models.layers", "models.pooling", "models.rnn", "models.token_loss")
-jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
+CHECKED = {
+    "": ("losses",),
+    "data": ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "quality", "shuffle", "tokens", "workers"),
+    "models": ("heads", "layers", "pooling", "rnn", "token_loss"),
+}
+HOOKED = [".".join(filter(None, ("jax_sentemb", folder, module))) for folder, modules in CHECKED.items() for module in modules]
+jaxtyping.install_import_hook(HOOKED, "beartype.beartype")
 
 from jax_sentemb.training import evaluator  # noqa: E402
 
