@@ -238,7 +238,7 @@ def test_a_corpus_that_a_task_cannot_change_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("no no no\nyes yes yes yes\nno yes\n")
     tokenizer = WordTokenizer.of(["no", "yes"], True)
     found = tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 8, tmp_path / "cache")
-    with pytest.raises(DataError, match=r"task P\(2\) needs sentences of 3 words or more, of different words"):
+    with pytest.raises(DataError, match=r"task P\(2\) needs sentences of 3 words or more that a change can make different"):
         Perturbed(found, tokenizer.vocab_size, "P", 2, seed=0)
 
 

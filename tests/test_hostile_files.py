@@ -580,7 +580,7 @@ def test_a_word_model_with_other_words_or_bad_weights_is_refused(words, tmp_path
         ({"[PAD]": 0, "[UNK]": 1, "dog": 2, "man": 9}, "ids do not run from 0"),
         ({"[PAD]": 0, "[UNK]": 1, "dog": 2, "man": 2**31}, "has a token with id 2147483648"),
         ({"[PAD]": 1, "[UNK]": 0, "dog": 2, "man": 3}, "ids do not run from 0"),
-        ({"[PAD]": 0, "dog": 1}, "no [PAD] or no [UNK]"),
+        ({"[PAD]": 0, "dog": 1}, "lacks [PAD] or [UNK]"),
     ):
         change_tokenizer(folder, vocab=vocabulary)
         assert says in problem(read_files, folder, names=folder)

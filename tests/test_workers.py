@@ -61,7 +61,7 @@ def entry(folder):
 def test_any_number_of_workers_writes_the_same_files(corpus, tmp_path, monkeypatch, kind):
     tokenizer = Tokenizer.train(LINES, 90) if kind == "pieces" else WordTokenizer.of(["the", "fox", "dog"], True)
     alone = tokenize(corpus, tokenizer, 8, tmp_path / "0", workers=0)
-    monkeypatch.setattr(type(tokenizer), "encode", None)  # in this process
+    monkeypatch.setattr(type(tokenizer), "encode", lambda *arguments: pytest.fail("tokenised in this process"))
     subset = {"subset": Subsample(250, 1)} if kind == "words" else {}
     assert len(tokenize(corpus, tokenizer, 8, tmp_path / "0", workers=2)) == len(alone)  # it is there
     helped = tokenize(corpus, tokenizer, 8, tmp_path / "2", workers=2, **subset)
@@ -74,11 +74,11 @@ def test_any_number_of_workers_writes_the_same_files(corpus, tmp_path, monkeypat
 
 def test_small_corpora_and_single_cores_have_no_workers_unless_asked_for(corpus, monkeypatch):
     job = workers.TokenizeJob(corpus, Tokenizer.train(LINES, 90), 8)
-    monkeypatch.setattr(workers, "_in_workers", lambda job, parts, count: count)
-    assert workers.blocks(job, range(400), 3) == 3
+    monkeypatch.setattr(workers, "_in_workers", lambda job, parts, count: iter([count]))
+    assert list(workers.blocks(job, range(400), 3)) == [3]
     for cores in (5, 2):
         monkeypatch.setattr(os, "sched_getaffinity", lambda process, cores=cores: range(cores), raising=False)
-        assert workers.blocks(job, range(400), -1) == cores
+        assert list(workers.blocks(job, range(400), -1)) == [cores]
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
     for asked in (-1, 0):
         assert sum(len(block.lengths) for block in workers.blocks(job, range(400), asked)) == 400

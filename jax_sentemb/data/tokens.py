@@ -5,7 +5,7 @@ import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 from jaxtyping import Int
@@ -97,7 +97,7 @@ class Tokens:
         """None: a corpus has no labels."""
         return None
 
-    def ids(self, row: int) -> Int[np.ndarray, " tokens"]:
+    def ids(self, row: SupportsIndex) -> Int[np.ndarray, " tokens"]:
         """int32 ids of a row."""
         start = self._starts[row]
         return self._ids[start : start + self.lengths[row]].astype(np.int32)
