@@ -320,7 +320,7 @@ def test_text_that_changes_while_it_is_encoded_is_refused(model, corpus, tmp_pat
         patch.setattr(SentenceEncoder, "encode", meanwhile)
         for output in ("shards", "x.npy"):
             assert encode(model, text, tmp_path / output) == 3
-            assert "text.txt changed while it was read: start again" in capsys.readouterr().err
+            assert "text.txt changed while it was read: run the command again" in capsys.readouterr().err
     assert not (tmp_path / "x.npy").exists()
     assert read_manifest(tmp_path / "shards")["shards"] == []
 
