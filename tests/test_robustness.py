@@ -337,28 +337,55 @@ def test_an_encoder_is_pickled_and_copied_by_its_path(model, monkeypatch):
         pickle.dumps(SentenceEncoder(encoder._model))
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")
-def test_an_encoder_in_a_forked_process_says_so_at_once(model):
-    encoder = SentenceEncoder.load(model)
-    encoder.encode("a fox")
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        for attempt in (lambda: encoder.encode("a fox"), lambda: SentenceEncoder.load(model)):
-            try:
-                attempt()
-            except ConfigError as error:
-                os.write(writing, f"{error}\n".encode())
-        os._exit(0)
-    os.close(writing)
-    alarm = threading.Timer(60, os.kill, (child, signal.SIGKILL))  # one that hangs ends there, with fewer lines
-    alarm.start()
-    with open(reading, encoding="utf-8") as pipe:
-        said = pipe.read().splitlines()
-    os.waitpid(child, 0)
-    alarm.cancel()
-    assert len(said) == 2
+FORKS = """
+import multiprocessing, os, signal, sys, warnings
+warnings.simplefilter("ignore")
+from jax_sentemb import SentenceEncoder
+
+def attempts():
+    signal.alarm(30)
+    for attempt in (lambda: encoder.encode("a fox"), lambda: SentenceEncoder.load(sys.argv[1])):
+        try:
+            attempt()
+        except Exception as error:
+            print(error, flush=True)
+
+def fails():
+    attempts()
+    sys.exit(5)
+
+encoder = SentenceEncoder.load(sys.argv[1])
+encoder.encode("a fox")
+processes = [multiprocessing.get_context("fork").Process(target=target) for target in (attempts, fails)]
+for process in processes:
+    process.start()
+    process.join()
+codes = [process.exitcode for process in processes]
+for end in ("fall", "exit", "raise"):
+    if not (child := os.fork()):
+        attempts()
+        file = open(sys.argv[2], "a")  # written when the interpreter ends
+        file.write(f"{end}\\n")
+        break
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if not child and end == "exit":
+    sys.exit(3)
+if not child and end == "raise":
+    raise ValueError
+if child:
+    print(codes)
+"""
+
+
+def test_forked_processes_say_so_and_end_by_themselves_with_their_exit_code(model, tmp_path):
+    """Until the exit of a forked interpreter left JAX's objects alone, it hung or was aborted."""
+    program = [sys.executable, "-c", FORKS, model, tmp_path / "ends"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True)
+    *said, codes = done.stdout.splitlines()
+    assert len(said) == 10
     assert all("forked" in line and "spawn" in line for line in said)
+    assert codes == "[0, 5, 0, 3, 1]"
+    assert (tmp_path / "ends").read_text().split() == ["fall", "exit", "raise"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from jax_sentemb.cli.streams import protect, refused_output
-from jax_sentemb.errors import ConfigError, ResourceError, UserError
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError
 from jax_sentemb.files import is_full
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
@@ -110,7 +110,7 @@ def _runtime_problem(error: Exception) -> str:
     if "RESOURCE_EXHAUSTED" in first or "out of memory" in first.lower():
         return OUT_OF_MEMORY
     if _several_processes():
-        return f"another process of this run was lost ({first[:200]}): run the same command again, it continues"
+        return LOST_PROCESS.format(first[:200])
     return ""
 
 
