@@ -11,10 +11,8 @@ import lzma
 import os
 import pickle
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
