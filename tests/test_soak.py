@@ -25,7 +25,7 @@ from jax_sentemb.errors import PREEMPTED, ResourceError
 from jax_sentemb.files import write_json
 
 ENDLESS = 100_000_000  # steps; the schedule depends on it, so that both runs have the same
-EVENTS = ("kill", "full disk", "SIGTERM", "SIGHUP")
+EVENTS = ("full disk", "kill", "SIGTERM", "SIGHUP")
 CODES = {"kill": -signal.SIGKILL, "full disk": ResourceError.exit_code, "SIGTERM": PREEMPTED, "SIGHUP": PREEMPTED}
 
 
@@ -134,13 +134,13 @@ def recorder(minutes):
 
 @pytest.mark.soak
 def test_a_long_run_keeps_its_memory_files_and_bits(tmp_path, disk):
-    """A run without disturbance for 40 % of the time, then the same steps with an event about every 2 % of the time."""
+    """A run without disturbance for a third of the time, then the same steps with an event about every 2 % of the time."""
     minutes = float(os.environ.get("JAX_SENTEMB_SOAK_MINUTES", "360"))
     signal.signal(signal.SIGHUP, lambda number, frame: None)  # under nohup it is ignored, and processes would inherit that
     figures, record = recorder(minutes)
-    straight, seconds = tmp_path / "straight", minutes * 60 * 0.4
+    straight, seconds = tmp_path / "straight", minutes * 60 / 3
     with (tmp_path / "stderr").open("a") as stderr:  # not a pipe, which blocks a run when it is full
-        options = (("--config.train.keep_checkpoints=3",), {"steps": ENDLESS, "save": max(int(5 * minutes), 100), "stderr": stderr})
+        options = (("--config.train.keep_checkpoints=3",), {"steps": ENDLESS, "save": max(int(3 * minutes), 100), "stderr": stderr})
         begin = time.monotonic()
         memory, opened = watch(start(straight, *options[0], **options[1]), straight, seconds)
         target = sorted(int(file.parent.name) for file in straight.glob("checkpoints/*/manifest.json"))[-2]
