@@ -83,23 +83,25 @@ def test_a_text_file_that_shrinks_under_workers_is_one_line(corpus, monkeypatch)
 
 
 def test_of_two_writers_of_a_file_the_second_says_so_and_leaves_the_first_alone(tmp_path):
+    metadata = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 5}
+
     def encode(texts):
         with pytest.raises(BusyError, match=r"x\.npy is being written by another process"):
-            write_file(tmp_path / "x.npy", "float32", LINES[:9], encode, lambda count: None, 5)
+            write_file(tmp_path / "x.npy", metadata, LINES[:9], encode, lambda count: None)
         return EncodedSentences(np.ones((len(texts), 2), np.float32), 0)
 
-    write_file(tmp_path / "x.npy", "float32", LINES[:9], encode, lambda count: None, 5)
+    write_file(tmp_path / "x.npy", metadata, LINES[:9], encode, lambda count: None)
     assert np.load(tmp_path / "x.npy").shape == (9, 2)
     with staged(tmp_path / "export") as stage:
         (stage / "jax_sentemb.json").write_text("first")
         with pytest.raises(BusyError, match="export is being written by another process"), staged(tmp_path / "export"):
             pass
     assert (tmp_path / "export" / "jax_sentemb.json").read_text() == "first"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy", "x.npy.json"]
     (tmp_path / ".export.1.partial").mkdir()  # of a writer that was killed
     with staged(tmp_path / "export") as stage:
         (stage / "jax_sentemb.json").write_text("second")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy", "x.npy.json"]
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet", "shards"])
@@ -117,7 +119,8 @@ def main(argv):
     encode = lambda texts: EncodedSentences(np.random.default_rng(0).random((len(texts), 64), np.float32), 0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     if output.suffix:
-        return write_file(output, "float32", texts, encode, lambda count: None, 1000)
+        write_file(output, facts, texts, encode, lambda count: None)
+        return 0
     write_shards(output, facts, texts, encode, lambda count: None)
     return 0
 
@@ -463,6 +466,57 @@ def test_a_shard_that_is_cut_while_it_is_searched_is_one_line(tmp_path):
     assert vectors[:1000].shape == (1000, 64)
     with pytest.raises(DataError, match=r"000001\.npy was cut while it was read"):
         vectors[500:2000]
+
+
+CUTTING = """
+import os, sys
+import numpy as np
+from jax_sentemb.cli.program import program
+
+def main(argv):
+    rows = np.memmap(argv[1], np.uint8, "r")
+    rows[:100].sum()
+    os.truncate(argv[1], 5000)  # as another process would while a block is read
+    return int(rows.sum())
+
+sys.exit(program(main, sys.argv))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere SIGBUS ends the process")
+def test_a_file_that_is_cut_while_a_block_is_read_is_one_line(tmp_path):
+    file = tmp_path / "a file.bin"
+    file.write_bytes(bytes(1 << 20))
+    done = subprocess.run([sys.executable, "-c", CUTTING, file], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == DataError.exit_code, done.stderr
+    assert done.stderr == f"error: {file} was cut while it was read: start again\n"
+
+
+def test_a_single_file_of_vectors_is_compared_with_the_manifest_beside_it(tmp_path):
+    metadata = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 5}
+
+    def encode(texts):
+        return EncodedSentences(np.arange(2.0 * len(texts), dtype=np.float32).reshape(-1, 2), 0)
+
+    file = tmp_path / "x.npy"
+    write_file(file, metadata, LINES[:9], encode, lambda count: None)
+    expected = np.load(file)
+    np.testing.assert_array_equal(Vectors(file)[:], expected)
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.npy: its size or SHA-256 is not what x\.npy\.json says; delete both"):
+        Vectors(file)
+    assert Vectors(file, verify=False).shape == (9, 2)
+    place = tmp_path / "x.npy.json"
+    place.write_text(place.read_text().replace('"rows": 9', '"rows": 8'))
+    with pytest.raises(DataError, match=r"x\.npy\.json is damaged"):
+        Vectors(file, verify=False)
+    file.unlink()
+    with pytest.raises(ConfigError, match=r"x\.npy\.json exists"):
+        write_file(file, metadata, LINES[:9], encode, lambda count: None)
+    np.save(tmp_path / "other.npy", expected)  # one of another program has no manifest
+    np.testing.assert_array_equal(Vectors(tmp_path / "other.npy")[:], expected)
 
 
 def splitting(pattern):
