@@ -144,7 +144,7 @@ def _own_end_of_lost_runs() -> Iterator[None]:
     initialize has no argument for that, only the function that it calls. jaxlib 0.10.2 cannot convert the argument of the callback:
     the call ends in std::terminate, whose handler is therefore `_end_lost_run` too.
     """
-    runtime: Any = distributed._jax
+    runtime: Any = vars(distributed)["_jax"]
     original = runtime.get_distributed_runtime_client
     runtime.get_distributed_runtime_client = functools.partial(original, missed_heartbeat_callback=_end_lost_run)
     try:
