@@ -376,7 +376,7 @@ def test_one_file_from_standard_input(vectors, model, corpus, tmp_path, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(corpus.read_bytes())))
     assert encode(model, "-", tmp_path / "x.npy") == 0
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), Vectors(vectors)[:])
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy", "x.npy.json"]
 
 
 def test_parquet(vectors, model, corpus, tmp_path, monkeypatch, capsys):

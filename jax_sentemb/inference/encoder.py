@@ -24,7 +24,7 @@ from jax_sentemb.files import user_path
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
+from jax_sentemb.parallel import batch_sharding, end_well_in_forks, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.types import Array
 
@@ -181,7 +181,9 @@ def _load_again(kind: type[SentenceEncoder], path: str, dtype: str, max_seq_leng
 def _check_fork() -> None:
     """Raises ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, and it would hang."""
     global _started_in
-    _started_in = _started_in or os.getpid()
+    if not _started_in:
+        _started_in = os.getpid()
+        end_well_in_forks()
     if _started_in != os.getpid():
         raise ConfigError(
             "this process was forked from one that has loaded a model, and JAX does not work after a fork: "
