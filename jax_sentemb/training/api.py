@@ -18,7 +18,7 @@ from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.recipes import override, read_config, resolve_names
-from jax_sentemb.training.run import run
+from jax_sentemb.training import run as training_run
 
 CORPUS = "sentences.txt"  # in the work directory: the sentences that were given in memory
 
@@ -56,7 +56,7 @@ def train(
         _write(sentences, place / CORPUS)
         config.data.files = str(place / CORPUS)
     check(config)
-    code = run(config, place)
+    code = training_run.run(config, place)
     if code == PREEMPTED:
         _export_best(place)
     encoder = SentenceEncoder.load(place / "export")
