@@ -56,8 +56,8 @@ class Parser(argparse.ArgumentParser):
     def refuse(self, option: str) -> NoReturn:
         """ConfigError for an unknown option, with the one that is meant."""
         close = difflib.get_close_matches(option, self._option_string_actions, 1)
-        hint = f"did you mean {close[0]}?" if close else "--help lists the options"
-        raise ConfigError(f"option {option} is unknown; {hint}")
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(f"option {option} is unknown; {hint}(--help lists the options)")
 
 
 def positive(text: str) -> int:

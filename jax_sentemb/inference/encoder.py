@@ -47,7 +47,6 @@ class SentenceEncoder:
     """
 
     _source: tuple[str, str] | None = None  # path and dtype
-    _holder: Any = None  # the temporary directory of the files, which lives as long as the encoder
 
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
         """The model at a path, or of that name on the hub; a LoadedModel as it is.
