@@ -30,6 +30,7 @@ from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedd
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
+from jax_sentemb.terminal import bar
 from jax_sentemb.types import Array
 
 logger = logging.getLogger("jax_sentemb")
@@ -264,10 +265,8 @@ class SentenceEncoder:
         return {**options, "prompt": self.prompts.get(name, "")}
 
     def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
-        from tqdm.auto import tqdm
-
-        with tqdm(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as bar:
-            vectors = self._embedder(self._params, texts, batch_size, bar.update)
+        with bar()(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as shown:
+            vectors = self._embedder(self._params, texts, batch_size, shown.update)
         if not np.isfinite(vectors).all():
             bad = int((~np.isfinite(vectors).all(axis=1)).sum())
             raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")

@@ -11,11 +11,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, plain
 from jax_sentemb.files import is_full, replacing
+from jax_sentemb.terminal import bar, in_notebook
 
 # Seconds between two lines of progress where there is no terminal: a twentieth of the run so far, within these limits.
 SHORTEST, LONGEST = 30.0, 600.0
@@ -87,9 +88,9 @@ class Log:
         """The progress line: loss, sentences and steps a second, time left; without a terminal a line now and then."""
         if not self.first:
             return
-        if sys.stderr.isatty() or _in_notebook():
+        if sys.stderr.isatty() or in_notebook():
             if self.bar is None:
-                self.bar = tqdm(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
+                self.bar = bar()(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
             self.bar.set_postfix_str(f"loss {loss:.4f}, {sentences:,.0f} sentences/s", refresh=False)
             self.bar.update(step - self.bar.n)
             return
@@ -137,13 +138,6 @@ def check_writers(options: Train) -> None:
         _import_tensorboard()
     if options.wandb:
         _import_wandb()
-
-
-def _in_notebook() -> bool:
-    """Whether this is the kernel of a notebook, which shows progress bars although it has no terminal."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
-    return shell is not None and "IPKernelApp" in shell.config
 
 
 def _step_of(line: bytes) -> int:
