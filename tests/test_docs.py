@@ -171,7 +171,7 @@ def run_line(line):
         assert words[0] == "jax-sentemb", f"{line}: neither one of our commands nor one that this test knows"
         command = main
     if any(word.partition("=")[0] in ELSEWHERE for word in words):
-        parse(words, "")
+        parse(words)
         return None
     return program(command, words)
 
@@ -181,8 +181,9 @@ def test_what_the_page_says_works(page, workspace, capfd):
     names: dict[str, Any] = {}
     for kind, text in blocks(page, ("sh", "console", "python")):
         if kind == "python":
-            if "sentence_transformers" in text:
-                pytest.importorskip("sentence_transformers")
+            for package in ("sentence_transformers", "langchain_core", "datasets"):
+                if f"from {package}" in text:
+                    pytest.importorskip(package)
             exec(compile(substituted(text), str(page), "exec"), names)
             continue
         for line, error in commands(kind, text):

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,8 +45,11 @@ class StopSignal:
         return self.reached
 
     def watch(self) -> None:
-        """Installs the handlers, once. If JAX catches SIGTERM, SIGHUP is turned into SIGTERM."""
-        if self._previous:
+        """Installs the handlers, once. If JAX catches SIGTERM, SIGHUP is turned into SIGTERM.
+
+        Only the main thread can install them: a run in another thread cannot be stopped by a signal.
+        """
+        if self._previous or threading.current_thread() is not threading.main_thread():
             return
         handlers = dict.fromkeys(STOPPING, self._note)
         if self._several:
