@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from jax_sentemb.retrieval.kmeans import kmeans
     from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
     from jax_sentemb.retrieval.vector_store import Vectors
-    from jax_sentemb.training.run import run as train
+    from jax_sentemb.training.api import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -32,7 +32,7 @@ _LAZY = {  # name -> module and name there, imported when it is asked for: the p
     "mine_pairs": ("jax_sentemb.retrieval.search", "mine_pairs"),
     "search": ("jax_sentemb.retrieval.search", "search"),
     "senteval_batcher": ("jax_sentemb.evaluation.senteval_toolkit", "senteval_batcher"),
-    "train": ("jax_sentemb.training.run", "run"),
+    "train": ("jax_sentemb.training.api", "train"),
 }
 
 

@@ -171,7 +171,7 @@ def run_line(line):
         assert words[0] == "jax-sentemb", f"{line}: neither one of our commands nor one that this test knows"
         command = main
     if any(word.partition("=")[0] in ELSEWHERE for word in words):
-        parse(words, "")
+        parse(words)
         return None
     return program(command, words)
 

@@ -1,6 +1,7 @@
 """What the commands share: options, exit codes, and errors as one line."""
 
 import argparse
+import difflib
 import logging
 import os
 import sys
@@ -38,7 +39,15 @@ class Parser(argparse.ArgumentParser):
         self.register("action", None, _Once)
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: -"):
+            self.refuse(message.split()[2].partition("=")[0])
         raise ConfigError(f"{message} (--help lists the options)")
+
+    def refuse(self, option: str) -> NoReturn:
+        """ConfigError for an unknown option, with the one that is meant."""
+        close = difflib.get_close_matches(option, self._option_string_actions, 1)
+        hint = f"did you mean {close[0]}?" if close else "--help lists the options"
+        raise ConfigError(f"option {option} is unknown; {hint}")
 
 
 def positive(text: str) -> int:

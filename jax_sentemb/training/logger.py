@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, plain
@@ -87,7 +87,7 @@ class Log:
         """The progress line: loss, sentences and steps a second, time left; without a terminal a line now and then."""
         if not self.first:
             return
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() or _in_notebook():
             if self.bar is None:
                 self.bar = tqdm(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
             self.bar.set_postfix_str(f"loss {loss:.4f}, {sentences:,.0f} sentences/s", refresh=False)
@@ -137,6 +137,13 @@ def check_writers(options: Train) -> None:
         _import_tensorboard()
     if options.wandb:
         _import_wandb()
+
+
+def _in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, which shows progress bars although it has no terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    return shell is not None and "IPKernelApp" in shell.config
 
 
 def _step_of(line: bytes) -> int:

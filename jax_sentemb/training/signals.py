@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,8 +39,11 @@ class StopSignal:
         return self.reached
 
     def watch(self) -> None:
-        """Take over the signals; nothing where that is done. Where JAX catches SIGTERM, SIGHUP becomes one."""
-        if self._previous:
+        """Take over the signals; nothing where that is done. Where JAX catches SIGTERM, SIGHUP becomes one.
+
+        Only the main thread of a process can do so: a run in another thread cannot be stopped by a signal.
+        """
+        if self._previous or threading.current_thread() is not threading.main_thread():
             return
         handlers = dict.fromkeys(STOPPING, self._note)
         if self._several:
