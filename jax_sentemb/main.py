@@ -3,6 +3,7 @@
 import sys
 
 from jax_sentemb.cli.config_flags import parse
+from jax_sentemb.cli.config_flags import parser as parser
 from jax_sentemb.cli.program import program
 
 

@@ -12,11 +12,14 @@ import runpy
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jax_sentemb.config import NAMES, Config, current_name, flatten
 from jax_sentemb.errors import ConfigError, UserError
 from jax_sentemb.files import user_path
+from jax_sentemb.settings import NAMES, current_name, flatten
+
+if TYPE_CHECKING:
+    from jax_sentemb.config import Config
 
 # Words of other libraries and of papers, by the setting that they mean.
 MEANT = {
@@ -107,14 +110,18 @@ def recipes() -> list[Recipe]:
 
 def _described(path: Path) -> Recipe:
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    wanted = {
-        "sentences": "--config.data.files=",
-        "a BERT": "--config.encoder.weights=",
-        "word vectors": "--config.encoder.vectors=",
-        "SentEval data": "--config.eval.data=",
+    files = re.search(r"--config\.data\.files=([\w.:/]+)", text)
+    needs = {
+        "consecutive sentences": bool(files) and files[1].startswith("ordered"),
+        "sentences": bool(files) and files[1].startswith("corpus"),
+        "labelled pairs": bool(files) and files[1].startswith(("pairs", "nli", "arguments")),
+        "SentEval data": not files or files[1].startswith("senteval"),
+        "a BERT": "--config.encoder.weights=" in text,
+        "word vectors": "--config.encoder.vectors=" in text,
     }
-    needs = [what for what, flag in wanted.items() if flag in text]
-    return Recipe(path.stem, text.partition("\n")[0].removesuffix("."), ", ".join(needs) or "nothing", path)
+    if path.stem == "quickstart":
+        needs = {}
+    return Recipe(path.stem, text.partition("\n")[0].removesuffix("."), ", ".join(filter(needs.get, needs)) or "nothing", path)
 
 
 def find(name: str) -> tuple[Path, list[str]]:
@@ -136,13 +143,15 @@ def _similar(path: Path) -> str:
     return f"; did you mean {close[0]}?" if close else " and no recipe of that name: jax-sentemb recipes lists them"
 
 
-def read_config(name: str) -> Config:
+def read_config(name: str) -> "Config":
     """The Config of a recipe, `FILE:SIZE`; ConfigError, with the line of the file, for whatever the file does instead."""
     file, size = find(name)
     if file.suffix in (".yaml", ".yml"):
         if size:
             raise ConfigError(f"--config {name}: the size belongs to the recipe in the file, for instance recipe: simcse:{size[0]}")
         return _from_yaml(file)
+    from jax_sentemb.config import Config  # here, so that the names of recipes are known without loading JAX
+
     try:
         get_config = runpy.run_path(str(file)).get("get_config")
         config = get_config(*size) if get_config else None
@@ -165,7 +174,7 @@ def _where(error: BaseException, file: Path) -> str:
     return (f"line {lines[-1]}: " if lines else "") + f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
 
 
-def _from_yaml(file: Path) -> Config:
+def _from_yaml(file: Path) -> "Config":
     """The recipe that a .yaml file names, with the settings of the file: nested by section, or by dotted names."""
     import yaml
 
@@ -193,7 +202,7 @@ def _dotted(content: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def resolve_names(config: Config, settings: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_names(config: "Config", settings: Mapping[str, Any]) -> dict[str, Any]:
     """The values of `settings` by dotted names: "learning_rate" and "optimizer__learning_rate" are "optimizer.learning_rate".
 
     A field's name alone means the training's own setting, so that `batch_size` is data.batch_size and not eval.batch_size.
@@ -229,7 +238,7 @@ def suggestion(name: str, known: Mapping[str, Any], flag: str = "") -> str:
     return f"; did you mean {flag}{found[0]}?" if found else "; --help beside --config lists all settings"
 
 
-def override(config: Config, name: str, value: Any) -> None:
+def override(config: "Config", name: str, value: Any) -> None:
     """Sets a setting by its dotted name, converted to the type that stands there; ConfigError for what cannot be."""
     *path, last = name.split(".")
     target: Any = config

@@ -319,11 +319,9 @@ def test_doubtful_descriptions_of_a_model_are_warned_about(model, caplog):
     (model / "tokenizer.json").unlink()
     pieces = (model / "vocab.txt").read_text(encoding="utf-8").rstrip("\n").split("\n")
     (model / "vocab.txt").write_text("\n".join([*pieces[:-1], pieces[10]]) + "\n", encoding="utf-8")
-    (model / "config_sentence_transformers.json").write_text('{"prompts": {"query": "q: "}, "default_prompt_name": "query"}')
     caplog.set_level("WARNING", "jax_sentemb")  # whatever a library has done to the root logger in another test
     SentenceEncoder.load(model)
     assert "on 2 lines: the last one counts" in caplog.text
-    assert "default prompt 'query' is ignored" in caplog.text
 
 
 def test_an_encoder_is_pickled_and_copied_by_its_path(model, monkeypatch):

@@ -1,0 +1,30 @@
+"""Tables for the terminal."""
+
+import io
+import shutil
+import sys
+from collections.abc import Sequence
+
+from jax_sentemb.errors import plain
+
+WIDTH = 118  # of a table that does not go to a terminal
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", text_columns: Sequence[int] = (0,)) -> str:
+    """A table as text: numbers to the right, the columns `text_columns` to the left; what is too wide is wrapped.
+
+    As wide as the terminal, or WIDTH where the output goes elsewhere. It has no colours and no control characters.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    found = Table(title=title or None, title_justify="left", title_style="", header_style="", box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, column in enumerate(columns):
+        found.add_column(column, justify="left" if place in text_columns else "right", overflow="fold")
+    for row in rows:
+        found.add_row(*(plain(cell) for cell in row))
+    width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() or sys.stderr.isatty() else WIDTH
+    output = io.StringIO()
+    Console(file=output, width=max(width, 40), markup=False, highlight=False, emoji=False, no_color=True).print(found)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).strip("\n")
