@@ -40,7 +40,7 @@ NAMED_PATH = re.compile(r"(?<![\w./-])(?:jax_sentemb|tests|configs|benchmarks|ex
 SUBSTITUTES = [
     (r"(--config[= ])(configs/\w+\.py)(?!:)", rf"\1{ROOT}/\2:tiny"),
     (r"(--config[= ])(configs/\w+\.py:tiny)", rf"\1{ROOT}/\2"),
-    (r"(--config[= ])([a-z_]+)(?= )", r"\1\2:tiny"),
+    (r"(--config[= ])([a-z_]+)(?= |$)", r"\1\2:tiny"),
     (r"path/to/bert", "bert"),
     (r"(--config\.eval\.data=)path/to/SentEval/data", r"\1grammar"),
     (r"path/to/SentEval/data", "senteval"),
@@ -247,7 +247,7 @@ def test_every_setting_that_is_named_exists_and_is_on_the_page_of_settings():
 
 
 def test_every_page_is_in_the_navigation():
-    listed = set(re.findall(r"- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    listed = set(re.findall(r"(?:-|- \w+:) (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
     assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], GENERATED]}
 
 

@@ -18,9 +18,13 @@ from jax_sentemb.reporting.svg import element
 
 HERE = Path(__file__).parent
 SETTINGS = {"max_steps": 60, "max_seq_length": 48, "eval_steps": 10, "select": "retrieval"}
-EVERY_TOPIC = 10  # queries of the picture: the first sentence of every tenth topic in alphabetical order
+QUERIES = {  # of the picture, with their topics; written before the result was seen
+    "Fracking pollutes our drinking water.": "Fracking",
+    "Electric cars are cheaper to run.": "Electric cars",
+    "Robots help surgeons to operate.": "Robotic surgery",
+}
 NEAREST = 3
-WIDTH, COLUMN, LETTERS = 980, 470, 70
+WIDTH, COLUMN, LETTERS = 980, 480, 66
 
 
 def read_topics(file: str) -> dict[str, set[str]]:
@@ -47,26 +51,28 @@ def same_topic(rows: np.ndarray, topics: Mapping[str, set[str]]) -> np.ndarray:
     return np.array([[bool(sets[query] & sets[int(other)]) for other in near] for query, near in enumerate(rows)])
 
 
-def picture(topics: Mapping[str, set[str]], before: np.ndarray, after: np.ndarray) -> str:
-    """Neighbours before and after as SVG: a filled dot marks a neighbour of the query's topic."""
-    sentences = list(topics)
-    first = {min(found): row for row, found in reversed(list(enumerate(topics.values())))}
-    queries = [first[topic] for topic in sorted(first)[::EVERY_TOPIC]]
-    parts, y = [], 26
+def found(encoder: jax_sentemb.SentenceEncoder, sentences: Sequence[str]) -> list[list[str]]:
+    """The sentences that are nearest to each of QUERIES, best first."""
+    rows = jax_sentemb.search(encoder.encode(list(QUERIES)), encoder.encode(list(sentences)), top_k=NEAREST).indices
+    return [[sentences[row] for row in near] for near in rows.tolist()]
+
+
+def picture(topics: Mapping[str, set[str]], before: Sequence[Sequence[str]], after: Sequence[Sequence[str]]) -> str:
+    """What a search finds before and after as SVG: a filled dot marks a sentence on the topic of the query."""
+    parts, y = [], 28
     for place, text in ((20, "before training"), (20 + COLUMN, "after training on these sentences, without labels")):
         parts.append(element("text", text, x=place, y=y, _class="head"))
-    for query in queries:
+    for (query, topic), *sides in zip(QUERIES.items(), before, after, strict=True):
         y += 34
-        for line in textwrap.wrap(f"{sentences[query]} ({min(topics[sentences[query]])})", 2 * LETTERS - 20):
-            parts.append(element("text", line, x=20, y=y, _class="query"))
-            y += 18
-        for rank in range(NEAREST):
+        parts.append(element("text", query, x=20, y=y, _class="query"))
+        y += 14
+        for pair in zip(*sides, strict=True):
             height = 0
-            for place, rows in ((20, before), (20 + COLUMN, after)):
-                other = int(rows[query, rank])
-                same = bool(topics[sentences[query]] & topics[sentences[other]])
-                lines = textwrap.wrap(sentences[other], LETTERS - 4)[:3]
-                parts.append(element("circle", cx=place + 5, cy=y + 5, r=4.5, _class="same" if same else "other"))
+            for place, sentence in zip((20, 20 + COLUMN), pair, strict=True):
+                lines = textwrap.wrap(sentence, LETTERS, max_lines=2, placeholder=" …")
+                parts.append(
+                    element("circle", cx=place + 5, cy=y + 6, r=4.5, _class="same" if topic in topics[sentence] else "other")
+                )
                 parts += [
                     element("text", line, x=place + 18, y=y + 10 + 17 * number, _class="near") for number, line in enumerate(lines)
                 ]
@@ -78,7 +84,7 @@ def picture(topics: Mapping[str, set[str]], before: np.ndarray, after: np.ndarra
         ".same{fill:#00805c}.other{fill:#fff;stroke:#9aa4ae;stroke-width:1.5}"
     )
     back = element("rect", width=WIDTH, height=y + 8, rx=8, fill="#fff", stroke="#d9dde2")
-    title = "Nearest neighbours of arguments before and after training"
+    title = "Search in arguments before and after training"
     return element(
         "svg",
         element("title", title),
@@ -109,9 +115,10 @@ def main() -> None:
     for name, near in rows.items():
         same = same_topic(near, topics)
         lines.append(f"| {name} | {100 * same[:, 0].mean():.1f} | {100 * same.mean():.1f} |")
+    drawn = picture(topics, *(found(encoders[name], sentences) for name in ("[CLS] before", "[CLS] after")))
     table = "\n".join(lines) + "\n"
     (HERE / "results.md").write_text(table, encoding="utf-8")
-    (HERE / "neighbours.svg").write_text(picture(topics, rows["[CLS] before"], rows["[CLS] after"]) + "\n", encoding="utf-8")
+    (HERE / "neighbours.svg").write_text(drawn + "\n", encoding="utf-8")
     print(table)
 
 
