@@ -309,7 +309,7 @@ def test_a_low_shot_study_has_its_tables_and_pictures(tmp_path):
     assert differences["<B> - A"] == ["+3.00 [+3.00, +3.00] (2)", "+5.00 [+5.00, +5.00] (2)"]
     first, second = tree.iter("svg")
     assert [path.get("class") for path in first.iter("path") if path.get("class").startswith("line")] == ["line a", "line b"]
-    assert [path.get("class") for path in second.iter("path") if path.get("class").startswith("line")] == ["line a"]
+    assert [path.get("class") for path in second.iter("path") if path.get("class").startswith("line")] == ["line b"]
     lines = [
         [float(p.split()[1]) for p in path.get("d")[1:].split("L")]
         for path in first.iter("path")

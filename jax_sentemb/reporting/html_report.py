@@ -81,16 +81,17 @@ def sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> str:
 def _studies(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Scores over the number of training sentences, and paired differences to the baselines; [] where sizes do not vary."""
     found = []
+    colours: dict[str, str] = {}  # a method has one colour in both figures
     for study in sweep_table.low_shot_studies(rows):
         curves = sweep_table.curves(study.cells)
-        classes = {method: _series_class(number) for number, method in enumerate(curves)}
+        colours = colours or {method: _series_class(number) for number, method in enumerate(curves)}
+        classes = {method: colours[method.rpartition(" - ")[0] or method] for method in curves}
         keys = [(name, method) for method, name in classes.items()]
         picture = size_chart(study.title, {classes[method]: points for method, points in curves.items()}, study.unit)
         columns, table = sweep_table.by_size(study.cells, study.text)
         figure = Figure(picture, study.title, "Bars: one standard deviation over seeds.", keys)
-        found.append(
-            {"title": study.title, "note": f"{study.note} {study.foot}", "figure": figure, "columns": columns, "rows": table}
-        )
+        note = f"{study.note} {study.foot[:1].upper()}{study.foot[1:]}"
+        found.append({"title": study.title, "note": note, "figure": figure, "columns": columns, "rows": table})
     return found
 
 
