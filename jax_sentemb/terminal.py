@@ -19,7 +19,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
     from rich.console import Console
     from rich.table import Table
 
-    found = Table(title=title or None, title_justify="left", title_style="", header_style="", box=box.SIMPLE_HEAD, pad_edge=False)
+    found = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="",
+        header_style="",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for place, column in enumerate(columns):
         found.add_column(column, justify="left" if place in text_columns else "right", overflow="fold")
     for row in rows:

@@ -26,7 +26,8 @@ def train(sentences=SENTENCES, **settings):
 def trained():
     with pytest.MonkeyPatch.context() as patch:
         seen = []
-        patch.setattr(api, "run", lambda config, workdir, run=api.run: (seen.append(config), run(config, workdir))[1])
+        run = api.training_run.run
+        patch.setattr(api.training_run, "run", lambda config, workdir: (seen.append(config), run(config, workdir))[1])
         encoder = train(learning_rate=2e-3, eval__batch_size=16)
     return encoder, seen[0]
 

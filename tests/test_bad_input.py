@@ -143,7 +143,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.encoder.hidden_size=33", "encoder.hidden_size=33 is not a multiple"),
         ("TINY --config.encoder.weights=no/such/bert/there", "no/such/bert/there"),
         ("TINY --config.data.files=", "data.files is empty"),
-        ("TINY --processes=x", "--processes=x"),
+        ("TINY --processes=x", "argument --processes"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(folder, capsys, arguments, named):

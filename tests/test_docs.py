@@ -185,8 +185,9 @@ def test_what_the_page_says_works(page, workspace, capfd):
     names: dict[str, Any] = {}
     for kind, text in blocks(page, ("sh", "console", "python")):
         if kind == "python":
-            if "sentence_transformers" in text:
-                pytest.importorskip("sentence_transformers")
+            for package in ("sentence_transformers", "langchain_core", "datasets"):
+                if f"from {package}" in text:
+                    pytest.importorskip(package)
             exec(compile(substituted(text), str(page), "exec"), names)
             continue
         for line, error in commands(kind, text):

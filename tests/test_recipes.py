@@ -1,5 +1,7 @@
 """Recipes by name, file and .yaml; what is said of names that nobody has."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,19 @@ def test_an_unknown_setting_suggests_by_meaning(name, meant):
 def test_every_meant_setting_exists():
     known = flatten(read_config("micse")) | flatten(read_config("multi_view"))
     assert set(MEANT.values()) <= known.keys()
+
+
+def test_an_installed_package_has_the_recipes(tmp_path):
+    """What setup.py builds is the content of a wheel."""
+    command = [sys.executable, "setup.py", "--quiet", "build", "--build-base", tmp_path / "base", "--build-lib", tmp_path / "lib"]
+    subprocess.run([*command, "egg_info", "--egg-base", tmp_path], cwd=ROOT, capture_output=True, check=True)
+    code = "from jax_sentemb import recipes; print(recipes.find('simcse')[0], len(recipes.recipes()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "lib")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(tmp_path / "lib/jax_sentemb/configs/simcse.py"), str(len(recipes.names()))]

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.cli.export import main as convert
 from jax_sentemb.config import Config, Data, Evaluation, Train, check, sized
 from jax_sentemb.errors import ConfigError, DataError
@@ -20,6 +19,7 @@ from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.run import run, where_the_results_are
 from jax_sentemb.training.run_metadata import description
 

@@ -9,7 +9,7 @@ from jax_sentemb.cli.program import EXIT_CODES, Parser, program
 
 EPILOG = f"""\
 examples:
-  eval "$(jax-sentemb completion bash)"        in ~/.bashrc
+  jax-sentemb completion bash >> ~/.bashrc
   jax-sentemb completion fish > ~/.config/fish/completions/jax-sentemb.fish
 
 {EXIT_CODES}"""

@@ -11,6 +11,7 @@ from typing import Any
 from jax_sentemb.cli.program import Parser
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
+from jax_sentemb.recipes import read_config as read_config
 
 DESCRIPTION = "Train a sentence encoder without labels, score it, and export it for sentence-transformers."
 EPILOG = """\
@@ -87,7 +88,6 @@ def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
     from ml_collections import config_flags
 
     from jax_sentemb.config import current_name
-    from jax_sentemb.recipes import read_config
 
     argv = [re.sub(r"(?<=^--config\.)[^=]+", lambda match: current_name(match[0]), argument) for argument in argv]
     if twice := [name for name, count in Counter(filter(None, map(_name, argv[1:]))).items() if count > 1]:

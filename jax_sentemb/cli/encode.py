@@ -112,7 +112,7 @@ examples:
         "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz; .parquet; globs, several; - reads lines"
     )
     found.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
-    add_model_options(parser, required=True)
+    add_model_options(found, required=True)
     found.add_argument("--normalize", action="store_true", help="vectors of length 1")
     found.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
     found.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")

@@ -100,8 +100,8 @@ def select(text: str) -> list[tuple[str, bool]]:
             chosen[name] = True
         else:
             close = difflib.get_close_matches(word, [name for names in GROUPS.values() for name in names], 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise ConfigError(f"--tasks {word}: unknown{hint}; groups are {', '.join(GROUPS)}, all; --tasks help lists the tasks")
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(f"--tasks {word}: unknown; groups are {', '.join(GROUPS)}, all; {hint}--tasks help lists the tasks")
     if not chosen:
         raise ConfigError("--tasks is empty: name tasks or groups, for instance --tasks sts,transfer")
     order = [name for names in GROUPS.values() for name in names]

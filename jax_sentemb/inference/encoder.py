@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,6 @@ class SentenceEncoder:
     """
 
     _source: tuple[str, str] | None = None  # path and dtype
-    _holder: Any = None  # the temporary directory of the files, which lives as long as the encoder
 
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
         """The model at a path, or of that name on the hub; a LoadedModel as it is.
@@ -190,12 +189,12 @@ class SentenceEncoder:
         return convert(vectors[0] if single else vectors)
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Any:
-        """As `encode`, with the prompt of the name "query" where the model has one."""
-        return self.encode(sentences, **self._with_prompt(options, ("query",)))
+        """As `encode`, with the model's prompt "query" where no other is given; without a prompt where the model has none."""
+        return self.encode(sentences, **self._with_prompt(options, "query"))
 
     def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Any:
-        """As `encode`, with the prompt of the name "document", "passage" or "corpus" where the model has one."""
-        return self.encode(sentences, **self._with_prompt(options, ("document", "passage", "corpus")))
+        """As `encode`, with the model's prompt "document" where no other is given; without a prompt where the model has none."""
+        return self.encode(sentences, **self._with_prompt(options, "document"))
 
     def similarity(self, first: Array, second: Array) -> np.ndarray:
         """Cosines float32 [N, M] of embeddings [N, E] and [M, E], or of single ones."""
@@ -259,10 +258,10 @@ class SentenceEncoder:
             raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
         return text
 
-    def _with_prompt(self, options: dict[str, Any], candidates: Sequence[str]) -> dict[str, Any]:
+    def _with_prompt(self, options: dict[str, Any], name: str) -> dict[str, Any]:
         if options.get("prompt") is not None or options.get("prompt_name") is not None:
             return options
-        return {**options, "prompt_name": next((name for name in candidates if name in self.prompts), None)}
+        return {**options, "prompt": self.prompts.get(name, "")}
 
     def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
         from tqdm.auto import tqdm

@@ -6,7 +6,9 @@ encoder = jax_sentemb.train(sentences, "path/to/bert", recipe="simcse", learning
 """
 
 import copy
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.recipes import override, read_config, resolve_names
-from jax_sentemb.training.run import run
+from jax_sentemb.training import run as training_run
 
 CORPUS = "sentences.txt"  # in the work directory: the sentences that were given in memory
 
@@ -50,18 +52,27 @@ def train(
     ModelFileError for what cannot be run, before anything is compiled; NumericsError for a training that diverges.
     """
     config = _config(sentences, model, recipe, settings)
-    holder = None if workdir is not None else tempfile.TemporaryDirectory(prefix="jax_sentemb-")
-    place = Path(holder.name) / "sentence-encoder" if holder else user_path(str(workdir))
-    if not isinstance(sentences, str | Path):
-        _write(sentences, place / CORPUS)
-        config.data.files = str(place / CORPUS)
-    check(config)
-    code = run(config, place)
-    if code == PREEMPTED:
-        _export_best(place)
-    encoder = SentenceEncoder.load(place / "export")
-    encoder._holder = holder
+    if workdir is not None:
+        return _train(config, sentences, user_path(workdir))
+    folder = tempfile.mkdtemp(prefix="jax_sentemb-")
+    try:
+        encoder = _train(config, sentences, Path(folder) / "sentence-encoder")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(encoder, shutil.rmtree, folder, ignore_errors=True)
     return encoder
+
+
+def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path) -> SentenceEncoder:
+    """The encoder of a run in `workdir`."""
+    if not isinstance(sentences, str | Path):
+        _write(sentences, workdir / CORPUS)
+        config.data.files = str(workdir / CORPUS)
+    check(config)
+    if training_run.run(config, workdir) == PREEMPTED:
+        _export_best(workdir)
+    return SentenceEncoder(workdir / "export")
 
 
 def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, settings: Mapping[str, Any]) -> Config:
