@@ -18,8 +18,6 @@ from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.training.run import run
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
 
 def tiny(**changes):
     config = sized(Config(method=ISBERT(Convolution((1, 3), 8))), "tiny")
