@@ -17,8 +17,6 @@ from jax_sentemb.training.argument_folds import parts, split
 from jax_sentemb.training.run import run
 from jax_sentemb.training.sweep import variants
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 CONFIGS = Path(__file__).parents[1] / "configs"
 GRADES = ("NS", "SS", "HS", "DTORCD")
 TOPICS = {"drones": 40, "wind power": 33, "gmo": 2}

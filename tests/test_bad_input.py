@@ -25,8 +25,6 @@ from jax_sentemb.errors import DataError
 from jax_sentemb.main import main
 from jax_sentemb.training import trainer
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
 ROOT = Path(__file__).parents[1]
 TINY = "--config=simcse.py:tiny"
 MAKES = "from jax_sentemb.config import *\nfrom jax_sentemb.methods.simcse import SimCSE\ndef get_config(size=''):\n    "

@@ -20,9 +20,6 @@ from jax_sentemb.training import run
 HOSTILE = "<script>alert({0})</script> & \"quoted\" 'text' <img src=x onerror=y> number {0} \x1b[31m\u202e"
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
-
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
     """A run that is done, on a corpus whose text would be markup if it were not escaped."""

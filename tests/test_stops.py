@@ -34,9 +34,6 @@ CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
 STEPS = 6
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
-
 def tiny(select="", patience=0, **options):
     """Saved after steps 3 and 6, scored after 2, 4 and 6."""
     config = read_config(f"{CONFIG}:tiny")
