@@ -16,6 +16,7 @@ from jax_sentemb.settings import NAMES as NAMES
 from jax_sentemb.settings import check_settings, check_types, setting, takes_old_names
 from jax_sentemb.settings import current_name as current_name
 from jax_sentemb.settings import flatten as flatten
+from jax_sentemb.settings import setting_lines as setting_lines
 from jax_sentemb.settings import stored_name as stored_name
 
 

@@ -1,12 +1,15 @@
 """Dataclasses as settings: limits of fields, checks of limits and types, flat names of fields, and former names."""
 
+import ast
 import dataclasses
 import functools
+import inspect
 import math
 import sys
+import textwrap
 import typing
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from jax_sentemb.errors import ConfigError
 
@@ -27,6 +30,12 @@ class Limits:
     least: float | None = None
     below: float | None = None
     choices: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        words = [f"at least {self.least}"] if self.least is not None else []
+        words += [f"below {self.below}"] if self.below is not None else []
+        words += ["one of " + ", ".join(map(repr, self.choices))] if self.choices else []
+        return " and ".join(words)
 
     def check(self, name: str, value: Any) -> None:
         """Raises ConfigError if a value is not allowed; the message has name, value and limit."""
@@ -72,6 +81,50 @@ def check_types(settings: Any, prefix: str = "") -> None:
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
     """{"data.batch_size": 64, ...} for all leaves of a dataclass tree; an optional part that is not set is one leaf, None."""
     return {name: value for name, value, _ in _leaves(settings, prefix)}
+
+
+class SettingLine(NamedTuple):
+    """A setting as help and documentation show it."""
+
+    section: str  # "data", "method.ami"; "" at the top
+    about: str  # first line of the section's docstring
+    name: str
+    value: Any
+    text: str  # meaning, limits, and the default where the value is another one
+
+
+def setting_lines(settings: Any, prefix: str = "") -> Iterator[SettingLine]:
+    """A line for every leaf of a dataclass tree, in the order of the fields, the leaves of a part before its own parts."""
+    kind = type(settings)
+    section, about = prefix.removesuffix("."), (kind.__doc__ or "").partition("\n")[0]
+    parts = []
+    for item in dataclasses.fields(settings):
+        value = getattr(settings, item.name)
+        if dataclasses.is_dataclass(value):
+            parts.append((value, f"{prefix}{item.name}."))
+            continue
+        limits = item.metadata.get("limits")
+        default = item.default if item.default is not dataclasses.MISSING and item.default != value else None
+        notes = (field_comments(kind).get(item.name), str(limits or ""), "" if default is None else f"default: {default!r}")
+        yield SettingLine(section, about, prefix + item.name, value, "; ".join(filter(None, notes)))
+    for value, inner in parts:
+        yield from setting_lines(value, inner)
+
+
+@functools.cache
+def field_comments(kind: type) -> dict[str, str]:
+    """{field: the comment beside it, or else above it} of a dataclass and its bases: the texts of help and documentation."""
+    found: dict[str, str] = {}
+    for base in reversed([base for base in kind.__mro__ if dataclasses.is_dataclass(base)]):
+        source = textwrap.dedent(inspect.getsource(base))
+        lines, (tree,) = source.splitlines(), ast.parse(source).body
+        for item in tree.body if isinstance(tree, ast.ClassDef) else ():
+            if isinstance(item, ast.AnnAssign):
+                above = lines[item.lineno - 2].strip()
+                beside = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
+                text = beside or (above.removeprefix("# ") if above.startswith("# ") else "")
+                found[ast.unparse(item.target)] = text.rstrip(".")
+    return found
 
 
 def current_name(setting: str) -> str:

@@ -87,7 +87,7 @@ def _pairs_by_syntax(options: argparse.Namespace) -> dict[str, SentencePairs]:
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first); prints the files written."""
-    options = _parser().parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     require_matplotlib()  # before anything that takes time
     for picture in options.draw(options):
         print(f"written: {picture} and {picture.with_suffix('.csv').name}")
@@ -108,13 +108,14 @@ def _plot_low_shot(options: argparse.Namespace) -> list[Path]:
     return [low_shot_curves(options.output, curves, options.title, f"Spearman x 100, {what}")]
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
         prog="jax-sentemb plots",
         description="Draw what a run, an encoder or a study shows.",
         epilog=f"example:\n  jax-sentemb plots run --help\n\n{EXIT_CODES}",
     )
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    kinds = found.add_subparsers(dest="kind", required=True, metavar="KIND")
 
     def kind(name: str, draw: Callable[[argparse.Namespace], list[Path]], says: str) -> argparse.ArgumentParser:
         added = kinds.add_parser(name, help=says, description=says)
@@ -148,7 +149,7 @@ def _parser() -> Parser:
     low_shot.add_argument("--column", default="average", help="the score to draw (average)")
     low_shot.add_argument("--title", default="Training on few sentences", help="what is written above")
     low_shot.add_argument("--output", type=user_path, required=True, help="PNG file")
-    return parser
+    return found
 
 
 if __name__ == "__main__":

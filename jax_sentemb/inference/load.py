@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from jax_sentemb.data.word_vectors import is_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, sha256, shown, user_path
 from jax_sentemb.formats.huggingface import read_convolution, read_max_seq_length, read_parts, read_tokenizer, resolve
-from jax_sentemb.formats.model_dir import read_readout, transformer_folder
+from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts, read_prompts, read_readout, transformer_folder
 from jax_sentemb.formats.run_dir import is_words, read_checkpoint, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
@@ -33,8 +32,6 @@ from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.retrieval.quantize import DTYPES
 from jax_sentemb.types import Params
-
-logger = logging.getLogger("jax_sentemb")
 
 READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2", "h")  # of multi-view models
 
@@ -47,6 +44,7 @@ class LoadedModel(NamedTuple):
     metadata: dict[str, Any]  # description of the model in results
     views: Views = NO_VIEWS  # the layout of the embeddings
     positions: int | None = None  # the number of positions of the encoder; None: unlimited
+    prompts: Prompts = NO_PROMPTS  # of the directory; only SentenceEncoder uses them
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Embeddings float32 [N, E] in the order of the sentences."""
@@ -73,6 +71,7 @@ class _Stored(NamedTuple):
     tokenizer: Tokenizer | WordTokenizer
     origin: dict[str, Any]  # the kind of directory, and a run's step or the SHA-256 of the weight files
     where: str  # the file of the description, for messages
+    prompts: Prompts = NO_PROMPTS
 
     @property
     def is_run(self) -> bool:
@@ -141,7 +140,10 @@ def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size
     embedder = build_embedder(description, stored.tokenizer, batch_size, dtype, where=stored.where)
     keys = [key for key in ("encoder", "pooling", "normalize", "convolution") if key in description]
     positions = description["encoder"]["max_position_embeddings"] - description["encoder"]["position_offset"]
-    return LoadedModel(embedder, params, {**stored.origin, **{key: description[key] for key in keys}}, positions=positions)
+    metadata = {**stored.origin, **{key: description[key] for key in keys}}
+    if stored.prompts.default:
+        metadata["default_prompt"] = stored.prompts.default
+    return LoadedModel(embedder, params, metadata, positions=positions, prompts=stored.prompts)
 
 
 def _read(source: str) -> _Stored:
@@ -186,14 +188,7 @@ def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
         "max_seq_length": read_max_seq_length(folder),
     }
     tokenizer = read_tokenizer(folder, config)
-    _warn_of_prompt(folder)
-    return _Stored(description, params, tokenizer, origin, str(folder))
-
-
-def _warn_of_prompt(folder: Path) -> None:
-    file = folder / "config_sentence_transformers.json"
-    if file.is_file() and (name := read_json(file).get("default_prompt_name")) is not None:
-        logger.warning("%s: the default prompt %s is ignored: add it to your sentences yourself", file, shown(name))
+    return _Stored(description, params, tokenizer, origin, str(folder), read_prompts(folder))
 
 
 def load_cross_encoder(

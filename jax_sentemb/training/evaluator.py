@@ -12,9 +12,10 @@ from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.errors import ConfigError, NumericsError, UserError
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.sts import PROTOCOLS, TaskSimilarities, correlate_tasks, score_of_pair, task_cosines, task_pair_scores
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask, load_pairs, load_sts, senteval_root
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, load_sts, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.terminal import table
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Params
 
@@ -28,7 +29,7 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
     dev = ""
     if options.data == "grammar":
         for dev_or_test, seed in (("dev", 1), ("test", 2)):
-            pairs = Pairs(*synthetic.graded_pairs(GRAMMAR_PAIRS, seed))
+            pairs = ScoredPairs(*synthetic.graded_pairs(GRAMMAR_PAIRS, seed))
             tasks[f"grammar-{dev_or_test}"] = StsTask(f"grammar-{dev_or_test}", {dev_or_test: pairs})
         dev = "grammar-dev"
     elif options.data:
@@ -177,15 +178,13 @@ def score_table(scores: dict[str, dict], missing_tasks: list[str], baselines: di
     """The final scores as text: Spearman and Pearson x 100 over all pairs, and mean and weighted mean over subsets."""
     if not scores:
         return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
-    lines = [
-        f"{'':<22}{'':>7}{'Spearman x 100':^26}{'Pearson x 100':^26}",
-        f"{'set':<22}{'pairs':>7}" + f"{'all':>10}{'mean':>8}{'wmean':>8}" * 2,
-    ]
+    rows: list[list[str]] = []
     for name, result in scores.items():
         numbers = [result[kind][which] for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
-        cells = "".join(f"{x:>{width}.2f}" for x, width in zip(numbers, (10, 8, 8) * 2, strict=True))
-        lines.append(f"{name:<22}{result['n']:>7}{cells}")
-        lines += [f"  {label:<27}{values[name]:>10.2f}" for label, values in baselines.items() if name in values]
+        rows.append([name, f"{result['n']:,}", *(f"{number:.2f}" for number in numbers)])
+        rows += [[f"  {label}", "", f"{values[name]:.2f}"] for label, values in baselines.items() if name in values]
+    columns = ["set", "pairs", *(f"{kind} {which}" for kind in ("Spearman", "Pearson") for which in ("all", "mean", "wmean"))]
+    lines = [table(columns, rows, "Correlation with the gold scores, x 100")]
     if missing_tasks:
         lines.append(f"absent, not scored: {', '.join(missing_tasks)}")
     return "\n".join(lines)

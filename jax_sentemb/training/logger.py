@@ -16,6 +16,7 @@ from tqdm import tqdm
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, plain
 from jax_sentemb.files import is_full, replacing
+from jax_sentemb.terminal import bar, in_notebook
 
 # Limits in seconds of the time between two lines of progress without a terminal, which is a twentieth of the run so far.
 SHORTEST, LONGEST = 30.0, 600.0
@@ -87,9 +88,9 @@ class Log:
         """Shows loss, sentences and steps per second and the time left; without a terminal as a line at growing intervals."""
         if not self.is_main:
             return
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() or in_notebook():
             if self.bar is None:
-                self.bar = tqdm(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
+                self.bar = bar()(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
             self.bar.set_postfix_str(f"loss {loss:.4f}, {sentences:,.0f} sentences/s", refresh=False)
             self.bar.update(step - self.bar.n)
             return

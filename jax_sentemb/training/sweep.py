@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -12,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.config import NAMES, Config, check, current_name, flatten
+from jax_sentemb.config import Config, check, current_name, flatten
 from jax_sentemb.errors import ConfigError, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
+from jax_sentemb.recipes import override
 from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, table, write_tables
 
 MAX_RUNS = 1000  # of one command
@@ -117,6 +117,7 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
         if folder in rows:
             continue
         row: dict[str, Any] = {"settings": chosen, "folder": folder, "settings_sha256": _digest(one)}
+        row |= {"baseline": baselines[chosen[VARIANT]]} if chosen.get(VARIANT) in baselines else {}
         try:
             if stopped := run(one, workdir / folder):
                 return stopped
@@ -177,20 +178,7 @@ def _result(folder: Path) -> dict[str, Any]:
 
 def _set(config: Config, name: str, value: str) -> None:
     """Sets config.NAME to a value, converted to the type of the present one."""
-    *path, last = current_name(name).split(".")
-    target: Any = config
-    for part in path:
-        target = getattr(target, part, None)
-    if not dataclasses.is_dataclass(target) or not hasattr(target, last):
-        raise ConfigError(f"sweep: setting {name} is unknown; --config=FILE --help lists all settings")
-    kind = type(getattr(target, last))
     try:
-        if kind is bool:
-            converted: Any = {"true": True, "false": False}[value.lower()]
-        elif kind in (int, float, str):
-            converted = kind(value)
-        else:
-            raise ConfigError(f"sweep: setting {name} is not a number, text, or True or False")
-    except (ValueError, KeyError):
-        raise ConfigError(f"sweep: {name}={value} is not {NAMES[kind]}") from None
-    setattr(target, last, converted)
+        override(config, current_name(name), value)
+    except ConfigError as error:
+        raise ConfigError(f"sweep: {error}") from None
