@@ -239,7 +239,7 @@ def suggestion(name: str, known: Mapping[str, Any], flag: str = "") -> str:
 
 
 def override(config: "Config", name: str, value: Any) -> None:
-    """Sets a setting by its dotted name, converted to the type that stands there; ConfigError for what cannot be."""
+    """Sets a setting by its dotted name, converted to the type of its present value; ConfigError for an unknown name or a wrong value."""
     *path, last = name.split(".")
     target: Any = config
     for part in path:
@@ -248,7 +248,7 @@ def override(config: "Config", name: str, value: Any) -> None:
         raise ConfigError(f"setting {name} is unknown{suggestion(name, flatten(config))}")
     kind = type(getattr(target, last))
     if kind not in NAMES:
-        raise ConfigError(f"setting {name} is no number, text or switch")
+        raise ConfigError(f"setting {name} is not a number, text, or True or False")
     try:
         setattr(target, last, _converted(value, kind))
     except (ValueError, TypeError, KeyError, OverflowError):
