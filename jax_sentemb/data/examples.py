@@ -142,14 +142,14 @@ class Perturbed:
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
         """The ids of the sentences after the changes of the task."""
         batch = pad([self._tokens.ids(row) for row in self._kept[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
-        lengths, draws = batch.mask.sum(axis=1), Draws(self._seed, epoch, rows)
+        tokens, lengths, draws = np.asarray(batch.tokens), np.asarray(batch.mask).sum(axis=1), Draws(self._seed, epoch, rows)
         if self._ranked:
-            parts = (split_randomly if self._task == "N" else split_at)(batch.tokens, lengths, draws)
+            parts = (split_randomly if self._task == "N" else split_at)(tokens, lengths, draws)
             return [_ragged(*part) for part in parts]
         words = () if self._task in "DP" else (self._share,)
         change = {"D": delete, "P": permute, "I": insert, "R": replace}[self._task]
-        changed = _ragged(*change(batch.tokens, lengths, self._k, draws, *words))
-        plain, kept = _ragged(batch.tokens, lengths), self._consistent(rows, epoch)
+        changed = _ragged(*change(tokens, lengths, self._k, draws, *words))
+        plain, kept = _ragged(tokens, lengths), self._consistent(rows, epoch)
         return [[whole if keep else other for whole, other, keep in zip(plain, changed, kept, strict=True)]]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:

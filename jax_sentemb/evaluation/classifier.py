@@ -200,7 +200,7 @@ def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[Pa
     def one_round(state: tuple) -> tuple:
         table, results, scores, following = state
         table = _round(data, optimizer, settings, table)
-        finished = ~table.running.any(axis=1)
+        finished = ~jnp.any(table.running, axis=1)
         place = jnp.where(finished, table.job, jobs)  # the row behind the last job is thrown away
         results = jax.tree.map(lambda kept, best: kept.at[place].set(best), results, table.best)
         scores = scores.at[place].set(table.score)
@@ -270,7 +270,7 @@ def _batch(
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), slot.job), slot.passes * steps + step)
 
     def loss(params: Params) -> Array:
-        x = data.features.at[rows].get(mode="promise_in_bounds")
+        x = jnp.asarray(data.features).at[rows].get(mode="promise_in_bounds")
         values = _losses(_logits(params, x, data.dropout, key), data.targets[rows], settings)
         return (values * weight).sum()  # over the fits too: each has its own parameters
 

@@ -7,7 +7,7 @@ SentEval's regression through class probabilities (Tai et al. 2015).
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
@@ -289,9 +289,11 @@ def _classification_scores(found: np.ndarray, labels: np.ndarray, task: Task) ->
 def _regression_scores(found: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     if np.ptp(found) == 0:
         raise NumericsError("the regression predicts one value for every pair: no correlation exists")
+    pearson: Any = pearsonr(found, gold)  # SciPy declares no attributes
+    spearman: Any = spearmanr(found, gold)
     return {
-        "pearson": 100 * float(pearsonr(found, gold).statistic),
-        "spearman": 100 * float(spearmanr(found, gold).statistic),
+        "pearson": 100 * float(pearson.statistic),
+        "spearman": 100 * float(spearman.statistic),
         "mse": float(np.square(found - gold).mean()),
     }
 

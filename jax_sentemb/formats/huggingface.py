@@ -175,7 +175,7 @@ def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
         most = 1_000 if field.name == "num_hidden_layers" else 2**31 - 1
         good = least <= value <= most  # so it is finite
     if not good:
-        raise ModelFileError(f"{file}: {field.name}={shown(value)} is not a usable {field.type.__name__}")
+        raise ModelFileError(f"{file}: {field.name}={shown(value)} is not a usable {getattr(field.type, '__name__', field.type)}")
     return value
 
 

@@ -35,7 +35,7 @@ from jax_sentemb.methods.multi_view import POOLINGS, MultiView
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.models.rnn import DIRECTIONS
-from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors, vector_part
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder, vector_part
 from jax_sentemb.types import Params
 
 FORMAT = "jax_sentemb words"
@@ -162,7 +162,7 @@ def part_from_torch(tensors: dict[str, np.ndarray], name: str) -> Params:
 def method_of(metadata: dict[str, Any], where: str) -> Any:
     try:
         method = METHODS[metadata["method"]](**metadata["settings"])
-        encoder = WordVectors(WordsConfig(**metadata["encoder"]))
+        encoder = make_encoder(WordsConfig(**metadata["encoder"]))
         method.check(encoder, 2**30)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # of values of other types, too
         raise ModelFileError(f"{where} describes no model that this version knows: {type(error).__name__} {error}") from None
@@ -250,7 +250,7 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
 def _check_parts(method: Any, words: WordsConfig, parts: Params, where: Path) -> None:
     """ModelFileError unless the parts have the shapes that the method itself would give them."""
     try:
-        fresh = jax.eval_shape(lambda: _with_linear_view(method.init(WordVectors(words), {}, jax.random.key(0)).params))
+        fresh = jax.eval_shape(lambda: _with_linear_view(method.init(make_encoder(words), {}, jax.random.key(0)).params))
     except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have
         raise ModelFileError(f"{where} describes no model: {type(error).__name__} {error}") from None
     for name, part in parts.items():

@@ -59,7 +59,7 @@ def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tole
         if mean - before <= tolerance and not len(far):
             break
         for group, row in zip(empty.tolist(), far.tolist(), strict=False):
-            sums = sums.at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
+            sums = jnp.asarray(sums).at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
         before, centres = mean, prepare(sums, True)
     return found
 
@@ -108,7 +108,7 @@ def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Ar
     labels = scores.argmax(axis=1)
     # Rows that fill up a block are zero.
     if jax.default_backend() == "cpu":
-        sums = sums.at[labels].add(rows)
+        sums = jnp.asarray(sums).at[labels].add(rows)
     else:  # a product: adding rows at their labels has no fixed order on a GPU
         member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
         sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
