@@ -248,7 +248,7 @@ def override(config: "Config", name: str, value: Any) -> None:
         raise ConfigError(f"setting {name} is unknown{suggestion(name, flatten(config))}")
     kind = type(getattr(target, last))
     if kind not in NAMES:
-        raise ConfigError(f"setting {name} is no number, text or switch")
+        raise ConfigError(f"setting {name} is not a number, text, or True or False")
     try:
         setattr(target, last, _converted(value, kind))
     except (ValueError, TypeError, KeyError, OverflowError):

@@ -15,7 +15,7 @@ import jaxtyping
 import pytest
 
 # Annotated shapes and dtypes are checked at each call, from the first import of these modules on.
-CHECKED = ("losses", "models.heads", "models.layers", "models.pooling", "models.rnn", "models.token_loss")
+CHECKED = ("losses", "methods", "models", "training.step")
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
 from jax_sentemb.training import evaluator  # noqa: E402

@@ -183,7 +183,7 @@ def test_a_signal_to_one_process_stops_all_after_saving(tmp_path):
         (Join(coordinator="host:1"), "give all three"),
         (Join(processes=2, process=0), "give all three"),
         (Join(coordinator="host:1", processes=2, process=2), "from 0 to processes - 1"),
-        (Join(automatic=True, processes=2), "finds the processes by itself"),
+        (Join(automatic=True, processes=2), "finds the processes itself"),
     ],
 )
 def test_half_an_address_is_refused_in_one_line(how, says):

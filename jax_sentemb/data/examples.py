@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError
 
 
+@runtime_checkable
 class Examples(Protocol):
     """Rows that batches are made of."""
 
