@@ -72,4 +72,5 @@ class ResourceError(UserError):
     exit_code = 7
 
 
+LOST_PROCESS = "another process of this run was lost ({}): run the same command again, it continues"
 PREEMPTED = 75  # EX_TEMPFAIL: the run is saved, and the same command continues it

@@ -4,17 +4,23 @@ The batch is split over all devices. Each device has the parameters, the optimis
 train.fsdp = n, a group of n devices shares them.
 """
 
+import atexit
+import contextlib
+import ctypes
+import functools
 import hashlib
 import os
 import sys
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
+from jax._src import distributed
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import PyTree
 
-from jax_sentemb.errors import ConfigError, ResourceError
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError
 from jax_sentemb.files import user_path
 
 Tree = TypeVar("Tree")
@@ -113,12 +119,42 @@ def join(how: Join) -> None:
         )
     address, count, number = (None, None, None) if how.automatic else (how.coordinator, how.processes, how.process)
     try:
-        jax.distributed.initialize(address, count, number, heartbeat_timeout_seconds=LOST_AFTER)
+        with _own_end_of_lost_runs():
+            jax.distributed.initialize(address, count, number, heartbeat_timeout_seconds=LOST_AFTER)
     except (RuntimeError, ValueError) as error:
         what = "--distributed" if how.automatic else f"--coordinator={how.coordinator}"
         raise ResourceError(f"{what}: the processes of the run did not find each other: {str(error).splitlines()[0]}") from None
     if jax.process_index() > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # only process 0 prints tables  # noqa: SIM115
+
+
+def _end_lost_run(*_: object) -> None:
+    """Ends this process with one line and the exit code of ResourceError; any thread may call it, whatever the others do."""
+    text = LOST_PROCESS.format("JAX's coordination service failed, or a process did not respond")
+    with contextlib.suppress(OSError):
+        os.write(2, f"error: {text}\n".encode())
+    os._exit(ResourceError.exit_code)
+
+
+_end_of_runtime = ctypes.CFUNCTYPE(None)(_end_lost_run)  # lives as long as the process, because C++ keeps its address
+
+
+@contextlib.contextmanager
+def _own_end_of_lost_runs() -> Iterator[None]:
+    """Inside, jax.distributed.initialize gets `_end_lost_run` for the loss of a process, where JAX aborts with exit code 134.
+
+    initialize has no argument for that, only the function that it calls. jaxlib 0.10.2 cannot convert the argument of the callback:
+    the call ends in std::terminate, whose handler is therefore `_end_lost_run` too.
+    """
+    runtime: Any = vars(distributed)["_jax"]
+    original = runtime.get_distributed_runtime_client
+    runtime.get_distributed_runtime_client = functools.partial(original, missed_heartbeat_callback=_end_lost_run)
+    try:
+        yield
+    finally:
+        runtime.get_distributed_runtime_client = original
+    with contextlib.suppress(OSError, AttributeError):  # another C++ library than GNU's: JAX's abort stays
+        ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE(_end_of_runtime)
 
 
 def is_main_process() -> bool:
@@ -137,6 +173,23 @@ def agree(text: str) -> None:
     if (others != others[0]).any():
         different = [int(number) for number in np.flatnonzero(others != others[0])]
         raise ConfigError(f"processes {different} have another configuration, corpus or tokenizer than process 0")
+
+
+def end_well_in_forks() -> None:
+    """Lets a process that is forked from this one end: JAX's threads are missing there, and its destructors would wait for them.
+
+    The exit of the interpreter deletes JAX's clients and thread pools. In a forked process they stay until the process is gone.
+    """
+
+    def keep_native_objects() -> None:
+        for name, hook in (("api", "clean_up"), ("dispatch", "wait_for_tokens")):
+            if found := getattr(sys.modules.get(f"jax._src.{name}"), hook, None):
+                atexit.unregister(found)
+        native = ("jax", "jaxlib", "tensorstore", "orbax")
+        kept = [dict(vars(module)) for name, module in list(sys.modules.items()) if name.partition(".")[0] in native]
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # never deleted, whatever the interpreter clears
+
+    os.register_at_fork(after_in_child=keep_native_objects)
 
 
 def use_compilation_cache() -> None:

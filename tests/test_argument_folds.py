@@ -6,18 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import Config, Data, Evaluation, check, sized
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.arguments import fold_of_pairs, load_arguments
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.recipes import read_config
 from jax_sentemb.reporting.sweep_table import headline, summary
 from jax_sentemb.training.argument_folds import parts, split
 from jax_sentemb.training.run import run
 from jax_sentemb.training.sweep import variants
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 GRADES = ("NS", "SS", "HS", "DTORCD")

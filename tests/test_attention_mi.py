@@ -16,7 +16,6 @@ CONFIG = BertConfig(
 )  # fmt: skip
 LENGTHS = np.array([3, 9, 6])
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SEEDS = jnp.array([11, 22, 33], jnp.uint32)
 
 

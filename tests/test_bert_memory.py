@@ -40,9 +40,6 @@ def measured(model, seeds=SEEDS):
     return found, gradients
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 @pytest.fixture(scope="module")
 def plain():
     return measured(Bert(CONFIG, dropout=0.2))

@@ -19,8 +19,6 @@ from jax_sentemb.training.checkpoint_selection import better, kept_encoder, scor
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.run import run
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
 DEV = "eval/STSBenchmark-dev/spearman_cosine"
 
 

@@ -241,7 +241,7 @@ def test_a_corpus_that_a_task_cannot_change_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("no no no\nyes yes yes yes\nno yes\n")
     tokenizer = WordTokenizer.of(["no", "yes"], True)
     found = tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 8, tmp_path / "cache")
-    with pytest.raises(DataError, match=r"task P\(2\) needs sentences of 3 words or more, of different words"):
+    with pytest.raises(DataError, match=r"task P\(2\) needs sentences of 3 words or more that a change can make different"):
         Perturbed(found, tokenizer.vocab_size, "P", 2, seed=0)
 
 
@@ -363,7 +363,7 @@ def test_held_out_sentences_are_in_no_training_batch(tokens, count):
     row = np.array([3])
     np.testing.assert_array_equal(train_validation_split(tokens[0], count, 1)[1].texts(row, 0)[0][0], tokens[0].ids(
         int(np.flatnonzero(tokens[0].line == train_validation_split(tokens[0], count, 1)[1].line[3])[0])))  # fmt: skip
-    with pytest.raises(DataError, match="leaves nothing"):
+    with pytest.raises(DataError, match="leaves none"):
         train_validation_split(tokens[0], len(tokens[0]), 1)
 
 

@@ -16,8 +16,6 @@ ENCODER = Bert(BertConfig(20, 8, 1, 2, 16, max_position_embeddings=6, initialize
 BATCH = Batch(np.full((3, 5), 7, np.int32), np.ones((3, 5), bool))
 SEEDS = jnp.arange(3, dtype=jnp.uint32)
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture(scope="module")
 def learned():

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import Config, Data, Train, Variant, check
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.recipes import read_config
 from jax_sentemb.reporting import plot_data
 from jax_sentemb.reporting.sweep_table import SEVEN, headline, table
 from jax_sentemb.training.sweep import parse, run_all, variants

@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Shaped
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
 from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -29,7 +28,7 @@ from jax_sentemb.inference.export import export_loaded
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
+from jax_sentemb.parallel import batch_sharding, end_well_in_forks, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.terminal import bar
 from jax_sentemb.types import Array
@@ -51,7 +50,7 @@ class SentenceEncoder:
     _source: tuple[str, str] | None = None  # path and dtype
 
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
-        """Load the model at a path, or take a LoadedModel as it is.
+        """Load the model at a path or of a name on the hub, or use a LoadedModel.
 
         A path is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
         of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last replaces the pooling of the
@@ -64,7 +63,7 @@ class SentenceEncoder:
         if not isinstance(model, LoadedModel):
             path = str(model)
             use_compilation_cache()
-            logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
+            logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax warns of its own defaults
             source, options = split_options(path, (*POOLINGS, *READOUTS))
             model = load(source, options, dtype=dtype)
             here = user_path(source)
@@ -150,16 +149,18 @@ class SentenceEncoder:
         convert_to_tensor: bool = False,
         output_value: str = "sentence_embedding",
     ) -> Any:
-        """Embeddings [N, E] in the order of the sentences, [0, E] for none, [E] for one `str`. Names as in sentence-transformers.
+        """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
 
         batch_size: sentences encoded at once; on a CPU at most 16. truncate_dim: keep only the first `truncate_dim` numbers, before
         `normalize_embeddings` scales to length 1. precision: float32, int8, uint8 (scaled to the ranges of these embeddings),
         binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if the logger `jax_sentemb` has level INFO.
         convert_to_numpy=False returns a jax.Array.
 
-        convert_to_tensor=True returns a torch.Tensor. prompt: a text before every sentence; prompt_name: the one of `prompts`
-        with that name; without either, `default_prompt`. output_value="token_embeddings": for each sentence an array
-        [tokens, width], [CLS] and [SEP] included.
+        convert_to_tensor=True returns a torch.Tensor.
+
+        prompt: a text that is put before every sentence. prompt_name: the one of `prompts` with that name; if both are None,
+        `default_prompt`. output_value="token_embeddings" returns an array [tokens, width] for each sentence, [CLS] and [SEP]
+        included.
 
         A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut. TypeError names the first sentence
         that is not `str`; NumericsError for embeddings that are not finite.
@@ -305,7 +306,9 @@ def _tensor() -> Callable[[np.ndarray], Any]:
 def _check_fork() -> None:
     """Raises ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, and it would hang."""
     global _started_in
-    _started_in = _started_in or os.getpid()
+    if not _started_in:
+        _started_in = os.getpid()
+        end_well_in_forks()
     if _started_in != os.getpid():
         raise ConfigError(
             "this process was forked from one that has loaded a model, and JAX does not work after a fork: "

@@ -44,7 +44,7 @@ class LoadedModel(NamedTuple):
     metadata: dict[str, Any]  # description of the model in results
     views: Views = NO_VIEWS  # the layout of the embeddings
     positions: int | None = None  # the number of positions of the encoder; None: unlimited
-    prompts: Prompts = NO_PROMPTS  # of the directory; only a SentenceEncoder puts them before sentences
+    prompts: Prompts = NO_PROMPTS  # of the directory; only SentenceEncoder uses them
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Embeddings float32 [N, E] in the order of the sentences."""

@@ -7,7 +7,7 @@ import numpy as np
 from jax_sentemb.config import Data
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.arguments import FEWEST, FOLDS, ArgumentTask, fold_of_pairs, load_arguments
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 
 NAME = "arguments"  # of the evaluation set
 SOURCE = "arguments:"  # prefix of the file in data.files
@@ -42,7 +42,7 @@ def split(data: Data) -> Split:
     gold = np.concatenate([pairs.gold for pairs in task.topics.values()])
     lowest, spread = gold.min(), np.ptp(gold)
     train: list[tuple[str, str, float]] = []
-    test: dict[str, Pairs] = {}
+    test: dict[str, ScoredPairs] = {}
     left_out, start = [], 0
     for topic, pairs in task.topics.items():
         here = tested[start : start + len(pairs.gold)]
@@ -53,7 +53,7 @@ def split(data: Data) -> Split:
         ]
         rows = np.flatnonzero(here)
         if len(rows) >= FEWEST and np.ptp(pairs.gold[rows]) > 0:
-            test[topic] = Pairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.gold[rows])
+            test[topic] = ScoredPairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.gold[rows])
         elif len(rows):
             left_out.append(topic)
     if not train or not test:

@@ -9,7 +9,8 @@ import numpy as np
 
 from jax_sentemb.config import Data, Encoder, Words
 from jax_sentemb.data.tokenizer import FILES as TOKENIZER_FILES
-from jax_sentemb.data.tokenizer import Lines, Tokenizer, check_rows, new_tokenizer
+from jax_sentemb.data.tokenizer import Lines, Tokenizer, new_tokenizer
+from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError

@@ -12,7 +12,7 @@ from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.errors import ConfigError, NumericsError, UserError
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.sts import PROTOCOLS, TaskSimilarities, correlate_tasks, score_of_pair, task_cosines, task_pair_scores
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask, load_pairs, load_sts, senteval_root
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, load_sts, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.terminal import table
@@ -29,7 +29,7 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
     dev = ""
     if options.data == "grammar":
         for dev_or_test, seed in (("dev", 1), ("test", 2)):
-            pairs = Pairs(*synthetic.graded_pairs(GRAMMAR_PAIRS, seed))
+            pairs = ScoredPairs(*synthetic.graded_pairs(GRAMMAR_PAIRS, seed))
             tasks[f"grammar-{dev_or_test}"] = StsTask(f"grammar-{dev_or_test}", {dev_or_test: pairs})
         dev = "grammar-dev"
     elif options.data:

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from jax_sentemb.config import Config
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError
+from jax_sentemb.files import user_path
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.parallel import is_main_process, use_compilation_cache
 from jax_sentemb.reporting.html_report import not_vital, write_report
@@ -25,10 +27,36 @@ from jax_sentemb.training.trainer import Trainer
 def run(config: Config, workdir: Path) -> int:
     """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving."""
     if config.sweep or config.variants:
-        code = run_all(config, workdir, run)
+        code = run_all(config, workdir, _run_one)
         if code != PREEMPTED:
             _report(workdir)
-        return code
+    else:
+        code = _run_one(config, workdir)
+    if code == 0 and is_main_process():
+        print(where_the_results_are(config, workdir), flush=True)
+    return code
+
+
+def where_the_results_are(config: Config, workdir: Path) -> str:
+    """The last lines of a run: report, table or export, and a command to go on with."""
+    lines = [("report", f"{workdir / 'report.html'}")]
+    if config.sweep or config.variants:
+        lines.append(("table", f"{workdir / 'vary.md'}"))
+    elif (export := workdir / "export").is_dir():
+        files = config.data.files if user_path(config.data.files).is_file() else "corpus.txt"
+        if config.method.is_cross_encoder:
+            command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
+        elif type(config.method).__name__ == "MaskedLM":  # not an encoder of sentences yet
+            settings = (f"--config.data.files={files}", f"--config.encoder.weights={export}")
+            command = ["jax-sentemb", "train", "--config", "simcse", *settings]
+        else:
+            command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, "--query", "a sentence to look for"]
+        lines += [("export", str(export)), ("next", shlex.join(command))]
+    return "\n".join(f"{name:<8}{text}" for name, text in lines)
+
+
+def _run_one(config: Config, workdir: Path) -> int:
+    """As `run`, for one run of a sweep or without one."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     use_compilation_cache()
     check_path(workdir)
@@ -38,7 +66,7 @@ def run(config: Config, workdir: Path) -> int:
         raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
     with _lock(workdir) if is_main_process() else contextlib.nullcontext():
         if config.pretrain is not None:
-            if code := run(_pretraining(config), workdir / "before"):
+            if code := _run_one(_pretraining(config), workdir / "before"):
                 return code
             config = dataclasses.replace(
                 config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))

@@ -75,12 +75,20 @@ def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, 
 
 
 def description(setup: RunSetup, steps: int, devices: int) -> str:
-    """The first line that a run prints: its corpus, steps and devices."""
-    report = ", ".join(
-        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in setup.examples.report.items()
-    )
-    missing_tasks = f"; evaluation sets absent: {', '.join(setup.missing_tasks)}" if setup.missing_tasks else ""
-    return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){missing_tasks}"
+    """The first lines of a run as a table: its corpus, the lengths of its sentences, its steps, and absent evaluation sets."""
+    report = setup.examples.report
+    tokens = {name.removesuffix("_tokens"): value for name, value in report.items() if name.endswith("_tokens")}
+    others = {name: value for name, value in report.items() if isinstance(value, int) and not name.endswith(("_tokens", "_length"))}
+    lengths = [f"{name} {value}" for name, value in tokens.items()]
+    lengths += [f"cut at {report['max_seq_length']}"] if "max_seq_length" in report else []
+    lengths += [f"{report['unknown_token_rate']:.2%} unknown"] if "unknown_token_rate" in report else []
+    rows = {
+        "corpus": ", ".join(f"{value:,} {name}" for name, value in others.items() if value),
+        "tokens": ", ".join(lengths),
+        "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",
+        "absent": ", ".join(setup.missing_tasks),
+    }
+    return "\n".join(f"{name:<10}{text}" for name, text in rows.items() if text)
 
 
 def about(setup: RunSetup, steps: int, params: Params, selected: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from jax_sentemb.data.batches import Batches, BatchesInTurn, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples, train_validation_split
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.data.tokens import Subsample
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts_data import StsTask
@@ -116,5 +117,5 @@ def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, wo
     folder.mkdir(parents=True, exist_ok=True)
     return Corpus(
         lambda pairs: corpus_files(data, senteval, folder, pairs),
-        source.tokenizer, data.max_seq_length, data.subset, data.subset_seed, data.num_workers, data.pack,
+        source.tokenizer, data.max_seq_length, Subsample(data.subset, data.subset_seed), data.num_workers, data.pack,
     )  # fmt: skip

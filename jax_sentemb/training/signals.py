@@ -1,6 +1,7 @@
 """Stops a run after a checkpoint when a signal comes."""
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ class StopSignal:
     A signal that was ignored when the process started stays ignored: `nohup` ignores SIGHUP, a shell's & ignores SIGINT. Before
     `watch` and after the end of the block, signals have their usual effect, since there is nothing to save. In a run of several
     processes any of them may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+
+    Python runs a handler between two bytecodes, once for all signals of a number that came before. Of those in between only the
+    bytes tell that the C handler writes into a pipe, one each (signal.set_wakeup_fd).
     """
 
     def __init__(self) -> None:
@@ -29,6 +33,8 @@ class StopSignal:
         self._several = jax.process_count() > 1
         self._interruptible = False
         self._previous: dict[int, Any] = {}
+        self._pipe: tuple[int, ...] = ()
+        self._caught = b""
 
     def at(self, step: int) -> bool:
         """Whether to save and stop after this step."""
@@ -41,13 +47,15 @@ class StopSignal:
     def watch(self) -> None:
         """Installs the handlers, once. If JAX catches SIGTERM, SIGHUP is turned into SIGTERM.
 
-        Only the main thread of a process can do so: a run in another thread cannot be stopped by a signal.
+        Only the main thread can install them: a run in another thread cannot be stopped by a signal.
         """
         if self._previous or threading.current_thread() is not threading.main_thread():
             return
         handlers = dict.fromkeys(STOPPING, self._note)
         if self._several:
             handlers = {number: lambda *_: signal.raise_signal(signal.SIGTERM) for number in STOPPING[2:]}
+        else:
+            self._open_pipe()
         for number, handler in handlers.items():
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, handler)
@@ -68,13 +76,37 @@ class StopSignal:
 
     def _note(self, number: int, frame: Any) -> None:
         self.reached = True
-        for other in self._previous:  # a shell that ends sends a second SIGHUP to its jobs
-            signal.signal(other, signal.SIG_IGN if other in STOPPING[2:] else signal.SIG_DFL)
+        self._read_pipe()
+        for other in self._previous:
+            if other == number or other not in self._caught:  # the handler of those that were caught runs next
+                # of SIGHUP a shell that ends sends a second one to its jobs
+                signal.signal(other, signal.SIG_IGN if other in STOPPING[2:] else signal.SIG_DFL)
+        self._read_pipe()
+        for second in set(self._caught[1:]) & set(STOPPING[:2]):
+            signal.signal(second, signal.SIG_DFL)
+            signal.raise_signal(second)
         if self._interruptible:
             self._interruptible = False
             raise Preempted
+
+    def _open_pipe(self) -> None:
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        if (earlier := signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)) >= 0:  # an event loop has its own
+            signal.set_wakeup_fd(earlier)
+
+    def _read_pipe(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._caught += bytes(number for number in os.read(self._pipe[0], 1000) if number in self._previous)
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+        if self._pipe:
+            if (current := signal.set_wakeup_fd(-1)) not in (-1, self._pipe[1]):
+                signal.set_wakeup_fd(current)
+            for end in self._pipe:
+                os.close(end)
+            self._pipe = ()

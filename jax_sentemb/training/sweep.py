@@ -117,6 +117,7 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
         if folder in rows:
             continue
         row: dict[str, Any] = {"settings": chosen, "folder": folder, "settings_sha256": _digest(one)}
+        row |= {"baseline": baselines[chosen[VARIANT]]} if chosen.get(VARIANT) in baselines else {}
         try:
             if stopped := run(one, workdir / folder):
                 return stopped

@@ -70,7 +70,8 @@ class Trainer:
         self.metadata = checkpoint_metadata(config, setup, self.steps)
         agree(json.dumps(self.metadata))
         self.log = Log(workdir, config.train, flatten(config))
-        self.log.say(description(setup, self.steps, self.mesh.size))
+        for line in description(setup, self.steps, self.mesh.size).splitlines():
+            self.log.say(line)
 
         dtype = jnp.dtype(config.train.precision)
         memory = {name: getattr(config.train, name) for name in ("attention_block", "remat", "fused_attention")}
@@ -94,6 +95,8 @@ class Trainer:
 
     def train(self) -> None:
         """Trains to the last step, or until evaluations stop improving. Saves and raises Preempted if a signal came."""
+        if self.step < self.steps:
+            self.log.say("compiling (later runs of these shapes reuse the compiled programs)")
         evaluates_here = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
         if self.step == 0 or (evaluates_here and self.progress.evaluated < self.step):  # a signal interrupted the evaluation
             self.state = self._evaluate(self.step, self.state)
