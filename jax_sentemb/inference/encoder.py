@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
 from jax_sentemb.data.word_tokenizer import WordTokenizer
