@@ -34,9 +34,9 @@ class LanguageModel(Method):
     The paper does not say how its softmax is computed. `params`: "lstm", "output", "word_bias", and the word vectors.
     """
 
-    hidden: int = 4096
-    candidates: int = 8192
-    pooling: str = "last"
+    hidden: int = 4096  # width of the LSTM
+    candidates: int = 8192  # words against the right one, drawn for each batch; 0: all words
+    pooling: str = "last"  # the last state
 
     @property
     def embedding_params(self) -> tuple[str, ...]:

@@ -90,8 +90,8 @@ class MaskedLM(Method):
     head. `mlm_probability` is the share of a row's tokens that is predicted: 0.15 in BERT, 0.4 in Wettig et al. 2023.
     """
 
-    mlm_probability: float = 0.15
-    pooling: str = "mean"
+    mlm_probability: float = 0.15  # share of a row's tokens that is predicted
+    pooling: str = "mean"  # of the embedding: cls, mean or first_last
     reads_packed = True
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
