@@ -1,7 +1,7 @@
-"""How alike two sentences, or two dropout views of one, are to an encoder's attention (miCSE, appendices B and D).
+"""Similarity of two sentences, or of two dropout views of one, by an encoder's attention (miCSE, appendices B and D).
 
-Slices are those of training (`AttentionMI`): each pools two attention maps. Unlike training nothing is sampled: all entries
-between positions that both rows have count, those that attention dropout removes included.
+Slices are those of training (`AttentionMI`); each pools two attention maps. Unlike in training nothing is sampled: all entries
+between positions that both rows have are used, also those that attention dropout removes.
 """
 
 import functools
@@ -45,7 +45,7 @@ def compare_attention(
 ) -> PairAttention:
     """Semantic and attention similarity of each pair of token rows (int32 ids with [CLS] and [SEP]).
 
-    Rows of unlike length are compared in the positions that both have: attention [:c, :c] with c the shorter length.
+    Rows of different length are compared in the positions that both have: attention [:c, :c] with c the shorter length.
     `seeds` uint32 [P, 2] switches dropout on, one seed for each row; None compares the encoder without dropout. Only `layers` and
     `pairing` of `slices` are used. ConfigError where slices do not fit the encoder, NumericsError where embeddings are not finite.
     """
@@ -88,7 +88,7 @@ def attention_values(
 
 
 def slice_names(config: BertConfig, slices: AttentionMI | None = None) -> list[str]:
-    """What each of the S slices pools, all numbers from 1: "layers 1 + 3, head 2" or "layer 4, heads 1 + 2"."""
+    """Names of the S slices by what they pool, counted from 1: "layers 1 + 3, head 2" or "layer 4, heads 1 + 2"."""
     static = _static(config, slices, "mean", 0.0)
     heads, layers = range(1, config.num_attention_heads + 1), static.layers
     if static.pairing == "heads":
@@ -103,7 +103,7 @@ def view_seeds(count: int, seed: int = 0) -> np.ndarray:
 
 
 class _Static(NamedTuple):
-    """What a compiled function depends on beside the shapes of its arrays."""
+    """Static arguments of the compiled functions."""
 
     config: BertConfig
     layers: tuple[int, ...]
@@ -129,7 +129,7 @@ def _rows(config: BertConfig, first: list[np.ndarray], second: list[np.ndarray])
 
 @functools.partial(jax.jit, static_argnums=0)
 def _slices(static: _Static, params: Params, rows: Rows, seeds: Array | None) -> tuple[Array, Array, Array]:
-    """Log attention [2B, S, 2 * T * T], which entries both rows of a pair have [B, 2 * T * T], embeddings [2B, D]."""
+    """Log attention [2B, S, 2 * T * T], a mask of the entries that both rows have [B, 2 * T * T], and embeddings [2B, D]."""
 
     def logs(layer: int, attention: Attention) -> Array:
         return attention.scores - attention.log_normalizer
