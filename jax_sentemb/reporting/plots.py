@@ -186,8 +186,8 @@ def low_shot_curves(
 ) -> Path:
     """Score against the number of training sentences (logarithmic), {method: [(sentences, mean, standard deviation)]}.
 
-    Bars are one standard deviation. A point with 0 sentences (no training) is a dotted horizontal line. Methods are shifted sideways
-    by a few percent, so that bars do not cover each other; the CSV file has the exact numbers.
+    Bars are one standard deviation. A point with 0 sentences (no training) is a dotted horizontal line. Methods are shifted
+    sideways by a few percent, so that bars do not cover each other; the CSV file has the exact numbers.
     DataError where there is no point, NumericsError for NaN or Inf.
     """
     flat = [(method, *point) for method, points in curves.items() for point in sorted(points)]
@@ -282,8 +282,8 @@ def _legend(figure: Any, *panels: Any) -> None:
 def gold_ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ticks, centres of the ranges, and the range of every score.
 
-    Up to seven distinct scores are ranges of their own. Otherwise ranges end at whole numbers if that gives two to twelve of them, or
-    there are five of equal width.
+    Up to seven distinct scores are ranges of their own. Otherwise ranges end at whole numbers if that gives two to twelve of them,
+    or there are five of equal width.
     """
     distinct = np.unique(gold)
     if len(distinct) <= 7:
