@@ -112,7 +112,7 @@ def model_names(models: Sequence[Path]) -> list[str]:
 def syntax_pairs(parses: Sequence[Parse], count: int, seed: int = 0) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Up to `count` pairs (rows of `parses`) of different sentences with the same tree, and as many with different trees.
 
-    A pair of the second kind has the same first sentence as a pair of the first kind, so that the groups differ in the partners only.
+    A pair of the second kind has the same first sentence as a pair of the first kind, so that only the partners differ.
     Sentences with the same tree have the same number of words; others mostly do not. DataError if there are no such pairs.
     Source: miCSE Fig. 6.
     """

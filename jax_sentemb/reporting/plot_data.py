@@ -77,7 +77,7 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
 
 
 def gold_pairs(folder: str | Path, count: int) -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
-    """(first, second) sentences of up to `count` STS-B dev pairs that people call alike, and of as many that they call unlike.
+    """(first, second) sentences of up to `count` STS-B dev pairs with a high gold score, and of as many with a low one.
 
     Pairs that differ only in case are left out, because their attention is the same without dropout.
     """
