@@ -40,6 +40,8 @@ SUBSTITUTES = [
     (r"(--config[= ])(configs/\w+\.py)(?!:)", rf"\1{ROOT}/\2:tiny"),
     (r"(--config[= ])(configs/\w+\.py:tiny)", rf"\1{ROOT}/\2"),
     (r"(--config[= ])([a-z_]+)(?= |$)", r"\1\2:tiny"),
+    (r'recipe="(\w+)"', r'recipe="\1:tiny"'),
+    (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert", "bert"),
     (r"(--config\.eval\.data=)path/to/SentEval/data", r"\1grammar"),
     (r"path/to/SentEval/data", "senteval"),

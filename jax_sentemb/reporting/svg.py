@@ -133,7 +133,7 @@ class _Axis:
         for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
             if max(abs(self.low), abs(self.high)) >= 10 * size:
                 return f"{tick / size:g}{letter}" if tick else "0"
-        if self.digits > 6:  # no room for so many: the first tick in full, the others by their distance from it
+        if self.digits > 5:  # no room for so many: the first tick in full, the others by their distance from it
             return f"{tick:.5g}" if tick == self.ticks[0] else f"+{tick - self.ticks[0]:.1g}"
         return f"{tick:.{self.digits}f}".replace("-", "\N{MINUS SIGN}") if abs(tick) > 1e-12 else "0"
 
