@@ -1,4 +1,4 @@
-"""Dataclasses as settings: limits beside the fields, checks of limits and types, names of every field, names of before."""
+"""Dataclasses as settings: limits of fields, checks of limits and types, flat names of fields, and former names."""
 
 import ast
 import dataclasses
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from jax_sentemb.errors import ConfigError
 
-LARGEST = 1 << 31  # steps and seeds are counted in int32 on a device
+LARGEST = 1 << 31  # steps and seeds are int32 on a device
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
-# Settings by the names that they had before 0.1.0: accepted for one release, with a note.
+# Names of settings before 0.1.0 and their present names. The old ones are accepted for one release, with a note.
 OLD_NAMES = {"before": "pretrain", "lr_drop": "plateau_factor", "vary": "sweep"}
 
 Value = TypeVar("Value")
@@ -25,7 +25,7 @@ Settings = TypeVar("Settings", bound=type)
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The values that a field may have."""
+    """The allowed values of a field."""
 
     least: float | None = None
     below: float | None = None
@@ -38,7 +38,7 @@ class Limits:
         return " and ".join(words)
 
     def check(self, name: str, value: Any) -> None:
-        """Raises ConfigError with name, value and limit."""
+        """Raises ConfigError if a value is not allowed; the message has name, value and limit."""
         too_low = self.least is not None and value < self.least
         if self.below is not None:
             if too_low or value >= self.below:
@@ -55,7 +55,7 @@ def setting(default: Value, **limits: Any) -> Value:
 
 
 def check_settings(settings: Any) -> None:
-    """Raises ConfigError for a value of a dataclass tree that has another type than its field, or is beyond its limits."""
+    """Raises ConfigError for a value in a dataclass tree with a wrong type or outside its limits."""
     check_types(settings)
     for name, value, limits in _leaves(settings):
         if isinstance(value, float) and not math.isfinite(value):
@@ -67,7 +67,7 @@ def check_settings(settings: Any) -> None:
 
 
 def check_types(settings: Any, prefix: str = "") -> None:
-    """Raises ConfigError for a field of a dataclass tree whose value is not of the type that is written beside it."""
+    """Raises ConfigError for a value in a dataclass tree that does not have the type of its field."""
     kinds = typing.get_type_hints(type(settings))
     for name in (item.name for item in dataclasses.fields(settings)):
         kind, value = kinds[name], getattr(settings, name)
@@ -79,7 +79,7 @@ def check_types(settings: Any, prefix: str = "") -> None:
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """{"data.batch_size": 64, ...} for every leaf of a dataclass tree; a missing optional part is one leaf, None."""
+    """{"data.batch_size": 64, ...} for all leaves of a dataclass tree; an optional part that is not set is one leaf, None."""
     return {name: value for name, value, _ in _leaves(settings, prefix)}
 
 
@@ -128,21 +128,21 @@ def field_comments(kind: type) -> dict[str, str]:
 
 
 def current_name(setting: str) -> str:
-    """The name of a setting ("optimizer.lr_drop", "before.train.seed") as it is now, with a note on stderr if it was an old one."""
+    """The present name of a setting; prints a note for an old one ("optimizer.lr_drop", "before.train.seed")."""
     new = ".".join(OLD_NAMES.get(part, part) for part in setting.split("."))
     if new != setting:
-        print(f"note: the setting {setting} is {new} now; the old name goes with the next release", file=sys.stderr)
+        print(f"note: the setting {setting} is now called {new}; the next release does not accept the old name", file=sys.stderr)
     return new
 
 
 def stored_name(setting: str) -> str:
-    """The name of a setting in checkpoints, which keep the names of before."""
+    """The name of a setting in checkpoints, which have the old names."""
     old = {new: old for old, new in OLD_NAMES.items()}
     return ".".join(old.get(part, part) for part in setting.split("."))
 
 
 def takes_old_names(settings: Settings) -> Settings:
-    """Decorates a dataclass so that its constructor takes OLD_NAMES, too."""
+    """Decorates a dataclass so that its constructor also accepts OLD_NAMES."""
     init = settings.__init__
 
     @functools.wraps(init)

@@ -1,11 +1,17 @@
-"""Tables for the terminal."""
+"""Tables and progress bars for the terminal and for notebooks."""
 
+import functools
 import io
 import shutil
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.errors import plain
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 WIDTH = 118  # of a table that does not go to a terminal
 
@@ -36,3 +42,19 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
     output = io.StringIO()
     Console(file=output, width=max(width, 40), markup=False, highlight=False, emoji=False, no_color=True).print(found)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).strip("\n")
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, which shows progress bars although it has no terminal."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    return shell is not None and "IPKernelApp" in shell.config
+
+
+@functools.cache
+def bar() -> "type[tqdm[Any]]":
+    """tqdm's progress bar: a widget in a notebook that has widgets, else text."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a notebook has no widgets
+        from tqdm.auto import tqdm
+    return tqdm

@@ -18,7 +18,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
@@ -29,7 +28,6 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.config import Words
 from jax_sentemb.data import synthetic
 from jax_sentemb.evaluation.sts_data import SUBSETS
-from jax_sentemb.training import evaluator
 from jax_sentemb.training.setup import prepare
 
 ROOT = Path(__file__).parents[1]
@@ -124,8 +122,6 @@ def workspace(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("JAX_SENTEMB_CACHE", str(folder / "cache"))
-        patch.setattr(evaluator, "GRAMMAR_PAIRS", 60)
-        jax.config.update("jax_disable_most_optimizations", True)
         lines = synthetic.sentences(400, seed=0)
         for name in ("corpus.txt", "ordered.txt"):
             Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -146,7 +142,6 @@ def workspace(tmp_path_factory):
         for name, kind in (("micse", "micse"), ("multi_view", "multi_view"), ("average", "word_average")):
             shutil.copytree(f"made/{kind}", f"runs/{name}")
         yield folder
-        jax.config.update("jax_disable_most_optimizations", False)
 
 
 def rehearse(config, workdir):

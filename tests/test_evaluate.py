@@ -129,7 +129,7 @@ def test_a_collapsed_model_fails_task_by_task_and_never_prints_nan(folder, capsy
         (["--check", "--model", "x", "--arguments", "y"], 2, "--check needs --data"),
         (["--fetch", "--model", "x", "--arguments", "y"], 2, "--fetch needs --data"),
         (["--model", "./absent", "--data", "DATA"], 2, "--model ./absent: no such directory"),
-        (["--model", "WORDS@maximum", "--data", "DATA"], 2, "option 'maximum' is unknown; there are cls, mean"),
+        (["--model", "WORDS@maximum", "--data", "DATA"], 2, "option 'maximum' is unknown; the options are cls, mean"),
         (["--model", "WORDS@cls", "--data", "DATA"], 2, "cls is a pooling of encoders"),
         (["--model", "tf-idf@sif", "--data", "DATA"], 2, "tf-idf takes only whiten"),
         (["--model", "tf-idf", "--model", "tf-idf", "--data", "DATA"], 2, "two models are called tf-idf: write NAME=PATH"),

@@ -12,15 +12,12 @@ import pytest
 from jax_sentemb.cli import report
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, sized
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting import html_parts, html_report, report_data, samples, svg
 from jax_sentemb.training import run
 
 HOSTILE = "<script>alert({0})</script> & \"quoted\" 'text' <img src=x onerror=y> number {0} \x1b[31m\u202e"
-
-
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +336,8 @@ def test_pairs_keep_the_percentiles_of_all_of_them():
     random = np.random.default_rng(1)
     gold = random.integers(0, 3, 1000).astype(float)
     cosine = random.normal(size=1000)
-    task = StsTask("x", {"a": Pairs([""] * 400, [""] * 400, gold[:400]), "b": Pairs([""] * 600, [""] * 600, gold[400:])})
+    parts = {"a": gold[:400], "b": gold[400:]}
+    task = StsTask("x", {name: ScoredPairs([""] * len(part), [""] * len(part), part) for name, part in parts.items()})
     seen = samples.collect_samples(lambda texts: np.zeros((0, 1)), [], {"x": {"a": cosine[:400], "b": cosine[400:]}}, {"x": task})
     assert set(seen) == {"pairs"}
     assert seen["pairs"]["x"]["n"] == 1000

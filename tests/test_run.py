@@ -23,8 +23,6 @@ from jax_sentemb.recipes import read_config
 from jax_sentemb.training.run import run, where_the_results_are
 from jax_sentemb.training.run_metadata import description
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
 
 def tiny(**changes):
     config = sized(Config(method=ISBERT(Convolution((1, 3), 8))), "tiny")

@@ -320,7 +320,7 @@ def test_text_that_changes_while_it_is_encoded_is_refused(model, corpus, tmp_pat
         patch.setattr(SentenceEncoder, "encode", meanwhile)
         for output in ("shards", "x.npy"):
             assert encode(model, text, tmp_path / output) == 3
-            assert "text.txt changed while it was read: start again" in capsys.readouterr().err
+            assert "text.txt changed while it was read: run the command again" in capsys.readouterr().err
     assert not (tmp_path / "x.npy").exists()
     assert read_manifest(tmp_path / "shards")["shards"] == []
 
@@ -376,7 +376,7 @@ def test_one_file_from_standard_input(vectors, model, corpus, tmp_path, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(corpus.read_bytes())))
     assert encode(model, "-", tmp_path / "x.npy") == 0
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), Vectors(vectors)[:])
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy", "x.npy.json"]
 
 
 def test_parquet(vectors, model, corpus, tmp_path, monkeypatch, capsys):

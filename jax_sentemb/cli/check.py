@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
-from jax_sentemb.cli.recommend import Advice, Corpus, advise
+from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
 from jax_sentemb.data.corpus import TELLING, ordered, words_in_common
-from jax_sentemb.data.corpus_files import Sentences, open_text, sources_of
+from jax_sentemb.data.corpus_files import open_text, sources_of
 from jax_sentemb.data.quality import ODD, histogram, odd_sentences, token_lengths
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import ConfigError, DataError, plain
@@ -85,7 +86,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     whole = int(np.percentile(lengths, 99, method="higher"))
     in_common = words_in_common(sentences) if len(sentences) >= TELLING else None
     in_order = ordered(*in_common) if in_common else None
-    corpus = Corpus(
+    corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
         options.tokenizer, options.vocab_size, positions,

@@ -44,9 +44,7 @@ def parser_of(command: str, description: str, epilog: str) -> Parser:
     parser.add_argument(
         "--corpus", required=True, help="a text file, which is encoded, or what `encode` wrote: a directory or .npy file"
     )
-    parser.add_argument(
-        "--no-verify", action="store_true", help="do not read a directory of vectors to compare it with its SHA-256 first"
-    )
+    parser.add_argument("--no-verify", action="store_true", help="do not read the vectors to compare them with their SHA-256 first")
     parser.add_argument("--corpus-text", help="the text file that a directory of vectors was made from, to show its lines")
     add_model_options(parser, required=False)
     parser.add_argument("--json", action="store_true", help="JSON lines in place of columns separated by tabs")

@@ -42,24 +42,22 @@ def main(argv: list[str]) -> int:
 
     logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
     with tqdm(total=len(sentences), desc=plain(output.name), unit=" rows", disable=None) as bar:
-        if single:
-            truncated = write_file(output, options.precision, sentences, encode, bar.update, options.rows_per_shard)
-        else:
-            metadata = {
-                "jax_sentemb": __version__,
-                "model": Path(options.model).name,
-                "model_sha256": encoder.fingerprint,
-                "corpus_sha256": sentences.fingerprint,
-                **sentences.report,
-                "precision": options.precision,
-                "dtype": options.dtype,
-                "normalize": options.normalize,
-                "truncate_dim": options.truncate_dim,
-                "max_seq_length": encoder.max_seq_length,
-                "rows_per_shard": options.rows_per_shard,
-                "format": options.format,
-            }
-            truncated = write_shards(output, metadata, sentences, encode, bar.update)["truncated"]
+        metadata = {
+            "jax_sentemb": __version__,
+            "model": Path(options.model).name,
+            "model_sha256": encoder.fingerprint,
+            "corpus_sha256": sentences.fingerprint,
+            **sentences.report,
+            "precision": options.precision,
+            "dtype": options.dtype,
+            "normalize": options.normalize,
+            "truncate_dim": options.truncate_dim,
+            "max_seq_length": encoder.max_seq_length,
+            "rows_per_shard": options.rows_per_shard,
+            "format": options.format,
+        }
+        write = write_file if single else write_shards
+        truncated = write(output, metadata, sentences, encode, bar.update)["truncated"]
     notes = [f"{output}: {len(sentences)} vectors"]
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
@@ -100,7 +98,8 @@ def parser() -> Parser:
         description="Encode the sentences of a text file, one vector for each line that is not blank.",
         epilog=f"""\
 --output vectors/      shards of --rows-per-shard rows and vectors.json; the same command again continues after a kill
---output x.npy         one file, for what fits into memory; x.parquet has columns text and embedding (needs [parquet])
+--output x.npy         one file, for what fits into memory, and x.npy.json with its SHA-256, model and corpus;
+                       x.parquet has columns text and embedding (needs [parquet])
 
 examples:
   jax-sentemb encode --model runs/micse --input corpus.txt --output vectors

@@ -22,7 +22,7 @@ from jax_sentemb.reporting.plots import (
 
 def plot_attention(options: argparse.Namespace) -> list[Path]:
     """The pictures of `attention` on the command line: Figs. 5, 6 and 8 of miCSE for one encoder directory, or for two."""
-    from jax_sentemb.reporting.attention import attention_values, slice_names, view_seeds
+    from jax_sentemb.reporting.attention import attention_values, comparison, slice_names, view_seeds
     from jax_sentemb.reporting.pair_plots import PairModel, model_names, pair_panels
 
     if not 0 < options.dropout < 1:
@@ -52,10 +52,11 @@ def plot_attention(options: argparse.Namespace) -> list[Path]:
         )
     for number, (name, model) in enumerate(models.items(), 1):
         row = model.encode([options.sentence])[0]
-        first, second = attention_values(model.config, model.params, row, row, seeds=view_seeds(1)[0], dropout=options.dropout)
+        compared = comparison(model.config, dropout=options.dropout)
+        first, second = attention_values(compared, model.params, row, row, view_seeds(1)[0])
         heading = f"{name}: attention of two views by dropout {options.dropout:g}\n“{options.sentence}”"
         file = options.output / f"attention_histograms{'' if one else f'_{number}'}.png"
-        files.append(attention_histograms(file, first, second, heading, slice_names(model.config)))
+        files.append(attention_histograms(file, first, second, heading, slice_names(compared)))
     return files
 
 

@@ -10,8 +10,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from jax_sentemb.cli import cut_files
 from jax_sentemb.cli.streams import protect, refused_output
-from jax_sentemb.errors import ConfigError, ResourceError, UserError
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError
 from jax_sentemb.files import is_full
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
@@ -70,6 +71,7 @@ def positive(text: str) -> int:
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
     protect()
+    cut_files.install()
     debug = "--debug" in argv
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
@@ -129,7 +131,7 @@ def _runtime_problem(error: Exception) -> str:
     if "RESOURCE_EXHAUSTED" in first or "out of memory" in first.lower():
         return OUT_OF_MEMORY
     if _several_processes():
-        return f"another process of this run was lost ({first[:200]}): run the same command again, it continues"
+        return LOST_PROCESS.format(first[:200])
     return ""
 
 

@@ -10,7 +10,7 @@ LENGTHS = (32, 48, 64, 96, 128)  # that are advised: 32 is the papers', longer o
 EPOCHS = 4  # at most: what low-shot training was measured with at 1,000 sentences
 
 
-class Corpus(NamedTuple):
+class CorpusSummary(NamedTuple):
     """What the advice depends on."""
 
     files: str
@@ -91,7 +91,7 @@ ORDERED = (
 )
 
 
-def advise(corpus: Corpus) -> Advice | None:
+def advise(corpus: CorpusSummary) -> Advice | None:
     """The recipe for a corpus; None for one that is too small for any."""
     if corpus.usable < LEAST:
         return None

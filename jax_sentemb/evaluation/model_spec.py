@@ -16,7 +16,7 @@ import numpy as np
 from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
-from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverage
+from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
 from jax_sentemb.files import sha256, user_path
 from jax_sentemb.inference.load import READOUTS, load, split_options
 from jax_sentemb.inference.views import NO_VIEWS, Views, unit_length
@@ -83,7 +83,7 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
         if pooling:
             raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders; word vectors are averaged")
         vectors = read_word_vectors(path, vocabulary())
-        average = WordAverage(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
+        average = WordAverageBaseline(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
         fit, per_task = _fitted(average), "sif" in words
         metadata |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
     else:

@@ -83,8 +83,8 @@ class Outcome(NamedTuple):
 class Protocols(NamedTuple):
     """How each group is scored."""
 
-    sts: sts.Protocol
-    classifier: transfer.Protocol
+    sts: sts.StsProtocol
+    classifier: transfer.TransferProtocol
     resamples: int = 1000
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from safetensors.numpy import save
 
 from jax_sentemb import __version__
-from jax_sentemb.data.tokenizer import Tokenizer, check_rows
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, sole_writer, write_json
 from jax_sentemb.formats.huggingface import convolution_to_torch

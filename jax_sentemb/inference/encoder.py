@@ -28,12 +28,13 @@ from jax_sentemb.inference.export import export_loaded
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
+from jax_sentemb.parallel import batch_sharding, end_well_in_forks, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
+from jax_sentemb.terminal import bar
 from jax_sentemb.types import Array
 
 logger = logging.getLogger("jax_sentemb")
-_started_in = 0  # the process in which the first encoder was made, and with it JAX's threads
+_started_in = 0  # id of the process that made the first encoder, and with it JAX's threads
 
 
 class SentenceEncoder:
@@ -42,27 +43,27 @@ class SentenceEncoder:
     `truncated`: how many distinct sentences of the latest call were longer than `max_seq_length` tokens and were cut. `prompts`:
     the prompts that the model's directory states, by name; `default_prompt` stands before sentences for which none is given.
 
-    A pickle, or a copy by `copy.deepcopy`, of one that was loaded has its path and settings and loads it again: so worker processes
-    that are spawned can be given one. JAX does not survive os.fork: there a ConfigError says so.
+    A pickle or `copy.deepcopy` of a loaded encoder has its path and settings and loads it again, so an encoder can be passed to
+    spawned worker processes. After os.fork JAX does not work, and the methods raise ConfigError.
     """
 
     _source: tuple[str, str] | None = None  # path and dtype
 
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
-        """The model at a path, or of that name on the hub; a LoadedModel as it is.
+        """Load the model at a path or of a name on the hub, or use a LoadedModel.
 
-        A work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory of stock
-        modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last chooses another pooling than the
-        directory's, PATH@f+max and the like what is read of a multi-view model.
+        `path` is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
+        of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last replaces the pooling of the
+        directory; PATH@f+max and the like choose the views and poolings of a multi-view model.
 
-        `dtype` of the matrix products: float32 or bfloat16. `max_seq_length` in tokens takes the place of the model's own.
-        ConfigError where the model is missing, ModelFileError where it is damaged or of an unsupported kind.
+        `dtype` is that of the matrix products, float32 or bfloat16. `max_seq_length` in tokens replaces the model's own.
+        ConfigError if the model is missing, ModelFileError if it is damaged or of an unsupported kind.
         """
         _check_fork()
         if not isinstance(model, LoadedModel):
             path = str(model)
             use_compilation_cache()
-            logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
+            logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax warns of its own defaults
             source, options = split_options(path, (*POOLINGS, *READOUTS))
             model = load(source, options, dtype=dtype)
             here = user_path(source)
@@ -85,7 +86,9 @@ class SentenceEncoder:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._source is None:
-            raise TypeError("only a SentenceEncoder that SentenceEncoder.load made can be pickled or copied: it is loaded again")
+            raise TypeError(
+                "only a SentenceEncoder from SentenceEncoder.load can be pickled or copied, since the copy loads it again"
+            )
         return _load_again, (type(self), *self._source, self.max_seq_length)
 
     def __repr__(self) -> str:
@@ -101,7 +104,7 @@ class SentenceEncoder:
 
     @property
     def max_seq_length(self) -> int:
-        """Tokens that a sentence is cut to, [CLS] and [SEP] included."""
+        """The number of tokens that a sentence is cut to, [CLS] and [SEP] included."""
         return self._embedder.max_seq_length
 
     @max_seq_length.setter
@@ -109,7 +112,7 @@ class SentenceEncoder:
         longest = self._model.positions
         if length < 3 or (longest and length > longest):
             raise ConfigError(
-                f"max_seq_length={length} is not between 3 and {longest or 'any number'}, what the model has places for"
+                f"max_seq_length={length} is not between 3 and {longest or 'any number'}, the number of the model's positions"
             )
         self._embedder.max_seq_length = length
 
@@ -119,7 +122,7 @@ class SentenceEncoder:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides the embeddings; every weight is read for it."""
+        """SHA-256 of everything that embeddings depend on; reads all weights."""
         return self._model.fingerprint()
 
     @property
@@ -128,7 +131,7 @@ class SentenceEncoder:
         return self._model.embedder.tokenizer  # pyright: ignore[reportReturnType]
 
     def get_sentence_embedding_dimension(self) -> int:
-        """Numbers in an embedding."""
+        """The width of an embedding."""
         return self._embedder.width(self._params)
 
     def encode(
@@ -148,18 +151,19 @@ class SentenceEncoder:
     ) -> Any:
         """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
 
-        batch_size: sentences encoded at once; a processor takes at most 16 at a time.
+        batch_size: sentences encoded at once; on a CPU at most 16. truncate_dim: keep only the first `truncate_dim` numbers, before
+        `normalize_embeddings` scales to length 1. precision: float32, int8, uint8 (scaled to the ranges of these embeddings),
+        binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if the logger `jax_sentemb` has level INFO.
+        convert_to_numpy=False returns a jax.Array.
 
-        truncate_dim: only the first so many numbers, before the length is made 1 with `normalize_embeddings`. precision: float32,
-        int8, uint8 (spread over the ranges of these embeddings), binary or ubinary (signs, eight a byte). show_progress_bar:
-        None shows it where the logger `jax_sentemb` is at INFO. convert_to_numpy=False: a jax.Array. convert_to_tensor=True: a
-        torch.Tensor.
+        convert_to_tensor=True returns a torch.Tensor.
 
-        prompt: a text that is put before every sentence. prompt_name: the one of `prompts` with that name; without either,
-        `default_prompt`. output_value="token_embeddings": for each sentence an array [tokens, width], [CLS] and [SEP] included.
+        prompt: a text that is put before every sentence. prompt_name: the one of `prompts` with that name; if both are None,
+        `default_prompt`. output_value="token_embeddings" returns an array [tokens, width] for each sentence, [CLS] and [SEP]
+        included.
 
-        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were. TypeError names the first sentence
-        that is not `str`, NumericsError is for embeddings that are not finite.
+        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut. TypeError names the first sentence
+        that is not `str`; NumericsError for embeddings that are not finite.
         """
         _check_fork()
         check_precision(precision)
@@ -264,10 +268,8 @@ class SentenceEncoder:
         return {**options, "prompt": self.prompts.get(name, "")}
 
     def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
-        from tqdm.auto import tqdm
-
-        with tqdm(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as bar:
-            vectors = self._embedder(self._params, texts, batch_size, bar.update)
+        with bar()(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as shown:
+            vectors = self._embedder(self._params, texts, batch_size, shown.update)
         if not np.isfinite(vectors).all():
             bad = int((~np.isfinite(vectors).all(axis=1)).sum())
             raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
@@ -298,18 +300,20 @@ def _tensor() -> Callable[[np.ndarray], Any]:
 
 
 def _check_fork() -> None:
-    """ConfigError in a process that was forked from one with an encoder: JAX's threads are missing there, and it would hang."""
+    """Raises ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, and it would hang."""
     global _started_in
-    _started_in = _started_in or os.getpid()
+    if not _started_in:
+        _started_in = os.getpid()
+        end_well_in_forks()
     if _started_in != os.getpid():
         raise ConfigError(
-            "this process was forked from one that has loaded a model, and JAX does not survive that: "
-            'start it with multiprocessing.get_context("spawn"), or load the model after the fork only'
+            "this process was forked from one that has loaded a model, and JAX does not work after a fork: "
+            'start it with multiprocessing.get_context("spawn"), or load the model only after the fork'
         )
 
 
 def _list_of(sentences: Any) -> list[Any]:
-    """The sentences of a list, tuple, generator or NumPy array; TypeError for what has no sentences or no order."""
+    """The sentences of a list, tuple, generator or NumPy array as a list; TypeError for bytes, sets and mappings."""
     if isinstance(sentences, np.ndarray):
         return np.atleast_1d(sentences).tolist()
     if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):

@@ -1,4 +1,4 @@
-"""Exports of trained models. Each is re-encoded and compared with the model in memory before it is published."""
+"""Exports models. An export is read back and compared with the model in memory before it is published."""
 
 import functools
 import shutil
@@ -27,12 +27,12 @@ from jax_sentemb.types import Params
 def export(
     directory: str | Path, model: SentenceModel, embed: Encode, card: Card | None = None, sentences: Sequence[str] = PROBES
 ) -> float:
-    """Write, verify and publish `model`; the largest difference of an entry from `embed`, the float32 model in memory.
+    """Write, verify and publish `model`; returns the largest difference of an entry from `embed`, the float32 model in memory.
 
-    `embed` maps sentences to embeddings [N, E], or pairs of sentences to scores [N, C] where `model` is a cross-encoder.
+    `embed` maps sentences to embeddings [N, E], or pairs of sentences to scores [N, C] if `model` is a cross-encoder.
 
-    ModelFileError where the weights do not fit or re-encoding differs by more than TOLERANCE, ConfigError where `directory` holds
-    anything but an earlier export. See `publish`.
+    ModelFileError if the weights do not fit or the export differs by more than TOLERANCE, ConfigError if `directory` has anything
+    but an earlier export. See `publish`.
     """
     card = card or Card()
     is_cross_encoder = has_pair_head(model.params)
@@ -59,7 +59,7 @@ def export(
 def export_word_model(
     directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, embed: Encode, step: int
 ) -> float:
-    """As `export`, for a model on word vectors; `metadata` is model.json of the run."""
+    """The same as `export` for a model on word vectors; `metadata` is model.json of the run."""
     stated = {"format": FORMAT, **{name: metadata[name] for name in ("method", "settings", "encoder", "max_seq_length")}}
 
     def write(stage: Path) -> None:
@@ -77,11 +77,11 @@ def publish(
     read: Callable[[str | Path], Encode],
     stated: dict[str, Any],
 ) -> float:
-    """Write an export, verify it, add its manifest, and rename it to `directory`; the largest difference of an entry.
+    """Write an export, verify it, add its manifest, and rename it to `directory`; returns the largest difference of an entry.
 
-    `write` writes the files into a folder beside `directory`; `read` reads the model back from there and encodes `inputs`. `stated`
-    goes into the manifest, together with the SHA-256 of every file. `directory` is never half an export: an earlier export there is
-    replaced once the new one is complete and verified, and otherwise stays.
+    `write` writes the files into a folder beside `directory`; `read` reads the model back from there and encodes `inputs`. The
+    manifest has `stated` and the SHA-256 of every file. `directory` never has an incomplete export: an earlier export is replaced
+    after the new one is complete and verified, and otherwise stays.
     """
     with staged(directory) as stage:
         write(stage)

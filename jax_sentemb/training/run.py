@@ -1,4 +1,4 @@
-"""One run from settings to scores and export, in a work directory that it has for itself."""
+"""Runs one training from settings to scores and export, in a locked work directory."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ from jax_sentemb.training.trainer import Trainer
 
 
 def run(config: Config, workdir: Path) -> int:
-    """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
+    """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving."""
     if config.sweep or config.variants:
         code = run_all(config, workdir, _run_one)
         if code != PREEMPTED:
@@ -66,14 +66,14 @@ def _run_one(config: Config, workdir: Path) -> int:
         raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
     with _lock(workdir) if is_main_process() else contextlib.nullcontext():
         if config.pretrain is not None:
-            if code := _run_one(_before(config), workdir / "before"):
+            if code := _run_one(_pretraining(config), workdir / "before"):
                 return code
             config = dataclasses.replace(
                 config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))
             )
         try:
             code = _run(config, workdir)
-        except NumericsError:  # other errors end a run before it begins
+        except NumericsError:  # other errors are raised before training starts
             _report(workdir)
             raise
         _report(workdir)
@@ -82,13 +82,13 @@ def _run_one(config: Config, workdir: Path) -> int:
 
 @contextlib.contextmanager
 def _lock(workdir: Path) -> Iterator[None]:
-    """Hold `workdir`/LOCK, which says who holds it. The operating system frees it when its holder is gone, however that ended."""
+    """Locks `workdir`/LOCK, which names its holder. The operating system releases the lock when the holder ends, for any reason."""
     path = workdir / "LOCK"
     who, lock = _holder(path), FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        until = time.monotonic() + 1  # it may have begun this moment, and not have written who it is
+        until = time.monotonic() + 1  # a run that has just started may not have written its name yet
         while not (who := _holder(path)) and time.monotonic() < until:
             time.sleep(0.02)
         raise BusyError(
@@ -106,7 +106,7 @@ def _lock(workdir: Path) -> Iterator[None]:
 
 
 def _holder(path: Path) -> str:
-    """What LOCK says, "" if nothing."""
+    """The holder that LOCK names, "" if none."""
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
@@ -114,8 +114,8 @@ def _holder(path: Path) -> str:
         return ""
 
 
-def _before(config: Config) -> Config:
-    """The run that is done first, with the weights, tokenizer, seed and evaluation folder of the whole."""
+def _pretraining(config: Config) -> Config:
+    """The config of the pretraining run, with the weights, tokenizer, seed and evaluation folder of the whole run."""
     assert config.pretrain is not None
     first = config.pretrain
     return dataclasses.replace(
@@ -134,11 +134,11 @@ def _report(workdir: Path) -> None:
 
 
 def _run(config: Config, workdir: Path) -> int:
-    with Trainer(config, workdir) as session, session.stop:
+    with Trainer(config, workdir) as trainer, trainer.stop:
         try:
-            session.train()
-            session.finish()
+            trainer.train()
+            trainer.finish()
         except Preempted:
-            session.say_stopped()
+            trainer.say_stopped()
             return PREEMPTED
     return 0
