@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import glob
 import gzip
+import io
 import itertools
 import json
 import lzma
@@ -25,7 +26,7 @@ import pytest
 from jax._src import compilation_cache
 
 from jax_sentemb import SentenceEncoder
-from jax_sentemb.cli import evaluate, report, search
+from jax_sentemb.cli import encode, evaluate, report, search
 from jax_sentemb.cli.collection import show
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Evaluation, check
@@ -539,6 +540,13 @@ def test_a_flipped_bit_in_a_compiled_program_is_found():
         with contextlib.suppress(zlib.error, *zstd_errors):
             read.add(compilation_cache.decompress_executable(bytes(damaged)))
     assert read == {program}
+
+
+def test_standard_input_without_a_sentence_is_one_line(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\n\n")))
+    arguments = ["encode", f"--model={model}", "--input=-", f"--output={tmp_path / 'x.npy'}"]
+    assert program(encode.main, arguments) == DataError.exit_code
+    assert capsys.readouterr().err == "error: --input -: no sentence in 2 lines, all are blank\n"
 
 
 def test_a_query_that_is_not_utf_8_is_one_line(model, corpus, capsys):
