@@ -35,8 +35,6 @@ def start(workdir, *more, **environment):
     known = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
     }
     return subprocess.Popen(
@@ -185,7 +183,7 @@ def test_a_signal_to_one_process_stops_all_after_saving(tmp_path):
         (Join(coordinator="host:1"), "give all three"),
         (Join(processes=2, process=0), "give all three"),
         (Join(coordinator="host:1", processes=2, process=2), "from 0 to processes - 1"),
-        (Join(automatic=True, processes=2), "finds the processes by itself"),
+        (Join(automatic=True, processes=2), "finds the processes itself"),
     ],
 )
 def test_half_an_address_is_refused_in_one_line(how, says):
@@ -204,8 +202,8 @@ def test_processes_that_read_other_things_are_named(monkeypatch):
     agree("text")
 
 
-def test_large_arrays_are_split_along_their_longest_axis():
-    mesh = make_mesh(8, jax.devices()[:8], fsdp=4)
+def test_large_arrays_are_split_along_their_longest_axis(eight_devices):
+    mesh = make_mesh(8, eight_devices, fsdp=4)
     shapes = {"kernel": (64, 128), "odd": (63, 65), "small": (4, 4), "tall": (4096, 3)}
     found = fsdp_sharding(mesh, {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()})
     specs = {name: sharding.spec for name, sharding in found.items()}
@@ -218,4 +216,4 @@ def test_large_arrays_are_split_along_their_longest_axis():
     assert whole.is_fully_replicated
     np.testing.assert_array_equal(whole, kernel)
     with pytest.raises(ConfigError, match=r"train\.fsdp=3 does not divide the 8 devices"):
-        make_mesh(8, jax.devices()[:8], fsdp=3)
+        make_mesh(8, eight_devices, fsdp=3)

@@ -30,7 +30,7 @@ from jax_sentemb.cli import encode, evaluate, report, search
 from jax_sentemb.cli.collection import show
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Evaluation, check
-from jax_sentemb.data import corpus_files, workers
+from jax_sentemb.data import corpus_files, tables, text_file, workers
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokenizer import Tokenizer
@@ -77,11 +77,11 @@ def test_a_text_file_that_is_overwritten_while_it_is_read_is_one_line(corpus):
 
 
 def test_a_text_file_that_shrinks_under_workers_is_one_line(corpus, monkeypatch):
-    monkeypatch.setattr(corpus_files, "LARGE", 1)
+    monkeypatch.setattr(text_file, "LARGE", 1)
     monkeypatch.setattr(workers, "PARALLEL", 1)
     monkeypatch.setattr(workers, "SENTENCES", 30)
     sentences = open_corpus(str(corpus))
-    tokens = workers.blocks(workers.Job(sentences, Tokenizer.train(LINES, 200), 16), range(len(LINES)), 2)
+    tokens = workers.blocks(workers.TokenizeJob(sentences, Tokenizer.train(LINES, 200), 16), range(len(LINES)), 2)
     next(tokens)
     os.truncate(corpus, 5000)
     with pytest.raises(DataError, match=r"corpus\.txt.* changed while it was read"):
@@ -188,7 +188,7 @@ def test_relative_globs_with_two_stars_are_those_of_the_standard_library(tmp_pat
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.txt.xz", "a.jsonl.gz"])
 def test_a_packed_file_that_unpacks_to_more_than_any_text_is_refused_before_the_disk_is_full(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(corpus_files, "UNPACKED", 1 << 22)
+    monkeypatch.setattr(tables, "UNPACKED", 1 << 22)
     content = b"a" * (1 << 23)
     (tmp_path / name).write_bytes((gzip if name.endswith("gz") else lzma).compress(content))
     with pytest.raises(DataError, match=r"unpacks to more than 200 times|line 1 has 4,194,304 bytes or more"):
@@ -326,11 +326,9 @@ def test_doubtful_descriptions_of_a_model_are_warned_about(model, caplog):
     (model / "tokenizer.json").unlink()
     pieces = (model / "vocab.txt").read_text(encoding="utf-8").rstrip("\n").split("\n")
     (model / "vocab.txt").write_text("\n".join([*pieces[:-1], pieces[10]]) + "\n", encoding="utf-8")
-    (model / "config_sentence_transformers.json").write_text('{"prompts": {"query": "q: "}, "default_prompt_name": "query"}')
     caplog.set_level("WARNING", "jax_sentemb")  # whatever a library has done to the root logger in another test
     SentenceEncoder.load(model)
     assert "on 2 lines: the last one counts" in caplog.text
-    assert "default prompt 'query' is ignored" in caplog.text
 
 
 def test_an_encoder_is_pickled_and_copied_by_its_path(model, monkeypatch):
@@ -452,7 +450,7 @@ def test_a_file_of_the_cache_that_is_cut_is_one_line_and_one_that_is_deleted_sta
     expected = batches.at(1).tokens
     (file,) = (tmp_path / "cache").glob("*.tokens/ids.bin")
     os.truncate(file, 100)
-    with pytest.raises(DataError, match=r"ids\.bin was cut while it was read"):
+    with pytest.raises(DataError, match=r"ids\.bin was truncated while it was read"):
         batches.at(1)
     shutil.rmtree(file.parent)
     batches = Batches(tokenize(sentences, Tokenizer.train(LINES, 200), 16, tmp_path / "cache"), 8, seed=0)

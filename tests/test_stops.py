@@ -15,7 +15,6 @@ import numpy as np
 import optax
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import check
 from jax_sentemb.data.batches import Batches, after_skips
@@ -23,6 +22,7 @@ from jax_sentemb.errors import PREEMPTED, ConfigError, NotFinite, NumericsError
 from jax_sentemb.formats.checkpoint import read_params
 from jax_sentemb.formats.manifest import newest
 from jax_sentemb.main import main
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training import run as running
 from jax_sentemb.training import trainer
 from jax_sentemb.training.evaluator import Scorer
@@ -32,9 +32,6 @@ from jax_sentemb.training.signals import STOPPING, Preempted, StopSignal
 
 CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
 STEPS = 6
-
-
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 
 def tiny(select="", patience=0, **options):

@@ -34,7 +34,7 @@ class Collection(NamedTuple):
         return None if self.texts is None else self.texts[row]
 
 
-def parser_of(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
+def parser_of(command: str, description: str, epilog: str) -> Parser:
     """Options that the three commands share."""
     parser = Parser(
         prog=f"jax-sentemb {command}",
@@ -104,6 +104,17 @@ class Opener:
 def _is_vectors(source: str) -> bool:
     path = user_path(source)
     return path.is_dir() or path.suffix == ".npy"
+
+
+def say_noise(collection: Collection) -> float:
+    """Says on stderr, and returns, the cosine that one of 1,000 random pairs of the collection reaches: where chance begins."""
+    from jax_sentemb.retrieval.noise import noise_level
+
+    level = noise_level(collection.vectors)
+    if level.pairs:
+        said = f"note: 1 of 1,000 random pairs of the corpus has a cosine of {level.cosine:.3f} or more: below it, expect chance"
+        print(said, file=sys.stderr)
+    return level.cosine
 
 
 def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:

@@ -1,8 +1,10 @@
 """What the commands share: options, exit codes, and errors as one line."""
 
 import argparse
+import difflib
 import logging
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
@@ -31,15 +33,32 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _Format(argparse.RawDescriptionHelpFormatter):
+    """Texts with their own line breaks, and options in one column."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(
+            prog, **{"max_help_position": 30, "width": min(shutil.get_terminal_size((120, 24)).columns, 120), **options}
+        )
+
+
 class Parser(argparse.ArgumentParser):
     """Options of a command; texts are shown with their own line breaks, and a mistake is a ConfigError."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+        super().__init__(**{"formatter_class": _Format, **options})
         self.register("action", None, _Once)
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: -"):
+            self.refuse(message.split()[2].partition("=")[0])
         raise ConfigError(f"{message} (--help lists the options)")
+
+    def refuse(self, option: str) -> NoReturn:
+        """ConfigError for an unknown option, with the one that is meant."""
+        close = difflib.get_close_matches(option, self._option_string_actions, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(f"option {option} is unknown; {hint}(--help lists the options)")
 
 
 def positive(text: str) -> int:

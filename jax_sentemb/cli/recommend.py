@@ -16,7 +16,7 @@ LENGTHS = (32, 48, 64, 96, 128)  # that are advised: 32 is the papers', longer o
 EPOCHS = 4  # at most: what low-shot training was measured with at 1,000 sentences
 
 
-class Corpus(NamedTuple):
+class CorpusSummary(NamedTuple):
     """What the advice depends on."""
 
     files: str
@@ -56,7 +56,7 @@ class Choice(NamedTuple):
 
 
 FEW = Choice(
-    "configs/simcse_moco.py",
+    "simcse_moco",
     {"optimizer.learning_rate": 1e-5, "optimizer.warmup_steps": 0},
     MEASURED["few"]["steps"],
     "fair: measured with one BERT of four layers, over three seeds",
@@ -64,24 +64,24 @@ FEW = Choice(
     "({moco_10000}) on similarity; SimCSE {simcse_1000} ({simcse_10000}), miCSE {micse_1000} ({micse_10000})".format(
         **MEASURED["few"]
     ),
-    ["configs/micse.py: the miCSE paper's best at this size, which did not come out here"],
+    ["micse: the miCSE paper's best at this size, which did not come out here"],
 )
 MANY = Choice(
-    "configs/simcse.py",
+    "simcse",
     {},
     MEASURED["many"]["steps"],
     "fair: the published settings for BERT-base; measured with one BERT of four layers, one seed",
     "experiments/is_bert: {steps} steps on 196,812 sentences lift [CLS] from {untrained} to {simcse} on similarity; IS-BERT comes "
     "to {is_bert}".format(**MEASURED["many"]),
     [
-        "configs/is_bert.py with --config.data.column=text: {is_bert} there, at a learning rate chosen on STS-B dev".format(
+        "is_bert with --config.data.column=text: {is_bert} there, at a learning rate chosen on STS-B dev".format(
             **MEASURED["many"]
         ),
-        "configs/mlm.py first, for a domain with words of its own: not measured on real text here",
+        "mlm first, for a domain with words of its own: not measured on real text here",
     ],
 )
 SCRATCH = Choice(
-    "configs/quickstart.py",
+    "quickstart",
     {"train.max_steps": -1, "eval.data": ""},
     MEASURED["scratch"]["steps"],
     "little: measured on generated sentences only",
@@ -89,7 +89,7 @@ SCRATCH = Choice(
     "{tfidf}".format(**MEASURED["scratch"]),
     [
         "--weights BERT, a directory or a hub name: an encoder that knows the language is the better start",
-        "configs/mlm.py, then configs/simcse.py on its export, for a corpus of millions of words: not measured on real text here",
+        "mlm, then simcse on its export, for a corpus of millions of words: not measured on real text here",
     ],
 )
 CHECKPOINT = (
@@ -98,12 +98,12 @@ CHECKPOINT = (
 ).format(**MEASURED["checkpoint"])
 LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: more is cut, and it takes less time and memory"
 ORDERED = (
-    "configs/multi_view.py or configs/quick_thoughts.py with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
+    "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
     "here no multi-view model was far above the average of its word vectors (experiments/multiview)"
 )
 
 
-def advise(corpus: Corpus) -> Advice | None:
+def advise(corpus: CorpusSummary) -> Advice | None:
     """The recipe for a corpus; None for one that is too small for any."""
     if corpus.usable < LEAST:
         return None
@@ -121,8 +121,7 @@ def advise(corpus: Corpus) -> Advice | None:
         "train.num_train_epochs": epochs,
         **choice.settings,
     }
-    name = choice.recipe.removeprefix("configs/").removesuffix(".py")
-    command = ["jax-sentemb", "train", "--config", choice.recipe, "--workdir", f"runs/{name}"]
+    command = ["jax-sentemb", "train", "--config", choice.recipe, "--workdir", f"runs/{choice.recipe}"]
     return Advice(
         choice.recipe,
         shlex.join(command + [f"--config.{field}={value}" for field, value in flags.items()]),

@@ -1,8 +1,9 @@
-"""A signal that ends a run after a checkpoint."""
+"""Stops a run after a checkpoint when a signal comes."""
 
 import contextlib
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,15 +14,15 @@ STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP
 
 
 class Preempted(KeyboardInterrupt):
-    """Raised by a signal inside work that may be left unfinished."""
+    """Raised by a signal during work that can be repeated later."""
 
 
 class StopSignal:
-    """From `watch` on, the first of STOPPING makes `at(step)` True; a second SIGTERM or SIGINT ends the process at once.
+    """Handles STOPPING after `watch`: the first signal makes `at(step)` True, a second SIGTERM or SIGINT ends the process at once.
 
-    A signal that was ignored when the process began stays so: `nohup` does that with SIGHUP, a shell's & with SIGINT. Before
-    `watch`, and after the end, a signal does what it always does: there is nothing to save that is not saved. Of several processes
-    any may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+    A signal that was ignored when the process started stays ignored: `nohup` ignores SIGHUP, a shell's & ignores SIGINT. Before
+    `watch` and after the end of the block, signals have their usual effect, since there is nothing to save. In a run of several
+    processes any of them may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
 
     Python runs a handler between two bytecodes, once for all signals of a number that came before. Of those in between only the
     bytes tell that the C handler writes into a pipe, one each (signal.set_wakeup_fd).
@@ -30,7 +31,7 @@ class StopSignal:
     def __init__(self) -> None:
         self.reached = False
         self._several = jax.process_count() > 1
-        self._breakable = False
+        self._interruptible = False
         self._previous: dict[int, Any] = {}
         self._pipe: tuple[int, ...] = ()
         self._caught = b""
@@ -44,8 +45,11 @@ class StopSignal:
         return self.reached
 
     def watch(self) -> None:
-        """Take over the signals; nothing where that is done. Where JAX catches SIGTERM, SIGHUP becomes one."""
-        if self._previous:
+        """Installs the handlers, once. If JAX catches SIGTERM, SIGHUP is turned into SIGTERM.
+
+        Only the main thread can install them: a run in another thread cannot be stopped by a signal.
+        """
+        if self._previous or threading.current_thread() is not threading.main_thread():
             return
         handlers = dict.fromkeys(STOPPING, self._note)
         if self._several:
@@ -58,14 +62,14 @@ class StopSignal:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Work that is done again later if the signal comes: Preempted is raised inside. For one process."""
+        """A block in which a signal raises Preempted, for work that can be repeated later; in a run of one process only."""
         if self.reached and not self._several:
             raise Preempted
-        self._breakable = not self._several
+        self._interruptible = not self._several
         try:
             yield
         finally:
-            self._breakable = False
+            self._interruptible = False
 
     def __enter__(self) -> "StopSignal":
         return self
@@ -81,8 +85,8 @@ class StopSignal:
         for second in set(self._caught[1:]) & set(STOPPING[:2]):
             signal.signal(second, signal.SIG_DFL)
             signal.raise_signal(second)
-        if self._breakable:
-            self._breakable = False
+        if self._interruptible:
+            self._interruptible = False
             raise Preempted
 
     def _open_pipe(self) -> None:
