@@ -177,6 +177,11 @@ class Tokenizer:
         _write(folder / "special_tokens_map.json", json.dumps(specials, indent=2) + "\n")
 
     @property
+    def serialized(self) -> str:
+        """tokenizer.json as text."""
+        return self._inner.to_str()
+
+    @property
     def numbers(self) -> dict[str, int]:
         """The number of every piece."""
         return self._inner.get_vocab()
@@ -199,7 +204,7 @@ class Tokenizer:
         texts = [sentence if len(sentence) <= longest else _beginning(sentence, longest) for sentence in sentences]
         if not texts:
             return [], 0
-        pieces, counts = self._words.pieces(texts) if self._words else self._pieces(texts)
+        pieces, counts = self.pieces(texts)
         room = max_seq_length - 2
         cut = (counts > room) | np.array([len(sentence) > longest for sentence in sentences])
         ends = np.cumsum(np.minimum(counts, room) + 2)
@@ -211,8 +216,12 @@ class Tokenizer:
         ids[inside] = pieces[_places(counts) < room]
         return [ids[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], int(cut.sum())
 
-    def _pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """int32 ids of all texts, one after the other, without [CLS] and [SEP]; int64 [N], how many each has."""
+    def pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """int32 ids of all texts, one after the other, uncut and without [CLS] and [SEP]; int64 [N], how many each has."""
+        if not texts:
+            return np.zeros(0, np.int32), np.zeros(0, np.int64)
+        if self._words:
+            return self._words.pieces(texts)
         with damage("the tokenizer"):
             rows = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
         counts = np.array([len(row) for row in rows], np.int64)
@@ -251,7 +260,7 @@ class Words:
         self._forget()
 
     def pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """As Tokenizer._pieces."""
+        """As Tokenizer.pieces."""
         lines = [text.split(" ") for text in texts]
         interrupted = len(self._numbers) != len(self._starts)  # a call that ended early left words without pieces
         if interrupted or len(self._numbers) > REMEMBERED:

@@ -74,6 +74,27 @@ def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str
     return "\n".join([*lines, *(f"* {name}: {value}" for name, value in metadata["training"].items())]) + "\n"
 
 
+def render_static_card(name: str, stated: Mapping[str, Any], shape: tuple[int, ...]) -> str:
+    """README.md of a static table of token vectors, distilled from an encoder."""
+    front = _front_matter(Card(name, base_model=stated["base_model"]))
+    trained = stated["regression"]
+    how = (
+        f"It was trained on the encoder's sentence vectors of {stated['sentences']:,} sentences: {json.dumps(trained)}."
+        if trained
+        else f"It was not trained; its weights are those of {stated['sentences']:,} sentences."
+    )
+    return "\n\n".join(
+        [
+            "---\n" + "\n".join(front) + "\n---",
+            f"# {name}",
+            f"A vector of {shape[1]} numbers for each of {shape[0]:,} word pieces, distilled from {stated['base_model']} by "
+            f"jax_sentemb. The embedding of a text is the mean of the vectors of its pieces, at unit length. {how}",
+            _use(False),
+            "`jax_sentemb.json` holds the SHA-256 of every file and the result of re-encoding after the export.\n",
+        ]
+    )
+
+
 def _use(is_cross_encoder: bool) -> str:
     sentences = '["A man is playing a guitar.", "Someone plays an instrument."]'
     kind, call = ("CrossEncoder", f"score = model.predict([{sentences}])") if is_cross_encoder else (

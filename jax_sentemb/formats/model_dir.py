@@ -20,13 +20,13 @@ OLD_POOLING_KEYS = {
 
 def transformer_folder(path: str | Path) -> Path:
     """The folder with config.json, weights and tokenizer: `path` itself, or the one that its modules.json names."""
-    kind, folder = _modules(user_path(path))[0]
+    kind, folder = read_modules(user_path(path))[0]
     if kind != "Transformer":
         raise ModelFileError(f"{path}/modules.json: the first module is {kind}, expected Transformer")
     return folder
 
 
-def _modules(root: Path) -> list[tuple[str, Path]]:
+def read_modules(root: Path) -> list[tuple[str, Path]]:
     """(kind, folder) of the modules of a sentence-transformers directory; a plain directory is one Transformer."""
     if not root.is_dir():
         raise ModelFileError(f"encoder.weights={str(root)!r} is not a directory: give one with config.json and model.safetensors")
@@ -62,7 +62,7 @@ def read_readout(path: str | Path) -> Readout:
 
     ModelFileError where this package cannot compute the embedding of the directory.
     """
-    modules = _modules(user_path(path))
+    modules = read_modules(user_path(path))
     kinds = [kind for kind, _ in modules]
     folders = dict(modules)
     if kinds == ["Transformer"]:

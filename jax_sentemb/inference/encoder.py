@@ -20,7 +20,6 @@ import numpy as np
 from jax_sentemb.data.tokenizer import check_text
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.files import user_path
-from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
@@ -46,11 +45,10 @@ class SentenceEncoder:
         _check_fork()
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
-        found = model.embedder
         sharding = batch_sharding(mesh) if len(devices) > 1 else None
         self._model = model
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
-        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding)
+        self._embedder = model.embedder.sharded(sharding)
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
