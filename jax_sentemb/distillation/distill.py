@@ -47,7 +47,7 @@ def distill(
     """Publish the static table of `model` for the text `sentences` in `output`; the table.
 
     `vectors`: the model's vectors of the sentences, as `encode` writes them; without them the regression encodes the text first,
-    into a temporary file beside `output`. ConfigError for a model without [CLS] and [SEP] or a width that it does not have, DataError
+    into a temporary file beside `output`. ConfigError for a model without [CLS] and [SEP] or a width beyond its own, DataError
     for vectors of another text or model.
     """
     tokenizer = model.embedder.tokenizer
