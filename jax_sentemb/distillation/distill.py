@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,10 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
 from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, token_table
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.formats.model_card import render_static_card
-from jax_sentemb.formats.static_embedding import StaticTable, write_static
-from jax_sentemb.inference.export import publish
-from jax_sentemb.inference.load import LoadedModel, load
-from jax_sentemb.inference.static import LONGEST, Pieces, StaticEmbedder
-from jax_sentemb.inference.verify import PROBES
+from jax_sentemb.formats.static_embedding import StaticTable
+from jax_sentemb.inference.export import export_static
+from jax_sentemb.inference.load import LoadedModel
+from jax_sentemb.inference.static import LONGEST, Pieces
 from jax_sentemb.retrieval.search import VectorSource
 from jax_sentemb.retrieval.vector_store import Vectors
 
@@ -117,8 +115,7 @@ def _trained(
 
 def _publish(output: Path, table: StaticTable, name: str, sentences: Sentences, settings: Settings) -> None:
     regression = settings.regression
-    stated: dict[str, Any] = {
-        "method": "distill",
+    stated = {
         "base_model": Path(name).name,
         "width": settings.width,
         "sif": settings.sif,
@@ -126,10 +123,4 @@ def _publish(output: Path, table: StaticTable, name: str, sentences: Sentences, 
         "sentences": len(sentences),
         "corpus_sha256": sentences.fingerprint,
     }
-    embedder = StaticEmbedder(table.tokenizer, table.normalize)
-
-    def write(stage: Path) -> None:
-        write_static(stage, table)
-        (stage / "README.md").write_text(render_static_card(output.name, stated, table.vectors.shape), encoding="utf-8")
-
-    publish(output, write, lambda texts: embedder({"table": table.vectors}, texts), PROBES, load, stated)
+    export_static(output.absolute(), table, stated)

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_matrix
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
+from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import unit_length
 from jax_sentemb.types import Array, Params, Rows
@@ -74,6 +75,10 @@ class StaticEmbedder(Embedder):
     def sharded(self, sharding: Any) -> "StaticEmbedder":
         """The same: a table is read on the host."""
         return self
+
+    def table_of(self, params: Params) -> StaticTable:
+        """The table as it is written to files."""
+        return StaticTable(np.asarray(params["table"], np.float32), self._pieces.inner, self._normalize)
 
     def _mean(self, params: Params, rows: Rows) -> Float[Array, "rows width"]:
         return mean_of_pieces(params["table"], rows, self._normalize)
