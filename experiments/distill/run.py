@@ -2,7 +2,7 @@
 
     python experiments/distill/run.py --model MINILM --data SENTEVAL --corpus corpus.txt --vectors vectors --output runs/distill
 
-`--vectors` is what `jax-sentemb encode --model MINILM --input corpus.txt --output vectors` wrote. A row that results.csv has is kept.
+`--vectors` is what `jax-sentemb encode --model MINILM --input corpus.txt --output vectors` wrote. A row of results.csv is kept.
 """
 
 import argparse

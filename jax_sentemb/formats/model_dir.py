@@ -116,7 +116,7 @@ def read_prompts(path: str | Path) -> Prompts:
         raise ModelFileError(f"{file}: prompts={shown(texts)} is not {{name: text}}")
     if name is not None and (not isinstance(name, str) or name not in texts):
         raise ModelFileError(f"{file}: the default prompt {shown(name)} is not one of the prompts: {shown(list(texts))}")
-    pooling = dict(_modules(user_path(path))).get("Pooling")
+    pooling = dict(read_modules(user_path(path))).get("Pooling")
     left_out = pooling is not None and read_json(pooling / "config.json").get("include_prompt", True) is False
     return Prompts(texts, name, left_out)
 

@@ -25,7 +25,6 @@ from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_expor
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.types import Params
 
-
 STATIC_FACTS = ("base_model", "width", "sif", "regression", "sentences", "corpus_sha256")  # of how a table was made
 
 
