@@ -134,6 +134,11 @@ def max_positions(path: str | Path) -> int:
     return config.max_position_embeddings - config.position_offset
 
 
+def read_config(path: str | Path) -> BertConfig:
+    """The architecture of a directory; ModelFileError where it is unsupported."""
+    return _read_config(transformer_folder(path))
+
+
 def _read_config(folder: Path) -> BertConfig:
     file = folder / "config.json"
     stated = read_json(file)

@@ -32,6 +32,7 @@ class Card:
     training: Mapping[str, Any] = field(default_factory=dict)  # facts in reading order: {"sentences": 10_000, "corpus": ...}
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `score_tasks`
     missing_tasks: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
+    verdict: str = ""  # of a model that is worse than what it was trained from
 
 
 def render(
@@ -62,6 +63,7 @@ def render(
         _front_matter(card),
         name=card.name,
         summary=summary + made,
+        verdict=card.verdict,
         loader=loader,
         call=call,
         embedding=embedding,

@@ -89,6 +89,16 @@ def read_readout(path: str | Path) -> Readout:
     return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds)
 
 
+NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are no sentence encoders yet
+
+
+def sentence_pooling(path: str | Path) -> str:
+    """The pooling of a sentence encoder; "" for a plain encoder directory and an export of masked-language-model training."""
+    root = user_path(path)
+    made_by = read_json(root / MANIFEST).get("method") if (root / MANIFEST).is_file() else None
+    return "" if made_by in NO_ENCODER else read_readout(root).pooling or ""
+
+
 class Prompts(NamedTuple):
     """Texts that a model wants before its sentences, by name."""
 

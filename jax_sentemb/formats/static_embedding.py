@@ -15,7 +15,8 @@ from jaxtyping import Float
 from safetensors.numpy import save
 
 from jax_sentemb import __version__
-from jax_sentemb.data.tokenizer import Tokenizer, check_rows
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import inside, read_json, replacing, shown, write_json
 from jax_sentemb.formats.huggingface import check_finite, read_safetensors

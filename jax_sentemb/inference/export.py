@@ -14,7 +14,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import read_json, sha256, user_path, write_json
 from jax_sentemb.formats.model_card import Card, render_static_card, render_word_card
 from jax_sentemb.formats.model_dir import MANIFEST
-from jax_sentemb.formats.run_dir import convolution_of, is_words, read_run_tokenizer
+from jax_sentemb.formats.run_dir import convolution_of, is_words, prompts_of, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import SentenceModel, has_pair_head, staged, write_export
 from jax_sentemb.formats.static_embedding import StaticTable, write_static
 from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_model
@@ -127,6 +127,7 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         training={**metadata["training"], "steps": step},
         scores=metadata.get("scores", {}) if metadata.get("scores_of_step") == step else {},
         missing_tasks=metadata["absent"],
+        verdict=metadata.get("verdict", ""),
     )
     model = SentenceModel(
         BertConfig(**metadata["encoder"]),
@@ -134,7 +135,9 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         tokenizer,
         pooling=metadata["pooling"],
         max_seq_length=metadata["max_seq_length"],
+        normalize=bool(metadata.get("normalize")),
         convolution=convolution_of(metadata),
+        prompts=prompts_of(metadata),
     )
     export(output, model, embed, card)
 

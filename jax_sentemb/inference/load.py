@@ -24,7 +24,7 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, sha256, shown, user_path
 from jax_sentemb.formats.huggingface import read_convolution, read_max_seq_length, read_parts, read_tokenizer, resolve
 from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts, read_prompts, read_readout, transformer_folder
-from jax_sentemb.formats.run_dir import is_words, read_checkpoint, read_metadata, read_run_tokenizer
+from jax_sentemb.formats.run_dir import is_words, prompts_of, read_checkpoint, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.static_embedding import is_static, read_static
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
@@ -191,7 +191,9 @@ def _read_run(path: Path, source: str) -> _Stored:
         raise ConfigError(f"{source}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores")
     params, step = read_checkpoint(path, "best")
     origin = {"kind": "work directory", "step": step, "max_seq_length": metadata["max_seq_length"]}
-    return _Stored({"convolution": None, **metadata}, params, read_run_tokenizer(path, metadata), origin, str(path / "model.json"))
+    description = {"convolution": None, **metadata}
+    tokenizer = read_run_tokenizer(path, metadata)
+    return _Stored(description, params, tokenizer, origin, str(path / "model.json"), prompts_of(metadata))
 
 
 def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
