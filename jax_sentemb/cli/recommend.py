@@ -150,7 +150,7 @@ def _keep(corpus: CorpusSummary) -> Advice:
         0,
         *KEPT,
         [
-            f"{shlex.join(train)}: a trial that keeps the start where no step is better (read by {corpus.readout}, as its directory says)",
+            f"{shlex.join(train)}: a trial that keeps the start if no step is better, read by {corpus.readout} as it says",
             f"{shlex.join(distill)}: a static table, where speed counts more than the last points",
         ],
     )

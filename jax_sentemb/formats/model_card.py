@@ -96,8 +96,8 @@ def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
 def _embedding(pooling: str, max_seq_length: int, convolution: Convolution | None) -> str:
     text = (
         f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
-        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. The folder has no BERT pooler: "
-        "`transformers` reports `pooler.dense` as newly initialised, and `pooler_output` means nothing here."
+        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. A pooler of `transformers`, where there is one, is the "
+        "identity and means nothing."
     )
     if convolution is None:
         return text
