@@ -171,6 +171,11 @@ class Tokenizer:
         _write(folder / "special_tokens_map.json", json.dumps(specials, indent=2) + "\n")
 
     @property
+    def serialized(self) -> str:
+        """tokenizer.json as text."""
+        return self._inner.to_str()
+
+    @property
     def numbers(self) -> dict[str, int]:
         """The id of every piece."""
         return self._inner.get_vocab()
@@ -193,7 +198,7 @@ class Tokenizer:
         texts = [sentence if len(sentence) <= longest else _beginning(sentence, longest) for sentence in sentences]
         if not texts:
             return [], 0
-        pieces, counts = self._cache.pieces(texts) if self._cache else self._pieces(texts)
+        pieces, counts = self.pieces(texts)
         room = max_seq_length - 2
         cut = (counts > room) | np.array([len(sentence) > longest for sentence in sentences])
         ends = np.cumsum(np.minimum(counts, room) + 2)
@@ -205,8 +210,12 @@ class Tokenizer:
         ids[inside] = pieces[positions_within(counts) < room]
         return [ids[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], int(cut.sum())
 
-    def _pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Same as `PieceCache.pieces`, without a cache."""
+    def pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """int32 ids of all texts, one after the other, uncut and without [CLS] and [SEP]; int64 [N], how many each has."""
+        if not texts:
+            return np.zeros(0, np.int32), np.zeros(0, np.int64)
+        if self._cache:
+            return self._cache.pieces(texts)
         with damage("the tokenizer"):
             rows = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
         counts = np.array([len(row) for row in rows], np.int64)

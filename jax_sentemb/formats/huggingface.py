@@ -17,15 +17,25 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import check_own, inside, read_json, shown, user_path
+from jax_sentemb.formats.families import FAMILIES, family_of
 from jax_sentemb.formats.model_dir import check_hashes, read_readout, transformer_folder
 from jax_sentemb.formats.weight_table import HEAD_TABLES, from_torch, head_table
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Params
 
-PREFIXES = ("bert.", "roberta.")  # in front of every name where a model with a task head was saved
+PREFIXES = tuple(
+    dict.fromkeys(family.prefix for family in FAMILIES.values())
+)  # in front of every name where a model with a task head was saved
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # from TensorFlow
-UNREAD = ("cls.seq_relationship.", "cls.predictions.decoder.", "lm_head.decoder.", "qa_outputs.", "embeddings.position_ids")
+UNREAD = (
+    "cls.seq_relationship.",
+    "cls.predictions.decoder.",
+    "lm_head.decoder.",
+    "qa_outputs.",
+    "embeddings.position_ids",
+    "vocab_projector.weight",
+)
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 HEADER_LIMIT = 1 << 21  # bytes of names and shapes: a thousand layers have less, and reading a hundred megabytes takes a minute
 
@@ -62,9 +72,16 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
         if rows and all(row.torch in tensors and tensors[row.torch].shape == row.shape for row in rows):
             check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
             parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")
+    if "pooler" in parts and _is_placeholder(parts["pooler"]):
+        del parts["pooler"]
     if found := read_convolution(root):
         parts["cnn"] = found[1]
     return config, parts
+
+
+def _is_placeholder(pooler: Params) -> bool:
+    """Whether a pooler is the identity, which exports have only so that transformers finds one."""
+    return not pooler["bias"].any() and np.array_equal(pooler["kernel"], np.eye(len(pooler["kernel"])))
 
 
 def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
@@ -134,6 +151,11 @@ def max_positions(path: str | Path) -> int:
     return config.max_position_embeddings - config.position_offset
 
 
+def read_config(path: str | Path) -> BertConfig:
+    """The architecture of a directory; ModelFileError where it is unsupported."""
+    return _read_config(transformer_folder(path))
+
+
 def _read_config(folder: Path) -> BertConfig:
     file = folder / "config.json"
     stated = read_json(file)
@@ -144,22 +166,21 @@ def _read_config(folder: Path) -> BertConfig:
 
 def bert_config(stated: dict[str, Any], file: Path) -> BertConfig:
     """The architecture that a config.json states; ModelFileError for an unsupported architecture or value."""
-    model_type = stated.get("model_type")
-    if model_type not in ("bert", "roberta"):
-        raise ModelFileError(f"{file}: model_type {shown(model_type)} is neither bert nor roberta")
+    family = family_of(stated.get("model_type"), file)
+    stated = {**stated, **{ours: stated[theirs] for ours, theirs in family.keys.items() if theirs in stated}}
     for key, needed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):
         if stated.get(key, needed) != needed:
             raise ModelFileError(f"{file}: {key}={shown(stated[key])} is not supported, only {needed!r}")
-    values: dict[str, Any] = {"pad_token_id": 1 if model_type == "roberta" else 0}  # transformers' defaults
+    values: dict[str, Any] = {"pad_token_id": int(family.behind_pad), **family.fixed}  # transformers' defaults
     for field in dataclasses.fields(BertConfig):
-        if field.name in stated and field.name not in ("position_offset", "mask_token_id", "sep_token_id"):
+        if field.name in stated and field.name not in ("position_offset", "mask_token_id", "sep_token_id", *family.fixed):
             values[field.name] = _checked(file, field, stated[field.name])
     config = BertConfig(**values)
     if config.hidden_size % config.num_attention_heads:
         raise ModelFileError(f"{file}: hidden_size={config.hidden_size} does not divide into {config.num_attention_heads} heads")
     if config.hidden_act not in ACTIVATIONS:
         raise ModelFileError(f"{file}: hidden_act={shown(config.hidden_act)} is not one of {', '.join(ACTIVATIONS)}")
-    if model_type == "bert":
+    if not family.behind_pad:
         return config
     if config.max_position_embeddings - config.pad_token_id < 3:  # positions begin behind it
         raise ModelFileError(f"{file}: pad_token_id={config.pad_token_id} leaves no position of {config.max_position_embeddings}")

@@ -32,6 +32,7 @@ class Card:
     training: Mapping[str, Any] = field(default_factory=dict)  # facts in reading order: {"sentences": 10_000, "corpus": ...}
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `score_tasks`
     missing_tasks: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
+    verdict: str = ""  # of a model that is worse than what it was trained from
 
 
 def render(
@@ -62,6 +63,7 @@ def render(
         _front_matter(card),
         name=card.name,
         summary=summary + made,
+        verdict=card.verdict,
         loader=loader,
         call=call,
         embedding=embedding,
@@ -78,6 +80,14 @@ def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str
     return _from_template("word_model_card.md", data, version=__version__, step=step, stock=stock, **facts)
 
 
+def render_static_card(name: str, stated: Mapping[str, Any], shape: tuple[int, ...]) -> str:
+    """README.md of a static table of token vectors, distilled from an encoder."""
+    data = ModelCardData(library_name="sentence-transformers", base_model=stated["base_model"], **_KIND)
+    rows, width = shape
+    facts = {key: stated[key] for key in ("base_model", "regression", "sentences", "sif")}
+    return _from_template("static_card.md", data, name=name, version=__version__, rows=rows, width=width, **facts)
+
+
 def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
     file = files("jax_sentemb.formats") / "templates" / template
     return str(ModelCard.from_template(data, template_str=file.read_text(encoding="utf-8"), **values)).rstrip() + "\n"
@@ -86,8 +96,8 @@ def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
 def _embedding(pooling: str, max_seq_length: int, convolution: Convolution | None) -> str:
     text = (
         f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
-        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. The folder has no BERT pooler: "
-        "`transformers` reports `pooler.dense` as newly initialised, and `pooler_output` means nothing here."
+        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. A pooler of `transformers`, where there is one, is the "
+        "identity and means nothing."
     )
     if convolution is None:
         return text

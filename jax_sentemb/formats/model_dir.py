@@ -20,13 +20,13 @@ OLD_POOLING_KEYS = {
 
 def transformer_folder(path: str | Path) -> Path:
     """The folder with config.json, weights and tokenizer: `path` itself, or the one that its modules.json names."""
-    kind, folder = _modules(user_path(path))[0]
+    kind, folder = read_modules(user_path(path))[0]
     if kind != "Transformer":
         raise ModelFileError(f"{path}/modules.json: the first module is {kind}, expected Transformer")
     return folder
 
 
-def _modules(root: Path) -> list[tuple[str, Path]]:
+def read_modules(root: Path) -> list[tuple[str, Path]]:
     """(kind, folder) of the modules of a sentence-transformers directory; a plain directory is one Transformer."""
     if not root.is_dir():
         raise ModelFileError(f"encoder.weights={str(root)!r} is not a directory: give one with config.json and model.safetensors")
@@ -62,7 +62,7 @@ def read_readout(path: str | Path) -> Readout:
 
     ModelFileError where this package cannot compute the embedding of the directory.
     """
-    modules = _modules(user_path(path))
+    modules = read_modules(user_path(path))
     kinds = [kind for kind, _ in modules]
     folders = dict(modules)
     if kinds == ["Transformer"]:
@@ -87,6 +87,16 @@ def read_readout(path: str | Path) -> Readout:
     if mode not in OLD_POOLING_KEYS.values():
         raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
     return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds)
+
+
+NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are no sentence encoders yet
+
+
+def sentence_pooling(path: str | Path) -> str:
+    """The pooling of a sentence encoder; "" for a plain encoder directory and an export of masked-language-model training."""
+    root = user_path(path)
+    made_by = read_json(root / MANIFEST).get("method") if (root / MANIFEST).is_file() else None
+    return "" if made_by in NO_ENCODER else read_readout(root).pooling or ""
 
 
 class Prompts(NamedTuple):
@@ -116,7 +126,7 @@ def read_prompts(path: str | Path) -> Prompts:
         raise ModelFileError(f"{file}: prompts={shown(texts)} is not {{name: text}}")
     if name is not None and (not isinstance(name, str) or name not in texts):
         raise ModelFileError(f"{file}: the default prompt {shown(name)} is not one of the prompts: {shown(list(texts))}")
-    pooling = dict(_modules(user_path(path))).get("Pooling")
+    pooling = dict(read_modules(user_path(path))).get("Pooling")
     left_out = pooling is not None and read_json(pooling / "config.json").get("include_prompt", True) is False
     return Prompts(texts, name, left_out)
 

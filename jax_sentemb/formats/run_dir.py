@@ -7,6 +7,7 @@ from typing import Any
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import read_json, shown, write_json
 from jax_sentemb.formats import manifest
+from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts
 
 NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")  # in model.json
 
@@ -86,6 +87,11 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> Any:
             f"in model.json {shown(trained_with)}"
         )
     return tokenizer
+
+
+def prompts_of(metadata: dict[str, Any]) -> Prompts:
+    """The prompts that model.json of a run states; none where it states none."""
+    return Prompts(**metadata["prompts"]) if metadata.get("prompts") else NO_PROMPTS
 
 
 def convolution_of(metadata: dict[str, Any]) -> Any:

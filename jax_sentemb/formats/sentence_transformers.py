@@ -19,6 +19,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, sole_writer, write_json
+from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.formats.huggingface import convolution_to_torch
 from jax_sentemb.formats.model_card import Card, render
 from jax_sentemb.formats.model_dir import MANIFEST, NO_PROMPTS, WORD_WEIGHTS, Prompts
@@ -108,12 +109,14 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
 def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> dict[str, np.ndarray]:
     """Tensors by torch name; with a head, the encoder's carry the prefix that transformers' models with heads give them."""
     tensors = to_torch(config, params["encoder"])
-    if not heads:
-        return tensors
-    prefixed = {f"{config.model_type}.{name}": tensor for name, tensor in tensors.items()}
+    if not heads:  # without a pooler transformers' AutoModel warns of new weights
+        pooler = {"kernel": np.eye(config.hidden_size), "bias": np.zeros(config.hidden_size)}
+        return {**tensors, **head_to_torch(config, "pooler", pooler)}
+    prefix = FAMILIES[config.model_type].prefix
+    prefixed = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
     for part in heads:
         for name, tensor in head_to_torch(config, part, params[part]).items():
-            prefixed[f"{config.model_type}.{name}" if part == "pooler" else name] = tensor
+            prefixed[f"{prefix}{name}" if part == "pooler" else name] = tensor
     return prefixed
 
 
@@ -209,8 +212,9 @@ def _labels(params: Params, card: Card) -> list[str]:
 
 
 def _huggingface_config(config: BertConfig, heads: Sequence[str], labels: Sequence[str]) -> dict:
-    """config.json of transformers' BertModel or RobertaModel, or with a head. Dropout 0.1 is for fine-tuning in torch."""
-    special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 2} if config.model_type == "roberta" else {}
+    """config.json of transformers' model of this family, or with a head. Dropout 0.1 is for fine-tuning in torch."""
+    family = FAMILIES[config.model_type]
+    special: dict[str, Any] = dict(family.special)
     kind = "ForSequenceClassification" if "classifier" in heads else "ForMaskedLM" if heads else "Model"
     if "classifier" in heads:
         # The score itself, not its sigmoid, is what sentence-transformers' CrossEncoder returns.
@@ -218,8 +222,8 @@ def _huggingface_config(config: BertConfig, heads: Sequence[str], labels: Sequen
         special |= {"id2label": {str(place): name for place, name in numbered.items()}}
         special |= {"label2id": {name: place for place, name in numbered.items()}}
         special |= {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
-    return {
-        "architectures": [("Roberta" if config.model_type == "roberta" else "Bert") + kind],
+    stated = {
+        "architectures": [family.architecture + kind],
         "model_type": config.model_type,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -238,3 +242,4 @@ def _huggingface_config(config: BertConfig, heads: Sequence[str], labels: Sequen
         **special,
         "torch_dtype": "float32",
     }
+    return {family.keys.get(key, key): value for key, value in stated.items() if key not in family.fixed}

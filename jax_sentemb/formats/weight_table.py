@@ -8,6 +8,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.types import Params
 
@@ -48,6 +49,17 @@ LAYER_TABLE = (
     ("layer_{}/output_norm/scale", "encoder.layer.{}.output.LayerNorm.weight", keep, "D"),
     ("layer_{}/output_norm/bias", "encoder.layer.{}.output.LayerNorm.bias", keep, "D"),
 )
+_ROBERTA_HEAD = (
+    ("transform/kernel", "lm_head.dense.weight", transpose, "DD"),
+    ("transform/bias", "lm_head.dense.bias", keep, "D"),
+    ("norm/scale", "lm_head.layer_norm.weight", keep, "D"),
+    ("norm/bias", "lm_head.layer_norm.bias", keep, "D"),
+    ("bias", "lm_head.bias", keep, "V"),
+)
+_POOLER = (
+    ("kernel", "pooler.dense.weight", transpose, "DD"),
+    ("bias", "pooler.dense.bias", keep, "D"),
+)
 HEAD_TABLES = {
     # Masked-language-model head; its output kernel is the word embedding.
     ("bert", "token_head"): (
@@ -57,24 +69,34 @@ HEAD_TABLES = {
         ("norm/bias", "cls.predictions.transform.LayerNorm.bias", keep, "D"),
         ("bias", "cls.predictions.bias", keep, "V"),
     ),
-    ("roberta", "token_head"): (
-        ("transform/kernel", "lm_head.dense.weight", transpose, "DD"),
-        ("transform/bias", "lm_head.dense.bias", keep, "D"),
-        ("norm/scale", "lm_head.layer_norm.weight", keep, "D"),
-        ("norm/bias", "lm_head.layer_norm.bias", keep, "D"),
-        ("bias", "lm_head.bias", keep, "V"),
+    ("roberta", "token_head"): _ROBERTA_HEAD,
+    ("xlm-roberta", "token_head"): _ROBERTA_HEAD,
+    ("distilbert", "token_head"): (
+        ("transform/kernel", "vocab_transform.weight", transpose, "DD"),
+        ("transform/bias", "vocab_transform.bias", keep, "D"),
+        ("norm/scale", "vocab_layer_norm.weight", keep, "D"),
+        ("norm/bias", "vocab_layer_norm.bias", keep, "D"),
+        ("bias", "vocab_projector.bias", keep, "V"),
     ),
-    ("bert", "pooler"): (
-        ("kernel", "pooler.dense.weight", transpose, "DD"),
-        ("bias", "pooler.dense.bias", keep, "D"),
-    ),
+    ("bert", "pooler"): _POOLER,
+    ("roberta", "pooler"): _POOLER,
+    ("xlm-roberta", "pooler"): _POOLER,
     # Of a cross-encoder: one score, or a logit for each class.
     ("bert", "classifier"): (
         ("kernel", "classifier.weight", transpose, "CD"),
         ("bias", "classifier.bias", keep, "C"),
     ),
 }
-IGNORED = ("pooler.", "cls.", "lm_head.", "classifier.", "qa_outputs.", "embeddings.position_ids")  # not the encoder
+IGNORED = (
+    "pooler.",
+    "cls.",
+    "lm_head.",
+    "classifier.",
+    "qa_outputs.",
+    "embeddings.position_ids",
+    "vocab_",
+    "pre_classifier.",
+)  # not the encoder
 
 
 class Weight(NamedTuple):
@@ -89,7 +111,8 @@ class Weight(NamedTuple):
 def table(config: BertConfig) -> list[Weight]:
     """Every weight of an encoder of this architecture."""
     layers = [_weight(config, row, layer) for layer in range(config.num_hidden_layers) for row in LAYER_TABLE]
-    return [_weight(config, row) for row in EMBEDDING_TABLE] + layers
+    embeddings = [row for row in EMBEDDING_TABLE if config.type_vocab_size or row[0] != "embeddings/token_type"]
+    return [_weight(config, row) for row in embeddings] + layers
 
 
 def head_table(config: BertConfig, part: str, classes: int = 1) -> list[Weight]:
@@ -107,6 +130,8 @@ def _weight(config: BertConfig, row: tuple, layer: int = 0, classes: int = 1) ->
         "I": config.intermediate_size,
     }
     ours, torch, transform, axes = row
+    for part, other in FAMILIES[config.model_type].names:
+        torch = torch.replace(part, other)
     return Weight(ours.format(layer), torch.format(layer), transform, tuple(sizes[axis] for axis in axes))
 
 
