@@ -23,7 +23,8 @@ import jaxtyping
 import pytest
 
 # Annotated shapes and dtypes are checked at each call, from the first import of these modules on.
-CHECKED = ("losses", "models.heads", "models.layers", "models.pooling", "models.rnn", "models.token_loss")
+DATA = ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "quality", "shuffle", "tokens", "workers")
+CHECKED = ("losses", "methods", "models", "training.step", *(f"data.{module}" for module in DATA))
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
 from jax_sentemb.training import evaluator, trainer  # noqa: E402

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import check
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer
 from jax_sentemb.training.run import run
 from jax_sentemb.types import TrainState
