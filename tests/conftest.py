@@ -2,9 +2,10 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("NPROC", "16")  # XLA's thread pool: fewer threads than devices deadlock
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of PyTorch: its threads wait by spinning, which starves other processes
@@ -26,7 +27,7 @@ DATA = ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "qu
 CHECKED = ("losses", "methods", "models", "training.step", *(f"data.{module}" for module in DATA))
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
-from jax_sentemb.training import evaluator  # noqa: E402
+from jax_sentemb.training import evaluator, trainer  # noqa: E402
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it be ignored, here and in what tests start
 
@@ -61,6 +62,26 @@ def few_scored_pairs() -> Iterator[None]:
     """Runs on generated sentences are scored on 60 pairs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluator, "GRAMMAR_PAIRS", 60)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_steps() -> Iterator[None]:
+    """Runs of the same method, encoder and optimizer share their compiled steps, as the steps of one run do."""
+    made: dict[tuple[str, ...], tuple[Any, Any]] = {}
+
+    def shared(make: Callable[..., Any]) -> Callable[..., Any]:
+        def find(*arguments: Any) -> Any:
+            key = (make.__name__, type(arguments[0]).__qualname__, *map(repr, arguments))
+            if key not in made:
+                made[key] = make(*arguments), arguments  # the arguments stay: some are known by their address
+            return made[key][0]
+
+        return find
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("make_optimizer", "make_step"):
+            patch.setattr(trainer, name, shared(getattr(trainer, name)))
         yield
 
 
