@@ -18,7 +18,9 @@ import pytest
 CHECKED = {
     "": ("losses",),
     "data": ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "quality", "shuffle", "tokens", "workers"),
+    "evaluation": ("arguments", "classifier", "diagnostics", "logistic", "postprocess", "sts", "transfer", "word_baselines"),
     "models": ("heads", "layers", "pooling", "rnn", "token_loss"),
+    "retrieval": ("index", "kmeans", "quantize", "search"),
 }
 HOOKED = [".".join(filter(None, ("jax_sentemb", folder, module))) for folder, modules in CHECKED.items() for module in modules]
 jaxtyping.install_import_hook(HOOKED, "beartype.beartype")

@@ -436,7 +436,7 @@ def test_a_shard_that_is_cut_while_it_is_searched_is_one_line(tmp_path):
     vectors = Vectors(tmp_path / "vectors")
     os.truncate(tmp_path / "vectors" / "000001.npy", 5000)
     assert vectors[:1000].shape == (1000, 64)
-    with pytest.raises(DataError, match=r"000001\.npy was cut while it was read"):
+    with pytest.raises(DataError, match=r"000001\.npy was truncated while it was read"):
         vectors[500:2000]
 
 

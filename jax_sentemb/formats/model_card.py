@@ -1,4 +1,4 @@
-"""The model card of an export: README.md with front matter for model hubs, scores, training facts and use."""
+"""Writes the model card of an export: README.md with front matter for model hubs, scores, training metadata and usage."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,16 +16,16 @@ POOLING_WORDS = {
 
 @dataclass(frozen=True)
 class Card:
-    """Facts for the model card that the other files of an export do not state; every field is optional."""
+    """Metadata for the model card that the other files of an export do not have; every field is optional."""
 
     name: str = "sentence encoder"
     method: str | None = None
     base_model: str | None = None
     language: str | None = "en"
     license: str | None = None
-    training: Mapping[str, Any] = field(default_factory=dict)  # facts in reading order: {"sentences": 10_000, "corpus": ...}
-    scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `score_tasks`
-    missing_tasks: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
+    training: Mapping[str, Any] = field(default_factory=dict)  # in the order of the card: {"sentences": 10_000, "corpus": ...}
+    scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `correlate_tasks`
+    missing_tasks: Sequence[str] = ()  # evaluation sets that were missing and therefore not scored
 
 
 def render(
@@ -38,7 +38,7 @@ def render(
     convolution: Convolution | None = None,
     is_cross_encoder: bool = False,
 ) -> str:
-    """README.md as text: YAML front matter, then Markdown. It states only what the arguments give."""
+    """README.md as text: YAML front matter, then Markdown."""
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
     sections = [
         "---\n" + "\n".join(_front_matter(card)) + "\n---",
@@ -53,10 +53,10 @@ def render(
         f"The score is a linear function of BERT's pooled [CLS] state over both sentences, cut after {max_seq_length} tokens."
         if is_cross_encoder
         else _embedding(pooling, max_seq_length, convolution),
-        "## Scores\n" + _score_table(card.scores) if card.scores else "## Scores\nNone were measured.",
+        "## Scores\n" + _score_table(card.scores) if card.scores else "## Scores\nNo scores were measured.",
     ]
     if card.missing_tasks:
-        sections.append(f"Not measured, because the data were absent: {', '.join(card.missing_tasks)}.")
+        sections.append(f"Not measured, because the data were missing: {', '.join(card.missing_tasks)}.")
     if card.training:
         metadata = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in card.training.items())
         sections.append(f"## Training\n| | |\n|---|---|\n{metadata}")
@@ -65,7 +65,7 @@ def render(
 
 
 def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:
-    """README.md of a model on word vectors; `stock`: sentence-transformers can load it, too."""
+    """README.md of a model on word vectors; `stock`: whether sentence-transformers can load it as well."""
     lines = [f"# {metadata['name']}", "", f"{metadata['method']} on word vectors, by jax_sentemb {__version__}; step {step}.", ""]
     lines += ["    jax-sentemb evaluate --model THIS_FOLDER --data path/to/SentEval/data --tasks sts", ""]
     if stock:
@@ -91,13 +91,13 @@ def _embedding(pooling: str, max_seq_length: int, convolution: Convolution | Non
     if convolution is None:
         return text
     windows = ", ".join(map(str, convolution.windows))
-    text += f" Between encoder and pooling, token states pass convolutions of {windows} tokens."
+    text += f" Between encoder and pooling, convolutions of {windows} tokens are applied to the token states."
     if convolution.reference:
         return text + (
             " They read the states of [PAD] tokens (as the published code of IS-BERT): **an embedding depends on how much its "
             "batch is padded**; `batch_size=1` gives the same vector every time."
         )
-    return text + " A module of word weights, all 1, sets [PAD] to zero before them, so that padding does not change an embedding."
+    return text + " A module of word weights, all 1, sets [PAD] to zero before them, so padding does not change an embedding."
 
 
 def _front_matter(card: Card) -> list[str]:
@@ -136,7 +136,7 @@ def _score_table(scores: Mapping[str, dict]) -> str:
         rows.append(f"| {_cell(name)} | {score['n']:,} | {cells} |")
     return (
         "Correlation x 100 of cosine similarity with gold scores; *all*: over all pairs of the set, *mean* and "
-        "*wmean*: over its subsets, plain and weighted by pairs.\n\n" + "\n".join(rows)
+        "*wmean*: over its subsets, unweighted and weighted by pairs.\n\n" + "\n".join(rows)
     )
 
 
