@@ -25,8 +25,6 @@ from jax_sentemb.errors import DataError
 from jax_sentemb.main import main
 from jax_sentemb.training import trainer
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
 ROOT = Path(__file__).parents[1]
 TINY = "--config=simcse.py:tiny"
 MAKES = "from jax_sentemb.config import *\nfrom jax_sentemb.methods.simcse import SimCSE\ndef get_config(size=''):\n    "
@@ -104,7 +102,9 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("--config=.", "is a directory"),
         ("--config=simcse.py:large", "config size 'large' is unknown"),
         ("TINY corpus.txt", "unexpected argument 'corpus.txt'"),
-        ("TINY --wrkdir=x", "'wrkdir'. Did you mean: workdir ?"),
+        ("TINY --wrkdir=x", "option --wrkdir is unknown; did you mean --workdir?"),
+        ("TINY --config.model=x", "--config.model is unknown; did you mean --config.encoder.weights?"),
+        ("TINY --config.train.lr=1", "--config.train.lr is unknown; did you mean --config.optimizer.learning_rate?"),
         ("TINY --config=simcse.py", "--config is given twice"),
         ("TINY --workdir=a --workdir b", "--workdir is given twice"),
         ("TINY --config.train.seed=1 --config.train.seed=1", "--config.train.seed is given twice"),
@@ -141,7 +141,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.encoder.hidden_size=33", "encoder.hidden_size=33 is not a multiple"),
         ("TINY --config.encoder.weights=no/such/bert/there", "no/such/bert/there"),
         ("TINY --config.data.files=", "data.files is empty"),
-        ("TINY --processes=x", "--processes=x"),
+        ("TINY --processes=x", "argument --processes"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(folder, capsys, arguments, named):

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import sized
 from jax_sentemb.data import batches as module
 from jax_sentemb.data import shuffle
@@ -17,6 +16,7 @@ from jax_sentemb.data.examples import RoundRobin
 from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError
 from jax_sentemb.methods.cons_sent import ConsSent
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.types import ROW_NUMBERS
 

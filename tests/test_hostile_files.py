@@ -881,7 +881,7 @@ def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
     facts = dict.fromkeys(("name", "method", "base_model", "pooling", "absent", "training"), "") | {"max_seq_length": 12}
     for changes, says in (
         ({"hidden_size": "x"}, "hidden_size='x'"),
-        ({"import": 1}, "encoder has 'import'"),
+        ({"import": 1}, "encoder has the unknown entry 'import'"),
         ({"model_type": "t5"}, "t5"),
     ):
         (tmp_path / "model.json").write_text(json.dumps({**facts, "encoder": {**CONFIG, **changes}}))

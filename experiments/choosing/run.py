@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import check
 from jax_sentemb.data import synthetic
 from jax_sentemb.data.batches import make_batches
@@ -28,6 +27,7 @@ from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.models.word_vectors import make_encoder
 from jax_sentemb.parallel import make_mesh, use_compilation_cache
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.loop import batches_on_device
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.setup import corpus_sample, prepare

@@ -22,7 +22,7 @@ logger = logging.getLogger("jax_sentemb")
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    options = _parser().parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     output = options.output
     single = output.suffix in (".npy", ".parquet")
     sentences = open_text("--input", options.input, options.column)
@@ -42,24 +42,22 @@ def main(argv: list[str]) -> int:
 
     logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
     with tqdm(total=len(sentences), desc=plain(output.name), unit=" rows", disable=None) as bar:
-        if single:
-            truncated = write_file(output, options.precision, sentences, encode, bar.update, options.rows_per_shard)
-        else:
-            metadata = {
-                "jax_sentemb": __version__,
-                "model": Path(options.model).name,
-                "model_sha256": encoder.fingerprint,
-                "corpus_sha256": sentences.fingerprint,
-                **sentences.report,
-                "precision": options.precision,
-                "dtype": options.dtype,
-                "normalize": options.normalize,
-                "truncate_dim": options.truncate_dim,
-                "max_seq_length": encoder.max_seq_length,
-                "rows_per_shard": options.rows_per_shard,
-                "format": options.format,
-            }
-            truncated = write_shards(output, metadata, sentences, encode, bar.update)["truncated"]
+        metadata = {
+            "jax_sentemb": __version__,
+            "model": Path(options.model).name,
+            "model_sha256": encoder.fingerprint,
+            "corpus_sha256": sentences.fingerprint,
+            **sentences.report,
+            "precision": options.precision,
+            "dtype": options.dtype,
+            "normalize": options.normalize,
+            "truncate_dim": options.truncate_dim,
+            "max_seq_length": encoder.max_seq_length,
+            "rows_per_shard": options.rows_per_shard,
+            "format": options.format,
+        }
+        write = write_file if single else write_shards
+        truncated = write(output, metadata, sentences, encode, bar.update)["truncated"]
     notes = [f"{output}: {len(sentences)} vectors"]
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
@@ -93,13 +91,15 @@ def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
         prog="jax-sentemb encode",
         description="Encode the sentences of a text file, one vector for each line that is not blank.",
         epilog=f"""\
 --output vectors/      shards of --rows-per-shard rows and vectors.json; the same command again continues after a kill
---output x.npy         one file, for what fits into memory; x.parquet has columns text and embedding (needs [parquet])
+--output x.npy         one file, for what fits into memory, and x.npy.json with its SHA-256, model and corpus;
+                       x.parquet has columns text and embedding (needs [parquet])
 
 examples:
   jax-sentemb encode --model runs/micse --input corpus.txt --output vectors
@@ -107,17 +107,17 @@ examples:
 
 {EXIT_CODES}""",
     )
-    parser.add_argument(
+    found.add_argument(
         "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz; .parquet; globs, several; - reads lines"
     )
-    parser.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
-    add_model_options(parser, required=True)
-    parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
-    parser.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
-    parser.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
-    parser.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
-    return parser
+    found.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
+    add_model_options(found, required=True)
+    found.add_argument("--normalize", action="store_true", help="vectors of length 1")
+    found.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
+    found.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
+    found.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
+    found.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
+    return found
 
 
 if __name__ == "__main__":

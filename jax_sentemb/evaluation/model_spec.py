@@ -6,6 +6,7 @@ vectors; then the postprocessing of the embeddings of a task (whiten, remove-fir
 """
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from jax_sentemb.inference.load import READOUTS, load, split_options
 from jax_sentemb.inference.views import NO_VIEWS, Views, unit_length
 from jax_sentemb.models.pooling import POOLINGS
 
+logger = logging.getLogger("jax_sentemb")
 Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
 
 POSTPROCESSING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -92,6 +94,8 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
             model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
         except ConfigError as error:
             raise ConfigError(f"--model {error}") from None
+        if model.prompts.default:
+            logger.warning("%s: its default prompt %r is ignored in scores", source, model.prompts.default)
         fit, views = _constant(functools.partial(model.embedder, model.params)), model.views
         metadata |= model.metadata
     label = name or "+".join([path.resolve().name or source, *options])

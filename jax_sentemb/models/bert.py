@@ -1,7 +1,7 @@
 """BERT and RoBERTa encoders of any size in Flax, equal to Hugging Face's BertModel / RobertaModel without their pooler.
 
 Written for contrastive learning: dropout masks are independent for every row, head and position (one mask shared by a batch
-weakens dropout views), and the attention of any layer can be looked at from inside without keeping a tensor of all layers.
+weakens dropout views), and a function can read the attention of chosen layers, so that no tensor of all layers is kept.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Int, UInt
+from jaxtyping import Bool, Float, Int, Shaped, UInt
 
 from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, keep_mask, kept_at, matmul
 from jax_sentemb.types import Array, Rows
@@ -53,24 +53,25 @@ class BertConfig:
 
 
 class Attention(NamedTuple):
-    """One layer's attention, as `capture_attention` sees it; the compiler drops what it does not use."""
+    """The attention of one layer, as a `Capture` reads it; the compiler removes what is not read."""
 
     query: Float[Array, "rows heads queries size"]
     key: Float[Array, "rows heads tokens size"]
     mask: Bool[Array, "rows tokens"]
     log_normalizer: Float[Array, "rows heads queries 1"]  # float32
-    # The next three are None in blocks. log probability = scores - log_normalizer; probabilities are those before dropout.
+    # The next three are None if the layer attends in blocks. Log probability is scores - log_normalizer; `probabilities` are those
+    # before dropout.
     scores: Float[Array, "rows heads queries tokens"] | None  # float32, scaled and masked
     probabilities: Float[Array, "rows heads queries tokens"] | None  # float32
-    kept: Bool[Array, "rows heads queries tokens"] | None  # False where dropout removed an entry; None without dropout, too
-    seeds: UInt[Array, " rows"] | None = None  # of dropout
+    kept: Bool[Array, "rows heads queries tokens"] | None  # False where dropout removed an entry; also None without dropout
+    seeds: UInt[Array, " rows"] | None = None  # seeds, rate and stream of the dropout
     rate: float = 0.0
     stream: int = 0
 
     def log_probability_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
     ) -> Float[Array, "rows heads samples"]:
-        """Float32 [R, H, M] at places int [R, H, M] of queries and keys, both real tokens."""
+        """Log attention, float32 [R, H, M], at places int [R, H, M] of queries and keys, both real tokens."""
         normalizer = jnp.take_along_axis(self.log_normalizer[..., 0], query, axis=-1)
         if self.scores is not None:
             return _entries(self.scores, query, key) - normalizer
@@ -83,7 +84,7 @@ class Attention(NamedTuple):
     def kept_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
     ) -> Bool[Array, "rows heads samples"]:
-        """Bool [R, H, M]: the entries at these places that dropout left."""
+        """Which of the entries at these places dropout kept, bool [R, H, M]."""
         if self.kept is not None:
             return _entries(self.kept, query, key)
         if self.seeds is None or self.rate == 0.0:
@@ -92,25 +93,36 @@ class Attention(NamedTuple):
         return kept_at(self.rate, self.seeds, self.stream, head * STRIDES[0] + query * STRIDES[1] + key * STRIDES[2])
 
 
-def _entries(maps: Array, query: Array, key: Array) -> Array:
+def _entries(
+    maps: Shaped[Array, "rows heads queries tokens"],
+    query: Int[Array, "rows heads samples"],
+    key: Int[Array, "rows heads samples"],
+) -> Shaped[Array, "rows heads samples"]:
     rows, heads, _, width = maps.shape
     return jnp.take_along_axis(maps.reshape(rows, heads, width * width), query * width + key, axis=-1)
 
 
 class BertOutput(NamedTuple):
+    """Token states of a forward pass, and what was read of its attention."""
+
     hidden: list[Float[Array, "rows _ width"]]  # embeddings, then each layer; the last one may have some of the tokens only
-    observed: dict[int, Any]  # layer (1-based) -> what `capture_attention` returned
+    observed: dict[int, Any]  # layer (1-based) -> what `Capture.read` returned
 
 
-Observe = Callable[[int, Attention], Any]
+class Capture(NamedTuple):
+    """Which layers' attention is read, and by what function: the results are `BertOutput.observed`."""
+
+    layers: tuple[int, ...]  # 1-based
+    read: Callable[[int, Attention], Any]  # (layer, attention) -> arrays
 
 
 class Bert(nn.Module):
-    """Token states of every layer. `dropout` is the rate for hidden states and attention alike.
+    """Computes the token states of every layer. `dropout` is the rate for hidden states and for attention.
 
-    `attention_block` queries attend at once, and again in the backward pass: no map of queries and keys is kept (0: whole maps).
-    `fused_attention` is a kernel of `jax.nn.dot_product_attention` ("cudnn": NVIDIA GPUs, bfloat16; "xla"): no weight is dropped.
-    `remat` keeps only the states between layers, and computes the inside of each again in the backward pass.
+    `attention_block` is the number of queries that attend at once; the backward pass computes them again, so no map of queries and
+    keys is kept (0: whole maps). `fused_attention` is a kernel of `jax.nn.dot_product_attention` ("cudnn": NVIDIA GPUs, bfloat16;
+    "xla") without dropout of attention weights. `remat` keeps only the states between layers; the backward pass computes the inside
+    of each layer again.
     """
 
     config: BertConfig
@@ -130,15 +142,13 @@ class Bert(nn.Module):
         dropout_rate: float | None = None,
         first_token_only: bool = False,
         token_places: Int[Array, "rows places"] | None = None,
-        capture_attention: Observe | None = None,
-        observed_layers: tuple[int, ...] = (),
+        capture: Capture | None = None,
     ) -> BertOutput:
-        """Encode `rows`; `seeds` uint32 [R] switches dropout on, `capture_attention` is called with the attention of
-        `observed_layers`.
+        """Encode `rows`; `seeds` uint32 [R] switch dropout on, and `capture` reads the attention of its layers.
 
-        `token_types` int32 [R, T] (segments) is 0 everywhere unless given. `first_token_only`: nobody reads more of the last layer,
-        whose states are then [R, 1, D]: most of a layer's work is saved. `token_places` int32 [R, M]: the same for other tokens;
-        the last states are then [R, M, D], without dropout those of these places, with it under masks of their own.
+        `token_types` int32 [R, T] (segments) is 0 everywhere by default. `first_token_only` computes only the first token of the
+        last layer, whose states are then [R, 1, D]; this saves most of a layer's work. `token_places` int32 [R, M] does the same
+        for other tokens: the last states are [R, M, D], those of these places; dropout masks differ from those of a full pass.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
         hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, token_types, seeds, rate)]
@@ -146,19 +156,21 @@ class Bert(nn.Module):
         kind = nn.remat(Layer, static_argnums=(4, 5, 6)) if self.remat else Layer  # all but arrays
         for number in range(1, self.config.num_hidden_layers + 1):
             layer = kind(self.config, self.dtype, number, self.attention_block, self.fused_attention, name=f"layer_{number - 1}")
-            looked_at = capture_attention is not None and number in observed_layers
+            captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
-            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, looked_at, places)
+            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, captured, places)
             dropped = 0.0 if self.fused_attention else rate
             attention = attention._replace(seeds=seeds, rate=dropped, stream=STREAMS * number)
             hidden.append(states)
-            if capture_attention is not None and looked_at:
-                observed[number] = capture_attention(number, attention)
+            if capture is not None and captured:
+                observed[number] = capture.read(number, attention)
         return BertOutput(hidden, observed)
 
 
 class Embeddings(nn.Module):
+    """Sum of word, position and segment embeddings, with layer norm and dropout."""
+
     config: BertConfig
 
     @nn.compact
@@ -200,35 +212,35 @@ class Layer(nn.Module):
         seeds: UInt[Array, " rows"] | None,
         rate: float,
         first_only: bool = False,
-        looked_at: bool = True,
+        captured: bool = True,
         places: Int[Array, "rows places"] | None = None,
     ) -> tuple[Float[Array, "rows _ width"], Attention]:
-        """States [R, T, D] and the attention. Of the first token or of `places` int32 [R, M] only: [R, 1, D] or [R, M, D].
+        """The layer's states [R, T, D] and its attention; of the first token or of `places` int32 [R, M]: [R, 1, D] or [R, M, D].
 
-        The attention is that of all queries if it is looked at, which `places` do not allow.
+        A captured attention is that of all queries; it cannot be captured with `places`.
         """
         config, stream = self.config, STREAMS * self.number
-        asked = states[:, :1] if first_only else states
+        queried = states[:, :1] if first_only else states
         if places is not None:
-            asked = jnp.take_along_axis(states, places[..., None], axis=1)
+            queried = jnp.take_along_axis(states, places[..., None], axis=1)
 
-        def dense(inputs: Array, name: str, features: int) -> Array:
+        def dense(inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
             return matmul(inputs, kernel, self.dtype) + bias
 
-        few_queries = places is not None or (first_only and not looked_at)
-        query, key, value = self.query_key_value(states, asked if few_queries else states)
+        few_queries = places is not None or (first_only and not captured)
+        query, key, value = self.query_key_value(states, queried if few_queries else states)
         drop = AttentionDropout(seeds, rate, stream)
         if few_queries:
-            some = drop._replace(rate=0.0) if self.fused_attention else drop
-            context, attention = attend(query, key, value, mask, some)
+            drop = drop._replace(rate=0.0) if self.fused_attention else drop
+            context, attention = attend(query, key, value, mask, drop)
         elif self.fused_attention:
             context, attention = attend_fused(query, key, value, mask, self.fused_attention)
         elif self.attention_block:
             context, attention = attend_in_blocks(query, key, value, mask, drop, self.attention_block)
         else:
             context, attention = attend(query, key, value, mask, drop)
-        states, context = asked, context[:, :, : asked.shape[1]]
+        states, context = queried, context[:, :, : queried.shape[1]]
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)
@@ -237,21 +249,22 @@ class Layer(nn.Module):
         return LayerNorm(config.layer_norm_eps, name="output_norm")(states + outer), attention
 
     def query_key_value(
-        self, states: Float[Array, "rows tokens width"], asked: Float[Array, "rows queries width"]
+        self, states: Float[Array, "rows tokens width"], queried: Float[Array, "rows queries width"]
     ) -> list[Float[Array, "rows heads _ size"]]:
-        """Three arrays [R, H, T, D / H]; queries [R, H, M, D / H] of the states `asked` [R, M, D], which may be all."""
+        """Keys and values [R, H, T, D / H] of `states`, behind queries [R, H, M, D / H] of the states `queried` [R, M, D]."""
         size = self.config.hidden_size
         projections = [DenseParameters(size, size, self.config.initializer_range, name=name)() for name in ATTENTION_INPUTS]
 
-        def project(states: Array, *some: tuple[Array, Array]) -> list[Array]:  # one product: several small ones are slower
-            kernels, biases = zip(*some, strict=True)
+        # One product: several small ones are slower.
+        def project(states: Float[Array, "rows _ width"], *layers: tuple[Array, Array]) -> list[Float[Array, "rows heads _ size"]]:
+            kernels, biases = zip(*layers, strict=True)
             flat = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
             flat = flat + jnp.concatenate(biases)
-            heads = flat.astype(self.dtype).reshape(*flat.shape[:2], len(some), self.config.num_attention_heads, -1)
+            heads = flat.astype(self.dtype).reshape(*flat.shape[:2], len(layers), self.config.num_attention_heads, -1)
             return list(heads.transpose(2, 0, 3, 1, 4))
 
-        if asked is not states:
-            return project(asked, projections[0]) + project(states, *projections[1:])
+        if queried is not states:
+            return project(queried, projections[0]) + project(states, *projections[1:])
         return project(states, *projections)
 
 
@@ -271,9 +284,9 @@ def attend(
     dropout: AttentionDropout,
     start: Int[Array, ""] | int = 0,
 ) -> tuple[Float[Array, "rows heads queries size"], Attention]:
-    """Context in float32 with dropout on the weights, and the Attention it comes from. Softmax in float32.
+    """Context in float32 with dropout on the weights, and the Attention that it comes from. Softmax is computed in float32.
 
-    A finite mask value: a row of padding only gets uniform weights, never NaN. The queries are those from `start` on.
+    The mask value is finite, so that a row of padding has uniform weights and not NaN. `start` is the place of the first query.
     """
     scores = jnp.matmul(query, key.swapaxes(-1, -2), preferred_element_type=jnp.float32) / query.shape[-1] ** 0.5
     scores = jnp.where(mask[:, None, None, :], scores, -1e9)
@@ -297,7 +310,7 @@ def attend_in_blocks(
     dropout: AttentionDropout,
     block: int,
 ) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
-    """As `attend`, `block` queries at a time; the backward pass computes each block again, so memory is linear in T."""
+    """Computes `attend` for `block` queries at a time; the backward pass computes each block again, so memory is linear in T."""
     rows, heads, width, inner = query.shape
     padding = -width % block
     blocks = jnp.pad(query, ((0, 0), (0, 0), (0, padding), (0, 0))).reshape(rows, heads, -1, block, inner).transpose(2, 0, 1, 3, 4)
@@ -319,12 +332,12 @@ def attend_fused(
     mask: Bool[Array, "rows tokens"],
     kernel: str,
 ) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
-    """As `attend` without dropout, by a kernel of `jax.nn.dot_product_attention`. Rows are padded on the right.
+    """Computes `attend` without dropout by a kernel of `jax.nn.dot_product_attention`. Rows are padded on the right.
 
-    Kernels keep the row's log-sum-exp to themselves, or stop its gradient: it is computed beside, in blocks, for those who look at
-    the attention; nobody else pays for it.
+    The kernels do not return the log-sum-exp of a query, or return it without gradient, so it is computed separately, in blocks.
+    The compiler removes that computation if the attention is not read.
     """
-    # An even number of each: cuDNN has no gradient for odd ones.
+    # cuDNN has no gradient for an odd number of queries or keys.
     even = (jnp.pad(values, ((0, 0), (0, 0), (0, values.shape[2] % 2), (0, 0))) for values in (query, key, value))
     by_token = (values.swapaxes(1, 2) for values in even)
     lengths = mask.sum(-1, dtype=jnp.int32)

@@ -1,6 +1,7 @@
 """Vectors of a corpus on disk: shards of rows in .npy files, and vectors.json. Writing continues after an interruption.
 
-vectors.json identifies the model and the text of the rows, and lists the complete shards with their SHA-256.
+vectors.json identifies the model and the text of the rows, and lists the complete shards with their SHA-256. The same
+content for a single file NAME is in NAME.json.
 """
 
 import contextlib
@@ -60,34 +61,44 @@ def write_shards(
                 progress(end - start)
             if not manifest["complete"] or len(manifest["shards"]) > len(starts):  # all required shards existed before
                 del manifest["shards"][len(starts) :]
-                _write_manifest(directory, manifest)
+                _write_manifest(directory / MANIFEST, manifest)
     except Timeout:
         raise BusyError(f"--output {directory} is being written by another process: wait for it, or give another one") from None
     return manifest
 
 
 def write_file(
-    file: Path, precision: str, sentences: Lines, encode: Encode, progress: Callable[[int], object], rows_at_once: int
-) -> int:
-    """Writes all vectors to one .npy or .parquet file, which appears when it is complete.
+    file: Path, metadata: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
+) -> dict[str, Any]:
+    """Writes all vectors to one .npy or .parquet file, which appears when it is complete, and the manifest FILE.json; returns it.
 
-    Returns the number of sentences that were cut. ConfigError if the file exists or the precision needs a directory.
+    `metadata` and `progress` as for `write_shards`.
     """
+    precision, at_once, place = metadata["precision"], metadata["rows_per_shard"], manifest_path(file)
     if precision in ("int8", "uint8"):
         raise ConfigError(f"--precision {precision} needs a directory as --output, which also stores the ranges of the values")
     with sole_writer(file):
-        if file.exists():
-            raise ConfigError(f"--output {file} exists: give another name or move it away")
-        truncated, parts = 0, []
-        for start in range(0, len(sentences), rows_at_once):
-            texts = [sentences[row] for row in range(start, min(start + rows_at_once, len(sentences)))]
+        for existing in (file, place):
+            if existing.exists():
+                raise ConfigError(f"--output {existing} exists: give another name or move it away")
+        truncated, parts, width = 0, [], 0
+        for start in range(0, len(sentences), at_once):
+            texts = [sentences[row] for row in range(start, min(start + at_once, len(sentences)))]
             found = encode(texts)
             parts.append(quantize(found.vectors, precision))
-            truncated += found.truncated
+            truncated, width = truncated + found.truncated, found.vectors.shape[1]
             progress(len(texts))
         rows = np.concatenate(parts)
         _save(file, rows, [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else [])
-    return truncated
+        shards = [_described(file, len(rows), truncated)]
+        manifest = {**metadata, "format": file.suffix[1:], "rows": len(rows), "width": width, "ranges": None, "shards": shards}
+        _write_manifest(place, manifest)
+    return manifest
+
+
+def manifest_path(path: Path) -> Path:
+    """The manifest of a directory of vectors, or of a single file."""
+    return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.json")
 
 
 def _check_place(directory: Path) -> None:
@@ -112,7 +123,7 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int) -> dict[str, An
             raise _damaged(directory / MANIFEST, f"rows={shown(manifest['rows'])}, but the corpus has {rows}")
         return manifest
     manifest = {**metadata, "rows": rows, "width": None, "ranges": None, "shards": []}
-    _write_manifest(directory, manifest)
+    _write_manifest(directory / MANIFEST, manifest)
     return manifest
 
 
@@ -121,10 +132,11 @@ def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: in
     listed = manifest["shards"][number : number + 1]
     if not listed:
         return True
-    expected = (_name(number, manifest["format"]), rows)
-    problem = _damage(directory, listed[0]) if (listed[0]["file"], listed[0]["rows"]) == expected else f"{MANIFEST} is wrong"
+    name = _name(number, manifest["format"])
+    as_listed = (listed[0]["file"], listed[0]["rows"]) == (name, rows)
+    problem = _damage(directory / name, listed[0], MANIFEST) if as_listed else f"{MANIFEST} is wrong"
     if problem:
-        say(f"{directory / expected[0]}: {problem}; it is encoded again")
+        say(f"{directory / name}: {problem}; it is encoded again")
     return bool(problem)
 
 
@@ -132,14 +144,13 @@ def _name(number: int, kind: str) -> str:
     return f"{number:06d}.{kind}"
 
 
-def _damage(directory: Path, shard: dict[str, Any]) -> str:
-    """The fault of a shard that the manifest lists; "" without a fault."""
-    file = directory / shard["file"]
+def _damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
+    """The fault of a file that a manifest describes, "" if it has none."""
     try:
         intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
     except (OSError, ModelFileError):
         return "it cannot be read"
-    return "" if intact else f"its size or SHA-256 differs from {MANIFEST}"
+    return "" if intact else f"its size or SHA-256 differs from {described_in}"
 
 
 def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: list[str], encode: Encode) -> None:
@@ -150,24 +161,22 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
     file = directory / _name(number, manifest["format"])
     _save(file, quantize(found.vectors, precision, ranges), texts)
-    shard = {
-        "file": file.name,
-        "rows": len(texts),
-        "truncated": found.truncated,
-        "bytes": file.stat().st_size,
-        "sha256": sha256(file),
-    }
-    manifest["shards"][number : number + 1] = [shard]
+    manifest["shards"][number : number + 1] = [_described(file, len(texts), found.truncated)]
     manifest["width"] = found.vectors.shape[1]
-    _write_manifest(directory, manifest)
+    _write_manifest(directory / MANIFEST, manifest)
 
 
-def _write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """Writes vectors.json with its totals, and the SHA-256 of the entries that cannot be computed from others."""
+def _described(file: Path, rows: int, truncated: int) -> dict[str, Any]:
+    """The entry of a file in the manifest."""
+    return {"file": file.name, "rows": rows, "truncated": truncated, "bytes": file.stat().st_size, "sha256": sha256(file)}
+
+
+def _write_manifest(place: Path, manifest: dict[str, Any]) -> None:
+    """Writes a manifest with its totals, and the SHA-256 of the entries that cannot be computed from others."""
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
     manifest["sha256"] = _digest(manifest)
-    write_json(directory / MANIFEST, manifest)
+    write_json(place, manifest)
 
 
 def _digest(manifest: dict[str, Any]) -> str:
@@ -192,25 +201,25 @@ def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
 
 
-def read_manifest(directory: Path) -> dict[str, Any]:
-    """The content of vectors.json of a directory; DataError if it is missing or damaged."""
-    file = directory / MANIFEST
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a directory or of a single file; DataError where it is missing or damaged."""
+    file = manifest_path(path)
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-        _check_manifest(directory, manifest)
+        _check_manifest(file.parent, manifest)
     except FileNotFoundError:
-        raise DataError(f"{directory} has no {MANIFEST}: it is not a directory of vectors") from None
+        raise DataError(f"{path} has no {MANIFEST}: it is no directory of vectors") from None
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ModelFileError) as error:
         raise _damaged(file, f"{type(error).__name__}: {error}") from None
     return manifest
 
 
 def _damaged(file: Path, reason: str) -> DataError:
-    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory")
+    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory, or a new file")
 
 
 def _check_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """Raises an error if vectors.json is not as `write_shards` writes it. Early versions wrote it without its own SHA-256."""
+    """Raises an error if a manifest is not as `write_shards` writes it. Early versions wrote it without its own SHA-256."""
     if not isinstance(manifest, dict):
         raise TypeError(f"its content is a {type(manifest).__name__}")
     if manifest.get("sha256", "") not in ("", _digest(manifest)):
@@ -234,10 +243,12 @@ def _check_manifest(directory: Path, manifest: dict[str, Any]) -> None:
             raise ValueError("ranges have another width or are not finite")
 
 
-def _is_complete(manifest: dict[str, Any]) -> bool:
-    """Whether all shards are listed, in order."""
-    names = [_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
+def _is_complete(manifest: dict[str, Any], single: bool) -> bool:
+    """Whether all shards are listed, in order. A single file may have been renamed."""
     rows = sum(shard["rows"] for shard in manifest["shards"])
+    if single:
+        return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]
+    names = [_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
     return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]
 
 
@@ -250,20 +261,23 @@ class Vectors:
     def __init__(self, path: Path, verify: bool = True) -> None:
         """Opens a directory of `write_shards`, or one .npy file; DataError if it is incomplete or damaged.
 
-        `verify`: reads each shard once per process and compares it with its SHA-256. A single .npy file has no SHA-256.
+        `verify`: reads each shard once per process and compares it with its SHA-256, also a single .npy file with a
+        NAME.json beside it; other files have no SHA-256.
         """
-        if path.is_dir():
-            self.manifest = read_manifest(path)
-            if not _is_complete(self.manifest):
-                raise DataError(f"{path} is not complete: run the same encode command again")
-            files = [path / shard["file"] for shard in self.manifest["shards"]]
-            if self.manifest["format"] != "npy":
-                raise DataError(f"{path} contains {shown(self.manifest['format'])} files; only .npy files can be searched")
-            for shard in self.manifest["shards"] if verify else ():
-                _verify(path, shard)
-        else:
+        single = not path.is_dir()
+        if single and not manifest_path(path).is_file():
             self.manifest = {"precision": "float32", "ranges": None, "width": None, "model_sha256": None, "corpus_sha256": None}
             files = [path]
+        else:
+            self.manifest = read_manifest(path)
+            if not _is_complete(self.manifest, single):
+                raise DataError(f"{path} is not complete: run the same encode command again")
+            if self.manifest["format"] != "npy":
+                raise DataError(f"{path} contains {shown(self.manifest['format'])} files; only .npy files can be searched")
+            shards = self.manifest["shards"]
+            files = [path] if single else [path / shard["file"] for shard in shards]
+            for file, shard in zip(files, shards, strict=True) if verify else ():
+                _verify(file, shard, manifest_path(path).name)
         kind = STORED[self.manifest["precision"]]
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
@@ -296,15 +310,15 @@ class Vectors:
         return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
 
 
-def _verify(directory: Path, shard: dict[str, Any]) -> None:
-    """DataError for a damaged shard; skips shards that this process has verified before."""
-    file = directory / shard["file"]
+def _verify(file: Path, shard: dict[str, Any], described_in: str) -> None:
+    """DataError for a damaged file; skips files that this process has verified before."""
     with contextlib.suppress(OSError):
         stat = file.stat()
         known = (str(file.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, shard["sha256"])
         if known not in _intact:
-            if problem := _damage(directory, shard):
-                raise DataError(f"{file}: {problem}; run the same encode command again to restore it")
+            if problem := _damage(file, shard, described_in):
+                repair = "run the same encode command again" if described_in == MANIFEST else "delete both, and encode again"
+                raise DataError(f"{file}: {problem}; {repair}")
             _intact.add(known)
 
 
