@@ -503,7 +503,7 @@ def test_a_single_file_of_vectors_is_compared_with_the_manifest_beside_it(tmp_pa
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
     file.write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.npy: its size or SHA-256 is not what x\.npy\.json says; delete both"):
+    with pytest.raises(DataError, match=r"x\.npy: its size or SHA-256 differs from x\.npy\.json; delete both"):
         Vectors(file)
     assert Vectors(file, verify=False).shape == (9, 2)
     place = tmp_path / "x.npy.json"
