@@ -468,7 +468,7 @@ def test_a_shard_that_is_cut_while_it_is_searched_is_one_line(tmp_path):
     vectors = Vectors(tmp_path / "vectors")
     os.truncate(tmp_path / "vectors" / "000001.npy", 5000)
     assert vectors[:1000].shape == (1000, 64)
-    with pytest.raises(DataError, match=r"000001\.npy was cut while it was read"):
+    with pytest.raises(DataError, match=r"000001\.npy was truncated while it was read"):
         vectors[500:2000]
 
 
@@ -509,7 +509,7 @@ def test_a_single_file_of_vectors_is_compared_with_the_manifest_beside_it(tmp_pa
     content = bytearray(file.read_bytes())
     content[-3] ^= 1
     file.write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.npy: its size or SHA-256 is not what x\.npy\.json says; delete both"):
+    with pytest.raises(DataError, match=r"x\.npy: its size or SHA-256 differs from x\.npy\.json; delete both"):
         Vectors(file)
     assert Vectors(file, verify=False).shape == (9, 2)
     place = tmp_path / "x.npy.json"

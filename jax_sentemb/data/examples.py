@@ -18,12 +18,20 @@ from jax_sentemb.errors import DataError
 class Examples(Protocol):
     """The rows of which batches are made. A row is one text, or several views or parts of a sentence."""
 
-    line: Any  # int64 [N], an array or LazyArray: the number of the (first) sentence of each row in the corpus, rising
-    lengths: Any  # int [N], an array or LazyArray: tokens of the longest text of each row
     report: dict[str, Any]  # counts for the log
     fingerprint: str  # identifies the content: a run does not resume with another one
     pad_id: int
     max_seq_length: int
+
+    @property
+    def line(self) -> "np.ndarray | LazyArray":
+        """int64 [N]: the number of the (first) sentence of each row in the corpus, rising."""
+        ...
+
+    @property
+    def lengths(self) -> "np.ndarray | LazyArray":
+        """int [N]: the number of tokens of the longest text of each row."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -40,6 +48,7 @@ class LazyArray:
     """An array [N] whose values are computed on access, for an N that does not fit into memory."""
 
     def __init__(self, count: int, at: Callable[[Any], Any]) -> None:
+        """`at` computes the values at given positions: a number, a slice or an array of numbers."""
         self._count, self._at = count, at
 
     def __len__(self) -> int:
