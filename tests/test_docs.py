@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jax_sentemb.training.api
 import jax_sentemb.training.run
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.config_flags import parse
@@ -136,7 +135,6 @@ def workspace(tmp_path_factory):
             assert run_line(f"jax-sentemb train --config configs/{name}.py --workdir made/{name}") == 0
         shutil.copytree("made/micse/export", "bert")
         patch.setattr(jax_sentemb.training.run, "run", rehearse)
-        patch.setattr(jax_sentemb.training.api, "run", rehearse)
         for name, kind in (("micse", "micse"), ("multi_view", "multi_view"), ("average", "word_average")):
             shutil.copytree(f"made/{kind}", f"runs/{name}")
         yield folder
