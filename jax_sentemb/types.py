@@ -32,6 +32,7 @@ def __getattr__(name: str) -> Any:
     import numpy as np
     from jaxtyping import PyTree  # importing it imports JAX
 
+    globals()["PyTree"] = PyTree
     globals()["Array"] = jax.Array | np.ndarray
     globals()["Params"] = dict[str, PyTree[jax.Array | np.ndarray]]
     return globals()[name]
