@@ -520,6 +520,19 @@ def test_mistakes_are_one_line(table, capsys, arguments, code, named):
     assert not (table["TMP"] / "x").exists()
 
 
+def test_groups_without_a_threshold_take_the_proposed_one_and_show_their_sizes(vectors, corpus, capsys):
+    assert run("cluster", "--corpus", vectors, "--corpus-text", corpus, "--min-size", 2, "--json") == 0
+    shown = capsys.readouterr()
+    groups = {json.loads(line)["cluster"] for line in shown.out.splitlines()}
+    noise = float(re.search(r"a cosine of (\S+) or more", shown.err)[1])
+    threshold = float(re.search(r"groups at threshold (\S+) hold", shown.err)[1])
+    assert noise <= threshold + 5e-4 <= noise + 0.011
+    assert shown.err.splitlines()[-1].startswith(f"{len(groups):,} groups at threshold")
+    assert re.search(r"group +sentences +centre", shown.err)
+    assert run("cluster", "--corpus", vectors, "--threshold", 1.5) == 0
+    assert "0 groups at threshold 1.50 hold 0 of" in capsys.readouterr().err
+
+
 def test_a_directory_that_is_not_complete_cannot_be_searched(vectors, tmp_path, capsys):
     manifest = read_manifest(vectors)
     (tmp_path / "vectors.json").write_text(json.dumps({**manifest, "complete": False}), encoding="utf-8")
@@ -533,4 +546,5 @@ def test_a_reader_that_stops_early_is_no_error(vectors):
     process.stdout.close()
     assert process.wait(120) == 0
     with process.stderr:
-        assert process.stderr.read() == ""
+        said = process.stderr.read()
+    assert re.fullmatch(r"note: 1 of 1,000 random pairs .* of \d\.\d+ or more: below it, expect chance\n", said)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Words
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.model_spec import open_model
@@ -99,6 +100,15 @@ def test_the_torch_class_of_the_documentation_gives_the_same_vectors(tmp_path):
 @pytest.fixture(scope="module")
 def multi_view(tmp_path_factory):
     return made(MODELS["MultiView"], tmp_path_factory.mktemp("multi_view"))[0]
+
+
+def test_an_encoder_of_word_vectors_is_saved_and_says_what_it_is(multi_view, tmp_path):
+    encoder = SentenceEncoder(multi_view)
+    again = SentenceEncoder(encoder.save(tmp_path / "saved"))
+    np.testing.assert_array_equal(again.encode(CORPUS), encoder.encode(CORPUS))
+    assert "MultiView on word vectors, 6 dimensions" in repr(again)
+    with pytest.raises(ConfigError, match="has none, only sentence embeddings"):
+        encoder.encode("a", output_value="token_embeddings")
 
 
 def vectors(model, sentences=CORPUS):

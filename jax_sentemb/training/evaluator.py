@@ -169,7 +169,8 @@ def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dic
             ("bag of words", bag_of_words_similarity(first, second)),
             ("tf-idf", tf_idf_similarity(first, second, corpus)),
         ):
-            scores[label][name] = float(100 * spearmanr(values, gold)[0])
+            correlation: Any = spearmanr(values, gold)  # SciPy declares no attributes
+            scores[label][name] = float(100 * correlation.statistic)
     return scores
 
 

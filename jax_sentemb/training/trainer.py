@@ -284,7 +284,7 @@ class Trainer:
         at, params = self.checkpoints.restore_best(params) or (at, params)
         progress.kept = self.checkpoints.best_facts(at).get("kept", "")
         if at != progress.best_step:
-            log.warn(at, f"the best weights, of step {progress.best_step}, are not there: those of step {at} are exported")
+            log.warn(at, f"the best weights, of step {progress.best_step}, are missing: those of step {at} are exported")
         dev = self.setup.dev
         start = progress.start.get(dev) if progress.selected_by.startswith("eval/") else None
         if start is not None and -math.inf < progress.best_score < start:
