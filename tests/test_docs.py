@@ -39,6 +39,7 @@ SUBSTITUTES = [
     (r"(--config[= ])(configs/\w+\.py)(?!:)", rf"\1{ROOT}/\2:tiny"),
     (r"(--config[= ])(configs/\w+\.py:tiny)", rf"\1{ROOT}/\2"),
     (r"(--config[= ])([a-z_]+)(?= |$)", r"\1\2:tiny"),
+    (r"(check .*--weights \S+)", r"\1 --max-seq-length 24"),
     (r"recipe: (\w+)", r"recipe: \1:tiny"),
     (r'recipe="(\w+)"', r'recipe="\1:tiny"'),
     (r"max_seq_length=\d+", "max_seq_length=24"),
