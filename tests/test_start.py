@@ -77,6 +77,15 @@ def test_worse_is_said_by_pairs_first_and_small_falls_are_not():
     assert worse_than_start({}, {halves: 10.0}) == ""
 
 
+def test_check_advises_to_keep_a_sentence_encoder(encoder, capsys):
+    corpus = encoder.parent / "corpus.txt"
+    assert program(main, ["jax-sentemb", "check", "--weights", str(encoder), str(corpus), "--json"]) == 0
+    advice = json.loads(capsys.readouterr().out)["advice"]
+    assert advice["recipe"] == "no training"
+    assert advice["command"].startswith("jax-sentemb encode --model")
+    assert any("read by mean" in alternative for alternative in advice["alternatives"])
+
+
 @pytest.fixture(scope="module")
 def harmful(encoder):
     """A run whose pairs have the start's own cosines as gold: every step is worse. Selected by them, and the last weights."""
