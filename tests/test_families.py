@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ModelFileError
@@ -82,6 +83,21 @@ def test_an_export_has_the_name_of_its_architecture_and_loads_without_a_warning(
     with torch.no_grad():
         states = again.eval()(torch.tensor(ids[0][None]).long()).last_hidden_state[0]
     np.testing.assert_allclose(load(tmp_path)(["a few words"])[0], states.mean(0).numpy(), atol=1e-5)
+
+
+def test_a_sentencepiece_vocabulary_of_xlm_r_does_not_read_text_as_special_tokens(tmp_path):
+    words = [(piece, -3.0) for piece in ("\u2581a", "\u2581word", "\u2581", "<", ">", "/", "p", "a", "d", "s", "u", "n", "k", "m")]
+    inner = tokenizers.Tokenizer(
+        tokenizers.models.Unigram([("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *words], 3)
+    )
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    inner.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    inner.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert (tokenizer.cls_id, tokenizer.pad_id, tokenizer.sep_id, tokenizer.unk_id) == (0, 1, 2, 3)
+    found = tokenizer.encode(["a word", "a <pad>"], 40)[0]
+    assert found[0].tolist() == [0, 4, 5, 2]
+    assert not {1, 0} & {*found[1].tolist()[1:-1]}
 
 
 def test_another_architecture_is_refused_with_the_list():

@@ -14,6 +14,7 @@ from jax_sentemb.data import synthetic
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout, sentence_pooling
 from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
@@ -76,15 +77,30 @@ def test_worse_is_said_by_pairs_first_and_small_falls_are_not():
     assert worse_than_start({}, {halves: 10.0}) == ""
 
 
+def test_check_advises_to_keep_a_sentence_encoder(encoder, capsys):
+    corpus = encoder.parent / "corpus.txt"
+    assert program(main, ["jax-sentemb", "check", "--weights", str(encoder), str(corpus), "--json"]) == 0
+    advice = json.loads(capsys.readouterr().out)["advice"]
+    assert advice["recipe"] == "no training"
+    assert advice["command"].startswith("jax-sentemb encode --model")
+    assert any("read by mean" in alternative for alternative in advice["alternatives"])
+
+
 @pytest.fixture(scope="module")
 def harmful(encoder):
-    """A run whose rate destroys the encoder, selected by split-half retrieval; and the same without a selection."""
+    """A run whose pairs have the start's own cosines as gold: every step is worse. Selected by them, and the last weights."""
+    first, second = SENTENCES[:60], SENTENCES[60:120]
+    vectors = load(encoder)([*first, *second])
+    gold = (vectors[:60] * vectors[60:]).sum(axis=1)
+    rows = [f"{one}\t{other}\t{score:.9f}" for one, other, score in zip(first, second, gold, strict=True)]
+    pairs = encoder.parent / "pairs.tsv"
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n", encoding="utf-8")
     runs = {}
-    for select in ("retrieval", "last"):
+    for select in ("dev", "last"):
         workdir = encoder.parent / select
         options = {
-            "data.files": encoder.parent / "corpus.txt", "encoder.weights": encoder, "optimizer.learning_rate": 1.0,
-            "optimizer.warmup_steps": 0, "train.max_steps": 2, "data.batch_size": 16, "eval.eval_steps": 1,
+            "data.files": encoder.parent / "corpus.txt", "encoder.weights": encoder, "optimizer.learning_rate": 0.1,
+            "optimizer.warmup_steps": 0, "train.max_steps": 2, "data.batch_size": 16, "eval.eval_steps": 1, "eval.dev": pairs,
             "eval.select": select, "eval.data": "", "eval.diagnostic_sentences": 100, "eval.report_sentences": 0,
         }  # fmt: skip
         flags = [f"--config.{name}={value}" for name, value in options.items()]
@@ -93,17 +109,18 @@ def harmful(encoder):
     return runs
 
 
-def test_the_start_can_be_the_best(harmful, encoder):
-    scores = json.loads((harmful["retrieval"] / "scores.json").read_text())
+def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, encoder):
+    scores = json.loads((harmful["dev"] / "scores.json").read_text())
+    assert scores["baselines"]["untrained"]["dev"] == pytest.approx(100, abs=0.1)
     assert scores["step"] == 0
     assert scores["verdict"] == ""
     same = (encoder / "model.safetensors").read_bytes()
-    assert (harmful["retrieval"] / "export" / "model.safetensors").read_bytes() == same
+    assert (harmful["dev"] / "export" / "model.safetensors").read_bytes() == same
 
 
-def test_an_export_that_is_worse_says_so_everywhere(harmful, capsys):
+def test_an_export_that_is_worse_says_so_everywhere(harmful):
     verdict = json.loads((harmful["last"] / "scores.json").read_text())["verdict"]
-    assert verdict.startswith("the export is worse than its start: split-half retrieval")
+    assert verdict.startswith("the export is worse than its start: dev ")
     for file in ("report.html", "export/README.md"):
         assert "worse than its start" in (harmful["last"] / file).read_text()
 

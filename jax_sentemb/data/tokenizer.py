@@ -32,6 +32,7 @@ SPECIALS = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
+NEVER = -1e4  # log probability of a Unigram piece that no text contains
 FILES = ("tokenizer.json", "vocab.txt")  # a directory with either of them has a tokenizer
 ALPHABET = 1000  # most frequent characters that a new vocabulary contains
 TRAINING_SENTENCES = 500_000  # from which a new vocabulary is made; more cost memory and change little
@@ -108,7 +109,7 @@ class Tokenizer:
                 return cls(_from_vocabulary(vocabulary, settings), str(vocabulary))
         check_rules(file)
         with damage(file):
-            found = cls(tokenizers.Tokenizer.from_file(str(file)), str(file))
+            found = cls(without_special_pieces(tokenizers.Tokenizer.from_file(str(file))), str(file))
             check_speed(found._inner, file)
         stated, normalizer = settings.get("do_lower_case"), found._state["normalizer"] or {}
         if isinstance(stated, bool) and normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"] != stated:
@@ -227,6 +228,20 @@ class Tokenizer:
             name = self.names[role]
             if getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids:
                 raise ModelFileError(f"{where} reads the text {name!r} in a sentence as its special token: set a pre-tokenizer")
+
+
+def without_special_pieces(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizer; of a Unigram one (XLM-R, MPNet in several languages) no text is cut into the piece of a special token.
+
+    SentencePiece lists "<pad>" among its pieces, with the best score of all: text that says so would become padding.
+    """
+    state = json.loads(inner.to_str())
+    if state["model"]["type"] != "Unigram":
+        return inner
+    special = {token["content"] for token in state["added_tokens"] if token["special"]}
+    pieces = state["model"]["vocab"]
+    state["model"]["vocab"] = [[piece, NEVER if piece in special else score] for piece, score in pieces]
+    return tokenizers.Tokenizer.from_str(json.dumps(state))
 
 
 def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:

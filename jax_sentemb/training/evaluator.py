@@ -16,7 +16,6 @@ from jax_sentemb.evaluation.sts import (
     TaskSimilarities,
     correlate_tasks,
     score_of_pair,
-    score_tasks,
     task_cosines,
     task_pair_scores,
 )
@@ -154,8 +153,9 @@ class Scorer:
         parts = [encode(sentences) for sentences in (self.sample, *self.parts)]
         values = {"diagnostics/retrieval": float(diagnose(parts[0], (parts[1], parts[2]))["retrieval"])}
         if self.dev_task:
-            task = self.tasks[self.dev_task]
-            values[f"eval/{task.name}/spearman_cosine"] = score_tasks(encode, {task.name: task})[task.name]["spearman"]["all"]
+            task = {self.dev_task: self.tasks[self.dev_task]}
+            found = correlate_tasks(task_cosines(encode, task), task)
+            values[f"eval/{self.dev_task}/spearman_cosine"] = found[self.dev_task]["spearman"]["all"]
         return values
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
