@@ -15,6 +15,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # here and in processes that tests start (`optimized_compilation` for tests that need them). XLA ends a process at a flag that
 # it does not know, so this one is for the series of jaxlib that has it.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path("~/.cache/jax_sentemb/tests").expanduser()))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 if version("jaxlib").startswith("0.10."):
     os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}".strip()
 
@@ -35,9 +37,6 @@ from jax_sentemb.training import evaluator, trainer  # noqa: E402
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it be ignored, here and in what tests start
 
 jax.config.update("jax_num_cpu_devices", 8)
-if not jax.config.jax_compilation_cache_dir:
-    jax.config.update("jax_compilation_cache_dir", str(Path("~/.cache/jax_sentemb/tests").expanduser()))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,7 +3,6 @@
 import importlib
 import io
 import json
-import os
 import re
 import shutil
 import signal
@@ -64,10 +63,9 @@ def encode(model, corpus, output, *options):
 
 
 def start(*arguments, **options):
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
     return subprocess.Popen(
         [sys.executable, "-m", "jax_sentemb", *map(str, arguments)],
-        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 

@@ -35,7 +35,6 @@ def start(workdir, *more, **environment):
     known = {
         **os.environ,
         "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
     }
     return subprocess.Popen(
         command, cwd=ROOT, env={**known, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
