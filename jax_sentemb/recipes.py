@@ -259,8 +259,10 @@ def _converted(value: Any, kind: Any) -> Any:
     """`value` as a `kind`: itself, a number of another kind without loss, or a text that writes it."""
     if kind is bool:
         return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
-    if isinstance(value, bool) or (kind is str and not isinstance(value, (str, Path))):
+    if kind is str and isinstance(value, Path):
+        return str(value)
+    if isinstance(value, bool) or (kind is str and not isinstance(value, str)):
         raise TypeError
-    if kind is int and not isinstance(value, str) and int(value) != value:
+    if kind is int and isinstance(value, float) and int(value) != value:
         raise ValueError
     return kind(value)

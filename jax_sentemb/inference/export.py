@@ -115,7 +115,7 @@ def publish(
 
 def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: Path, step: int) -> None:
     """Write and verify the export of a run's parameters; `metadata` is model.json of `workdir`."""
-    tokenizer = read_run_tokenizer(workdir, metadata)
+    tokenizer: Any = read_run_tokenizer(workdir, metadata)
     embed = functools.partial(build_embedder(metadata, tokenizer), params)
     if is_words(metadata):
         export_word_model(output, metadata, params, tokenizer, embed, step)
