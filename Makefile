@@ -32,7 +32,7 @@ lint: .venv/.dev  ## checks style and types
 	.venv/bin/python -m pyright
 
 docs: .venv/.dev  ## builds the documentation site in build/docs; a warning is an error
-	.venv/bin/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict
 
 clean:
 	rm -rf .venv runs build *.egg-info

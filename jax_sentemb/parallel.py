@@ -22,10 +22,8 @@ from jaxtyping import PyTree
 
 from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError
 from jax_sentemb.files import user_path
-from jax_sentemb.types import Batch
 
 Tree = TypeVar("Tree")
-BatchOrParts = TypeVar("BatchOrParts", Batch, tuple[Batch, ...], Batch | tuple[Batch, ...])
 
 AXES = ("data", "fsdp")
 SPLIT_FROM = 2**11  # size from which an array is split over "fsdp"; biases stay whole
@@ -65,7 +63,7 @@ def fsdp_sharding(mesh: Mesh, shapes: PyTree) -> PyTree:
     return jax.tree.map(sharding, shapes)
 
 
-def shard_batch(batch: BatchOrParts, mesh: Mesh) -> BatchOrParts:
+def shard_batch(batch: Tree, mesh: Mesh) -> Tree:
     """The global batch, or its parts, made of the sentences of each process."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda values: jax.make_array_from_process_local_data(sharding, np.asarray(values)), batch)

@@ -18,6 +18,7 @@ from jax_sentemb.__main__ import main
 from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import LEAST, SMALL, CorpusSummary, advise
+from jax_sentemb.data.corpus import is_running_text
 from jax_sentemb.data.quality import ODD, OVERLONG, histogram, odd_sentences, token_lengths
 from jax_sentemb.data.sentences import LONGEST, Sentences
 from jax_sentemb.data.synthetic import sentences
@@ -131,6 +132,13 @@ def test_running_text_is_told_from_shuffled_text(tmp_path, capsys):
     shuffled = [lines[row] for row in np.random.default_rng(0).permutation(len(lines))]
     told = [check(capsys, corpus_of(tmp_path, text))["order"]["consecutive"] for text in (lines, shuffled, lines[:900])]
     assert told == [True, False, None]
+
+
+def test_lists_sorted_by_topic_and_pairs_are_no_running_text():
+    by_topic = [f"topic{number} word{number}{place}" for number in range(40) for place in range(40)]
+    pairs = [f"{side} claim{number // 2} number{number // 2}" for number in range(800) for side in ("premise", "answer")]
+    moving = [f"here{number} here{number + 1} here{number + 2}" for number in range(1600)]
+    assert [is_running_text(lines) for lines in (by_topic, pairs, moving)] == [False, False, True]
 
 
 @pytest.mark.parametrize(

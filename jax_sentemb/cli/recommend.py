@@ -29,6 +29,7 @@ class CorpusSummary(NamedTuple):
     tokenizer: str  # "" for that of the weights, or a new one
     vocab_size: int
     positions: int
+    readout: str = ""  # pooling of a sentence encoder that the weights are; "" for a BERT that is none
 
 
 class Advice(NamedTuple):
@@ -92,6 +93,11 @@ SCRATCH = Choice(
         "mlm, then simcse on its export, for a corpus of millions of words: not measured on real text here",
     ],
 )
+KEEP = "no training"  # in place of a recipe, for a sentence encoder
+KEPT = (
+    "fair: no recipe of this package is known to improve a good sentence encoder on a corpus without labels",
+    "docs/adapting.md has what was measured, and how to try a recipe without harm",
+)
 CHECKPOINT = (
     "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: without labels, better weights than "
     "the last (experiments/choosing: {retrieval} against {last}; by STS-B dev {dev}), see docs/choosing.md"
@@ -105,6 +111,8 @@ ORDERED = (
 
 def advise(corpus: CorpusSummary) -> Advice | None:
     """The recipe for a corpus; None for one that is too small for any."""
+    if corpus.readout:
+        return _keep(corpus)
     if corpus.usable < LEAST:
         return None
     choice = SCRATCH if not corpus.weights else FEW if corpus.usable < SMALL else MANY
@@ -135,5 +143,26 @@ def advise(corpus: CorpusSummary) -> Advice | None:
             *([CHECKPOINT] if corpus.weights else []),
             *choice.alternatives,
             *([ORDERED] if corpus.ordered else []),
+        ],
+    )
+
+
+def _keep(corpus: CorpusSummary) -> Advice:
+    """The advice for a sentence encoder: to use it as it is."""
+    column = [] if corpus.column == "text" else ["--column", corpus.column]
+    command = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *column, "--output", "vectors"]
+    train = ["jax-sentemb", "train", "--config", "simcse", f"--config.data.files={corpus.files}"]
+    train += [f"--config.encoder.weights={corpus.weights}", "--config.eval.eval_steps=10", "--config.eval.select=retrieval"]
+    distill = ["jax-sentemb", "distill", "--model", corpus.weights, "--corpus", corpus.files, *column, "--output", "models/static"]
+    return Advice(
+        KEEP,
+        shlex.join(command),
+        0,
+        0,
+        0,
+        *KEPT,
+        [
+            f"{shlex.join(train)}: a trial that keeps the start if no step is better, read by {corpus.readout} as it says",
+            f"{shlex.join(distill)}: a static table, where speed counts more than the last points",
         ],
     )
