@@ -49,7 +49,10 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    name = argv[1] if len(argv) > 1 else "--help"
+    if len(argv) == 1:
+        parser().print_help()
+        return 0
+    name = argv[1]
     if name in COMMANDS:
         return importlib.import_module(COMMANDS[name][0]).main([f"jax-sentemb {name}", *argv[2:]])
     if not name.startswith("-"):

@@ -5,6 +5,8 @@ import json
 import lzma
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +168,12 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
     assert any("multi_view" in alternative for alternative in advice.alternatives)
     for named in re.findall(r"(?:configs|experiments|docs)/[\w./]+", " ".join([advice.evidence, *advice.alternatives])):
         assert (ROOT / named).exists(), named
+
+
+def test_the_numbers_that_are_cited_are_those_of_the_experiments(tmp_path):
+    script, table = ROOT / "experiments" / "recommendations.py", ROOT / "jax_sentemb" / "cli" / "recommendations.json"
+    subprocess.run([sys.executable, script, f"--output={tmp_path / 'table.json'}"], check=True)
+    assert (tmp_path / "table.json").read_text() == table.read_text()
 
 
 def test_a_length_that_the_papers_do_not_have_is_said(tmp_path):

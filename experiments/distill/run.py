@@ -58,7 +58,7 @@ def _tables(options: argparse.Namespace) -> dict[str, Path]:
 def _measure(options: argparse.Namespace) -> None:
     """Append the row of one model to results.csv."""
     from jax_sentemb import SentenceEncoder
-    from jax_sentemb.evaluation.sts import score_tasks
+    from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
     from jax_sentemb.evaluation.sts_data import load_sts
 
     name, _, path = options.one.partition("=")
@@ -70,7 +70,8 @@ def _measure(options: argparse.Namespace) -> None:
         model = SentenceEncoder.load(path)
     encode = model.encode
     tasks, _ = load_sts(options.data)
-    results = score_tasks(encode, {task: tasks[task] for task in SETS})
+    chosen = {task: tasks[task] for task in SETS}
+    results = correlate_tasks(task_cosines(encode, chosen), chosen)
     scores = {task: result["spearman"]["all"] for task, result in results.items()}
     lines = options.corpus.read_text(encoding="utf-8").splitlines()
     texts = lines[: TIMED.get(name, 20_000)]

@@ -24,8 +24,9 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
     evaluator of sentence-transformers, whose result is returned.
     DataError for data that are missing or malformed, ConfigError for an unknown task.
     """
-    if callable(data):
-        return data(encoder)
+    if not isinstance(data, str | Path) and callable(data):
+        found: Any = data(encoder)
+        return found
     encode: Callable[[Sequence[str]], np.ndarray] = lambda sentences: encoder.encode(list(sentences))  # noqa: E731
     if not isinstance(data, str | Path):
         return _of_pairs(encode, _pairs(data))
@@ -38,16 +39,17 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
     for error in loaded.errors:
         raise error
     model = EvalModel("encoder", lambda _: encode, False, (), {})
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for _, outcome in suite.score(model, loaded.items, protocols, lambda count: None):
         if isinstance(outcome, UserError):
             raise outcome
-        found |= outcome.headline
-    return found
+        scores |= outcome.headline
+    return scores
 
 
 def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: ScoredPairs) -> dict[str, Any]:
-    result = sts.score_sts(encode, StsTask(PAIRS, {PAIRS: pairs}))
+    tasks = {PAIRS: StsTask(PAIRS, {PAIRS: pairs})}
+    result = sts.correlate_tasks(sts.task_cosines(encode, tasks), tasks)[PAIRS]
     return {"pairs": result["n"], "spearman": result["spearman"]["all"], "pearson": result["pearson"]["all"]}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
 from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -51,7 +52,7 @@ class SentenceEncoder:
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
         """Load the model at a path or of a name on the hub, or use a LoadedModel.
 
-        `path` is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
+        A path is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
         of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last replaces the pooling of the
         directory; PATH@f+max and the like choose the views and poolings of a multi-view model.
 
@@ -198,11 +199,15 @@ class SentenceEncoder:
         """As `encode`, with the model's prompt "document" where no other is given; without a prompt where the model has none."""
         return self.encode(sentences, **self._with_prompt(options, "document"))
 
-    def similarity(self, first: Array, second: Array) -> np.ndarray:
-        """Cosines float32 [N, M] of embeddings [N, E] and [M, E], or of single ones."""
+    def similarity(
+        self, first: Shaped[Array, "*first embedding"], second: Shaped[Array, "*second embedding"]
+    ) -> Float[np.ndarray, "first second"]:
+        """Cosines float32 [N, M] of embeddings [N, E] and [M, E]; N or M is 1 for a single embedding [E]."""
         return _unit(first) @ _unit(second).T
 
-    def similarity_pairwise(self, first: Array, second: Array) -> np.ndarray:
+    def similarity_pairwise(
+        self, first: Shaped[Array, "*pairs embedding"], second: Shaped[Array, "*pairs embedding"]
+    ) -> Float[np.ndarray, " pairs"]:
         """Cosines float32 [N] of the rows of embeddings [N, E] and [N, E], or of single ones; ConfigError for unequal numbers."""
         sides = _unit(first), _unit(second)
         if sides[0].shape != sides[1].shape:

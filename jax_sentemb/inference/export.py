@@ -168,7 +168,8 @@ def export_loaded(directory: Path, model: LoadedModel, params: Params, max_seq_l
         scores=stated.get("scores", {}),
         missing_tasks=stated.get("absent", ()),
     )
-    tokenizer, params = model.embedder.tokenizer, jax.device_get(params)
+    tokenizer: Any = model.embedder.tokenizer
+    params = jax.device_get(params)
     found = SentenceModel(
         BertConfig(**metadata["encoder"]), params, tokenizer, metadata["pooling"], max_seq_length,
         bool(metadata.get("normalize")), convolution_of(metadata), model.prompts,

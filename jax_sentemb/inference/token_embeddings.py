@@ -1,6 +1,7 @@
 """Token embeddings of sentences: the states that a BERT's pooling reduces to one vector."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,8 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
 
     @jax.jit
     def states(params: Params, rows: Rows) -> Array:
-        hidden = encoder.apply({"params": params["encoder"]}, rows, None).hidden[-1]
+        output: Any = encoder.apply({"params": params["encoder"]}, rows, None)
+        hidden = output.hidden[-1]
         return convolution.apply(params["cnn"], hidden, rows.mask, encoder.dtype) if convolution else hidden
 
     def embed(params: Params, sentences: Sequence[str], max_seq_length: int, batch_size: int) -> list[np.ndarray]:

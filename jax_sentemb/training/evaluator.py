@@ -16,7 +16,6 @@ from jax_sentemb.evaluation.sts import (
     TaskSimilarities,
     correlate_tasks,
     score_of_pair,
-    score_tasks,
     task_cosines,
     task_pair_scores,
 )
@@ -154,8 +153,9 @@ class Scorer:
         parts = [encode(sentences) for sentences in (self.sample, *self.parts)]
         values = {"diagnostics/retrieval": float(diagnose(parts[0], (parts[1], parts[2]))["retrieval"])}
         if self.dev_task:
-            task = self.tasks[self.dev_task]
-            values[f"eval/{task.name}/spearman_cosine"] = score_tasks(encode, {task.name: task})[task.name]["spearman"]["all"]
+            task = {self.dev_task: self.tasks[self.dev_task]}
+            found = correlate_tasks(task_cosines(encode, task), task)
+            values[f"eval/{self.dev_task}/spearman_cosine"] = found[self.dev_task]["spearman"]["all"]
         return values
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
@@ -186,7 +186,8 @@ def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dic
             ("bag of words", bag_of_words_similarity(first, second)),
             ("tf-idf", tf_idf_similarity(first, second, corpus)),
         ):
-            scores[label][name] = float(100 * spearmanr(values, gold)[0])
+            correlation: Any = spearmanr(values, gold)  # SciPy declares no attributes
+            scores[label][name] = float(100 * correlation.statistic)
     return scores
 
 

@@ -308,7 +308,7 @@ class Trainer:
         at, params = self.checkpoints.restore_best(params) or (at, params)
         progress.kept = self.checkpoints.best_facts(at).get("kept", "")
         if at != progress.best_step:
-            log.warn(at, f"the best weights, of step {progress.best_step}, are not there: those of step {at} are exported")
+            log.warn(at, f"the best weights, of step {progress.best_step}, are missing: those of step {at} are exported")
         return params, at
 
 
