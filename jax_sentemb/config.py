@@ -119,6 +119,8 @@ class Train:
     seed: int = setting(42, least=0)
     num_train_epochs: float = setting(1.0, least=0)
     max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0: score and export the untrained weights
+    # Share of the weights of encoder.weights in the exported ones, which are an average of both; 0: none (Wortsman et al. 2022).
+    average_with_start: float = setting(0.0, least=0, below=1)
     precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
     # Number of devices over which parameters and the optimiser's state are split; 1: each device has all of them.
     fsdp: int = setting(1, least=1)
@@ -212,6 +214,8 @@ def check(config: Config) -> None:
             f"data.validation={config.data.validation} must be 0 or at least data.batch_size={config.data.batch_size}: "
             "it is read in batches"
         )
+    if config.train.average_with_start and not getattr(config.encoder, "weights", "") and config.pretrain is None:
+        raise ConfigError("train.average_with_start needs weights to start from: --config.encoder.weights=DIRECTORY")
     _check_selection(config)
     _check_variants(config)
     rate_steps(config.optimizer)

@@ -29,7 +29,7 @@ from jax_sentemb.training.results import Results
 from jax_sentemb.training.run_metadata import about, checkpoint_metadata, description, model_metadata, write_json
 from jax_sentemb.training.setup import corpus_sample, prepare
 from jax_sentemb.training.signals import Preempted, StopSignal
-from jax_sentemb.training.start import is_kept, stated_start, with_start
+from jax_sentemb.training.start import averaged, is_kept, stated_start, with_start
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.training.validation import Validation
 from jax_sentemb.types import Batch, Params, TrainState
@@ -132,6 +132,7 @@ class Trainer:
         self.stop.watch()
         self.checkpoints.wait()
         params, step = self._best()
+        params = averaged(params, self.setup.loaded, self.config.train.average_with_start)
         progress = self.progress
         kept = kept_encoder(self.config.method, params, progress.kept, progress.selected_by)
         with self.stop.interruptible():
