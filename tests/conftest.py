@@ -26,7 +26,10 @@ import pytest
 
 # Annotated shapes and dtypes are checked at each call, from the first import of these modules on.
 DATA = ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "quality", "shuffle", "tokens", "workers")
-CHECKED = ("losses", "methods", "models", "training.step", *(f"data.{module}" for module in DATA))
+EVALUATION = ("arguments", "classifier", "diagnostics", "logistic", "postprocess", "sts", "transfer", "word_baselines")
+ROOMS = {"data": DATA, "evaluation": EVALUATION, "retrieval": ("kmeans", "quantize", "search")}
+PARTS = [f"{room}.{module}" for room, modules in ROOMS.items() for module in modules]
+CHECKED = ("losses", "methods", "models", "training.step", *PARTS)
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
 from jax_sentemb.training import evaluator, trainer  # noqa: E402

@@ -498,10 +498,10 @@ def test_a_folder_in_which_a_name_is_not_utf8_is_refused_for_what_is_written_the
 @pytest.mark.parametrize(
     ("workdir", "named"),
     [
-        ("[a]", "[a]: no checkpoint can be kept under a path with ["),
-        ("a*b/c", "under a path with *"),
-        ("what?", "under a path with ?"),
-        ("\\\\server\\share", "under a path with \\"),
+        ("[a]", "[a]: the path of a checkpoint must not contain ["),
+        ("a*b/c", "must not contain *"),
+        ("what?", "must not contain ?"),
+        ("\\\\server\\share", "must not contain \\"),
         ("x" * 256, "File name too long"),
         ("simcse.py", "--workdir simcse.py: File exists"),
         ("simcse.py/run", "--workdir simcse.py/run: Not a directory"),

@@ -171,7 +171,7 @@ def test_bfloat16_is_near_and_is_another_model(workdir, encoder):
 def test_models_that_are_not_there(tmp_path, workdir):
     for path, error, named in (
         (tmp_path / "absent", ConfigError, "no such directory"),
-        ("nobody/no-such-model", ConfigError, "not to be had from the hub"),
+        ("nobody/no-such-model", ConfigError, "cannot be downloaded from the hub"),
         (tmp_path, ModelFileError, "config.json"),
         (f"{workdir}@maximum", ConfigError, "option 'maximum' is unknown"),
         (f"{workdir}@f", ConfigError, "multi-view"),

@@ -5,7 +5,6 @@ The plain forms are slow on CPUs (benchmarks/README.md has the measurements); te
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -115,7 +114,7 @@ def matmul(
     inputs: Float[Array, "*rows inputs"], kernel: Float[Array, "inputs outputs"], dtype: DTypeLike
 ) -> Float[Array, "*rows outputs"]:
     """Product of inputs [..., I] and kernel [I, O] in `dtype`, accumulated and returned in float32."""
-    found: Any = _matmul(inputs, kernel, dtype)
+    found: Array = _matmul(inputs, kernel, dtype)
     return found
 
 
