@@ -56,6 +56,8 @@ class Encoder:
     num_attention_heads: int = setting(4, least=1)
     intermediate_size: int = setting(1024, least=1)
     dropout: float = setting(0.1, least=0, below=1)  # of hidden states and attention; overrides the directory's config.json
+    # Whose pooling reads a sentence encoder (a directory with modules.json): its own, or that of the method.
+    readout: str = setting("directory", choices=("directory", "method"))
 
 
 @dataclass

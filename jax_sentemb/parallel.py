@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jax._src import distributed
+from jax._src import compilation_cache, distributed
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import PyTree
 
@@ -198,3 +198,13 @@ def use_compilation_cache() -> None:
         home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
         jax.config.update("jax_compilation_cache_dir", str(user_path(home) / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    _add_checksums()
+
+
+def _add_checksums() -> None:
+    """Compressed programs of the cache get a checksum: without it a flipped bit in the code would be loaded and run."""
+    try:
+        import zstandard
+    except ImportError:  # then JAX compresses with zlib, which has checksums
+        return
+    compilation_cache.compress_executable = lambda data: zstandard.ZstdCompressor(write_checksum=True).compress(data)

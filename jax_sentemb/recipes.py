@@ -239,7 +239,7 @@ def suggestion(name: str, known: Mapping[str, Any], flag: str = "") -> str:
 
 
 def override(config: "Config", name: str, value: Any) -> None:
-    """Sets a setting by its dotted name, converted to the type that stands there; ConfigError for what cannot be."""
+    """Sets a setting by its dotted name, converted to the type of its value; ConfigError for an unknown name or a wrong value."""
     *path, last = name.split(".")
     target: Any = config
     for part in path:

@@ -3,7 +3,6 @@
 import importlib
 import io
 import json
-import os
 import re
 import shutil
 import signal
@@ -64,10 +63,9 @@ def encode(model, corpus, output, *options):
 
 
 def start(*arguments, **options):
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
     return subprocess.Popen(
         [sys.executable, "-m", "jax_sentemb", *map(str, arguments)],
-        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 
@@ -206,7 +204,7 @@ def test_a_flipped_bit_in_a_shard_is_found_and_that_shard_made_again(model, corp
         capsys.readouterr()
         assert run("mine", "--corpus", folder, "--top-k", 1) == 3
         error = capsys.readouterr().err
-        assert f"{shard}: its size or SHA-256 is not what vectors.json says; the same encode command" in error
+        assert f"{shard}: its size or SHA-256 differs from vectors.json; run the same encode command again" in error
         assert error.count("\n") == 1
         assert run("mine", "--corpus", folder, "--top-k", 1, "--no-verify") == 0
         others = {file: file.stat().st_mtime_ns for file in folder.glob("*.npy") if file != shard}
@@ -387,7 +385,7 @@ def test_parquet(vectors, model, corpus, tmp_path, monkeypatch, capsys):
         assert table["text"].to_pylist() == corpus.read_text(encoding="utf-8").strip().split("\n\n")
         np.testing.assert_array_equal(np.array(table["embedding"].to_pylist(), np.float32), Vectors(vectors)[:])
     assert run("mine", "--corpus", tmp_path / "shards") == 3
-    assert "only .npy ones" in capsys.readouterr().err
+    assert "only .npy files" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert encode(model, corpus, tmp_path / "y.parquet") == 2
     assert "jax_sentemb[parquet]" in capsys.readouterr().err
@@ -476,7 +474,7 @@ def table(tmp_path, model, corpus, vectors):
         (
             "encode --model nobody/nothing --input CORPUS --output TMP/x",
             2,
-            "--model nobody/nothing: no such directory, and not to be",
+            "--model nobody/nothing: no such directory, and it cannot be",
         ),
         ("encode --model TMP --input CORPUS --output TMP/x", 4, "config.json"),
         ("encode --model MODEL --input CORPUS --output TMP/empty.txt", 2, "is a file: give a directory"),

@@ -48,7 +48,8 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
 
 
 def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: ScoredPairs) -> dict[str, Any]:
-    result = sts.score_sts(encode, StsTask(PAIRS, {PAIRS: pairs}))
+    tasks = {PAIRS: StsTask(PAIRS, {PAIRS: pairs})}
+    result = sts.correlate_tasks(sts.task_cosines(encode, tasks), tasks)[PAIRS]
     return {"pairs": result["n"], "spearman": result["spearman"]["all"], "pearson": result["pearson"]["all"]}
 
 

@@ -24,7 +24,6 @@ from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.files import user_path
 from jax_sentemb.formats.run_dir import is_words
-from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.export import export_loaded
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
@@ -71,11 +70,10 @@ class SentenceEncoder:
             self._source = path.replace(source, str(here.absolute()), 1) if here.exists() else path, dtype
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
-        found = model.embedder
         sharding = batch_sharding(mesh) if len(devices) > 1 else None
         self._model, self._dtype = model, dtype
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
-        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding)
+        self._embedder = model.embedder.sharded(sharding)
         self.prompts, self.default_prompt = dict(model.prompts.texts), model.prompts.default
         if max_seq_length:
             self.max_seq_length = max_seq_length

@@ -13,6 +13,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.run_dir import convolution_of, is_words
 from jax_sentemb.inference.embedder import BUCKETS, CPU_ROWS
 from jax_sentemb.inference.load import LoadedModel
+from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Array, Params, Rows
 
@@ -24,8 +25,8 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
 
     [CLS] and [SEP] included. ConfigError for a model on word vectors, which has no states of its own.
     """
-    if is_words(model.metadata):
-        raise ConfigError('output_value="token_embeddings": a model on word vectors has none, only sentence embeddings')
+    if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
+        raise ConfigError('output_value="token_embeddings": a table of vectors has none, only sentence embeddings')
     encoder = Bert(BertConfig(**model.metadata["encoder"]), jnp.dtype(dtype))
     convolution = convolution_of(model.metadata)
     tokenizer = model.embedder.tokenizer

@@ -1,7 +1,7 @@
-"""Vectors of a corpus on disk: shards of rows in .npy files, and vectors.json. A writer that was killed continues where it stopped.
+"""Vectors of a corpus on disk: shards of rows in .npy files, and vectors.json. Writing continues after an interruption.
 
-vectors.json names the model and the text of the rows, and lists the complete shards with their SHA-256. A single file NAME has the
-same content in NAME.json.
+vectors.json identifies the model and the text of the rows, and lists the complete shards with their SHA-256. The same
+content for a single file NAME is in NAME.json.
 """
 
 import contextlib
@@ -30,23 +30,23 @@ STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int
 
 
 class EncodedSentences(NamedTuple):
-    """Embeddings of some sentences."""
+    """Embeddings of sentences."""
 
     vectors: Float[np.ndarray, "n width"]  # float32
-    truncated: int  # distinct sentences that were cut
+    truncated: int  # number of distinct sentences that were cut
 
 
-_intact: set[tuple] = set()  # shards that were verified: path, what the file system says, and SHA-256
+_intact: set[tuple] = set()  # verified shards: path, inode, size and times of the file, and SHA-256
 Encode = Callable[[list[str]], EncodedSentences]
 
 
 def write_shards(
     directory: Path, metadata: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
 ) -> dict[str, Any]:
-    """Encode what is missing or damaged in `directory` and return the manifest.
+    """Encodes the shards that are missing or damaged in `directory`; returns the manifest.
 
-    `metadata` has all keys of SAME and goes into the manifest. `progress` is called with the rows of each shard. ConfigError where
-    the directory holds anything else, BusyError while another process writes to it.
+    `metadata` has all keys of SAME and is written to the manifest. `progress` is called with the number of rows of each shard.
+    ConfigError if the directory contains other files, BusyError while another process writes to it.
     """
     _check_place(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def write_shards(
                 if _is_missing(directory, manifest, number, end - start):
                     _write_shard(directory, manifest, number, [sentences[row] for row in range(start, end)], encode)
                 progress(end - start)
-            if not manifest["complete"] or len(manifest["shards"]) > len(starts):  # all that is needed was there
+            if not manifest["complete"] or len(manifest["shards"]) > len(starts):  # all required shards existed before
                 del manifest["shards"][len(starts) :]
                 _write_manifest(directory / MANIFEST, manifest)
     except Timeout:
@@ -70,13 +70,13 @@ def write_shards(
 def write_file(
     file: Path, metadata: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
 ) -> dict[str, Any]:
-    """Write all vectors to one .npy or .parquet file, which appears once it is complete, then the manifest FILE.json; returns it.
+    """Writes all vectors to one .npy or .parquet file, which appears when it is complete, and the manifest FILE.json; returns it.
 
     `metadata` and `progress` as for `write_shards`.
     """
     precision, at_once, place = metadata["precision"], metadata["rows_per_shard"], manifest_path(file)
     if precision in ("int8", "uint8"):
-        raise ConfigError(f"--precision {precision} needs a directory as --output: it keeps the ranges that the bytes stand for")
+        raise ConfigError(f"--precision {precision} needs a directory as --output, which also stores the ranges of the values")
     with sole_writer(file):
         for existing in (file, place):
             if existing.exists():
@@ -106,11 +106,11 @@ def _check_place(directory: Path) -> None:
         raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy")
     if directory.is_dir() and not (directory / MANIFEST).is_file():
         if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix != ".partial"]:
-            raise ConfigError(f"--output {directory} holds {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
+            raise ConfigError(f"--output {directory} contains {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
 
 
 def _begin(directory: Path, metadata: dict[str, Any], rows: int) -> dict[str, Any]:
-    """The existing manifest, checked to describe the same vectors; or a new one."""
+    """The existing manifest, after a check that it describes the same vectors; or a new manifest."""
     if (directory / MANIFEST).is_file():
         manifest = read_manifest(directory)
         for name in SAME:
@@ -120,7 +120,7 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int) -> dict[str, An
                     "give another directory"
                 )
         if manifest["rows"] != rows:
-            raise _damaged(directory / MANIFEST, f"rows {shown(manifest['rows'])} of a corpus that has {rows}")
+            raise _damaged(directory / MANIFEST, f"rows={shown(manifest['rows'])}, but the corpus has {rows}")
         return manifest
     manifest = {**metadata, "rows": rows, "width": None, "ranges": None, "shards": []}
     _write_manifest(directory / MANIFEST, manifest)
@@ -128,7 +128,7 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int) -> dict[str, An
 
 
 def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: int) -> bool:
-    """Whether a shard has to be encoded; a warning for one that the manifest lists."""
+    """Whether a shard has to be encoded; warns if the manifest lists it."""
     listed = manifest["shards"][number : number + 1]
     if not listed:
         return True
@@ -150,14 +150,14 @@ def _damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
         intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
     except (OSError, ModelFileError):
         return "it cannot be read"
-    return "" if intact else f"its size or SHA-256 is not what {described_in} says"
+    return "" if intact else f"its size or SHA-256 differs from {described_in}"
 
 
 def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: list[str], encode: Encode) -> None:
     found = encode(texts)
     precision = manifest["precision"]
     if precision in ("int8", "uint8") and manifest["ranges"] is None:
-        manifest["ranges"] = ranges_of(found.vectors).tolist()  # of the first shard, for all
+        manifest["ranges"] = ranges_of(found.vectors).tolist()  # those of the first shard are used for all shards
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
     file = directory / _name(number, manifest["format"])
     _save(file, quantize(found.vectors, precision, ranges), texts)
@@ -172,7 +172,7 @@ def _described(file: Path, rows: int, truncated: int) -> dict[str, Any]:
 
 
 def _write_manifest(place: Path, manifest: dict[str, Any]) -> None:
-    """Write a manifest with its sums, and the SHA-256 of the entries that cannot be recomputed from others."""
+    """Writes a manifest with its totals, and the SHA-256 of the entries that cannot be computed from others."""
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
     manifest["sha256"] = _digest(manifest)
@@ -188,13 +188,13 @@ def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
         if file.suffix == ".parquet":
             _save_parquet(partial, rows, texts)
         else:
-            with partial.open("wb") as opened:  # what np.save says of a full disk has no error number
+            with partial.open("wb") as opened:  # the error of np.save for a full disk has no error number
                 np.lib.format.write_array_header_1_0(opened, np.lib.format.header_data_from_array_1_0(rows))
                 opened.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
 def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
-    """Columns `text` and `embedding`, a list of fixed size."""
+    """Writes the columns `text` and `embedding`, a list of fixed size."""
     pyarrow = import_arrow("Parquet")
     flat = pyarrow.array(rows.reshape(-1))
     embedding = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
@@ -219,11 +219,11 @@ def _damaged(file: Path, reason: str) -> DataError:
 
 
 def _check_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """Raises where a manifest is not as `write_shards` makes it; early versions wrote it without a SHA-256 of its own."""
+    """Raises an error if a manifest is not as `write_shards` writes it. Early versions wrote it without its own SHA-256."""
     if not isinstance(manifest, dict):
-        raise TypeError(f"a {type(manifest).__name__}")
+        raise TypeError(f"its content is a {type(manifest).__name__}")
     if manifest.get("sha256", "") not in ("", _digest(manifest)):
-        raise ValueError("its SHA-256 is another one")
+        raise ValueError("its SHA-256 does not match its content")
     for name in (*SAME, "rows", "width", "ranges", "complete"):
         manifest[name]
     if not isinstance(manifest["shards"], list):
@@ -231,7 +231,7 @@ def _check_manifest(directory: Path, manifest: dict[str, Any]) -> None:
     for shard in manifest["shards"]:
         inside(directory, shard["file"], directory / MANIFEST)
         if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
-            raise ValueError("a shard that is none")
+            raise ValueError("the description of a shard is malformed")
     for name, kind in (("rows", int), ("width", int), ("truncate_dim", int), ("model_sha256", str), ("corpus_sha256", str)):
         if not isinstance(manifest[name], kind | None):
             raise TypeError(f"{name} {shown(manifest[name])}")
@@ -240,11 +240,11 @@ def _check_manifest(directory: Path, manifest: dict[str, Any]) -> None:
     if manifest["ranges"] is not None:
         ranges = np.array(manifest["ranges"], np.float64)
         if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
-            raise ValueError("ranges of another width, or not finite")
+            raise ValueError("ranges have another width or are not finite")
 
 
 def _is_complete(manifest: dict[str, Any], single: bool) -> bool:
-    """Whether all shards are listed, one after the other. A single file may have been renamed."""
+    """Whether all shards are listed, in order. A single file may have been renamed."""
     rows = sum(shard["rows"] for shard in manifest["shards"])
     if single:
         return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]
@@ -255,14 +255,14 @@ def _is_complete(manifest: dict[str, Any], single: bool) -> bool:
 class Vectors:
     """Rows on disk with the interface of one float32 array: `shape`, `len()`, and slices, which are read on demand.
 
-    Quantised rows are restored to float32. The memory needed is that of the slices.
+    Quantised rows are restored to float32. Memory is needed for the slices only.
     """
 
     def __init__(self, path: Path, verify: bool = True) -> None:
-        """Open a directory of `write_shards`, or one .npy file; DataError where it is incomplete or damaged.
+        """Opens a directory of `write_shards`, or one .npy file; DataError if it is incomplete or damaged.
 
-        `verify`: each shard is read once per process and compared with its SHA-256. So is a single .npy file beside which NAME.json
-        is; others have none.
+        `verify`: reads each shard once per process and compares it with its SHA-256, also a single .npy file with a
+        NAME.json beside it; other files have no SHA-256.
         """
         single = not path.is_dir()
         if single and not manifest_path(path).is_file():
@@ -273,7 +273,7 @@ class Vectors:
             if not _is_complete(self.manifest, single):
                 raise DataError(f"{path} is not complete: run the same encode command again")
             if self.manifest["format"] != "npy":
-                raise DataError(f"{path} holds {shown(self.manifest['format'])} files; only .npy ones can be searched")
+                raise DataError(f"{path} contains {shown(self.manifest['format'])} files; only .npy files can be searched")
             shards = self.manifest["shards"]
             files = [path] if single else [path / shard["file"] for shard in shards]
             for file, shard in zip(files, shards, strict=True) if verify else ():
@@ -281,14 +281,14 @@ class Vectors:
         kind = STORED[self.manifest["precision"]]
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
-        self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # _mapped refuses those that are missing
+        self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # _mapped raises DataError for missing files
         self._shards = [_mapped(file, kind) for file in files]
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
-            raise DataError(f"{path}: the shards do not have as many rows as {MANIFEST} says")
+            raise DataError(f"{path}: the shards do not have the numbers of rows in {MANIFEST}")
         width, bits = self.manifest["width"] or self._shards[0].shape[1], self.manifest["precision"] in ("binary", "ubinary")
         if any(shard.shape[1] != (-(-width // 8) if bits else width) for shard in self._shards):
-            raise DataError(f"{path}: the shards do not have the width {width} that {MANIFEST} says")
+            raise DataError(f"{path}: the shards do not have the width {width} in {MANIFEST}")
         self._ends = np.cumsum([len(shard) for shard in self._shards])
         self._ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
         self.shape = (int(self._ends[-1]), width)
@@ -306,37 +306,37 @@ class Vectors:
                 parts.append(shard[max(start - first, 0) : end - first])
         if not parts:
             parts = [self._shards[0][:0]]
-        found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # of one shard without a copy
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy for rows of one shard
         return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
 
 
 def _verify(file: Path, shard: dict[str, Any], described_in: str) -> None:
-    """DataError for a damaged file, unless this process has found it intact before."""
+    """DataError for a damaged file; skips files that this process has verified before."""
     with contextlib.suppress(OSError):
         stat = file.stat()
         known = (str(file.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, shard["sha256"])
         if known not in _intact:
             if problem := _damage(file, shard, described_in):
-                repair = "the same encode command makes it again" if described_in == MANIFEST else "delete both, and encode again"
+                repair = "run the same encode command again" if described_in == MANIFEST else "delete both, and encode again"
                 raise DataError(f"{file}: {problem}; {repair}")
             _intact.add(known)
 
 
 def _check_size(file: Path, size: int) -> None:
-    """DataError if a memory-mapped shard has shrunk: reading beyond its end would kill the process by SIGBUS."""
+    """DataError if a memory-mapped shard has shrunk, because reading beyond its end kills the process by SIGBUS."""
     with contextlib.suppress(FileNotFoundError):  # a deleted file stays mapped
         if file.stat().st_size < size:
-            raise DataError(f"{file} was cut while it was read: the same encode command makes it again")
+            raise DataError(f"{file} was truncated while it was read: run the same encode command again to restore it")
 
 
 def _mapped(file: Path, kind: str) -> np.ndarray:
     try:
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # NumPy parses the header as Python literals, which fails in half a dozen kinds
+    except Exception as error:  # NumPy parses the header as Python literals, which raises half a dozen kinds of exceptions
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != kind:
         raise DataError(
-            f"{file} holds {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
+            f"{file} contains {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
         )
     return np.asarray(rows)
