@@ -103,8 +103,14 @@ def transposed_product(rows: Float[Array, "rows inputs"], gradient: Float[Array,
     XLA's CPU compiler folds a bare transpose into the product that uses it and then takes a slow path (3 times slower in
     bfloat16), so there the narrower factor is transposed into an array of its own: a padding row keeps the two apart.
     """
-    if jax.default_backend() != "cpu":
-        return product(rows, gradient, ((0,), (0,)))
+    return lax.platform_dependent(rows, gradient, cpu=_transposed_product_cpu, default=_transposed_product)
+
+
+def _transposed_product(rows: Array, gradient: Array) -> Array:
+    return product(rows, gradient, ((0,), (0,)))
+
+
+def _transposed_product_cpu(rows: Array, gradient: Array) -> Array:
     if rows.shape[1] <= gradient.shape[1]:
         # Cut off the padding after the product: before it, JAX 0.11 folds pad, cut and transpose away again, and fails.
         return product(jnp.pad(rows.T, ((0, 1), (0, 0))), gradient, ((1,), (0,)))[:-1]
