@@ -229,3 +229,10 @@ def test_restored_vectors_are_within_a_step():
         np.testing.assert_array_equal(restore(quantize(vectors, precision), precision, 20), np.where(vectors > 0, 1, -1))
     with pytest.raises(ConfigError, match="two sentences"):
         ranges_of(vectors[:1])
+
+
+def test_a_batch_of_columns_gets_its_embeddings(encoder):
+    texts = ["a dog runs", "the red fox sleeps near a river"]
+    found = encoder({"text": np.array(texts, object), "line": np.arange(2)})
+    assert list(found) == ["text", "line", "embedding"]
+    np.testing.assert_array_equal(found["embedding"], encoder.encode(texts))

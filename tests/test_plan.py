@@ -129,7 +129,7 @@ def test_mistakes_are_one_line(options, message, capsys):
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.py")), ids=lambda path: path.stem)
 def test_every_recipe_is_traced_for_a_pod(path):
     config = read_config(f"{path}:tiny")
-    traced = PlannedRun(config).trace(jax.devices(), 64, 2)
+    traced, _ = PlannedRun(config).trace(jax.devices(), 64, 2)
     assert traced.jaxpr is not None
 
 

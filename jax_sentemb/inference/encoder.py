@@ -148,6 +148,10 @@ class SentenceEncoder:
         vectors = vectors[0] if single else vectors
         return vectors if convert_to_numpy else jnp.asarray(vectors)
 
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """The columns of `batch` and "embedding" [N, E], of its column "text": a class for `map_batches` of Ray Data."""
+        return {**batch, "embedding": self.encode(list(batch["text"]), show_progress_bar=False)}
+
     def similarity(self, first: Array, second: Array) -> np.ndarray:
         """Cosines float32 [N, M] of embeddings [N, E] and [M, E], or of single ones."""
         sides = [np.atleast_2d(np.asarray(side, np.float32)) for side in (first, second)]

@@ -31,6 +31,7 @@ class Plan:
     temporaries: float = 0.0  # bytes beside them
     flop: float = 0.0  # of products
     compiler_flop: float = 0.0  # of everything, each loop counted once; 0: the compiler does not say
+    compiler_bytes: float = 0.0  # the same for bytes that operations access
     moved: float = 0.0  # bytes read and written in HBM
     accessed: float = 0.0  # bytes read and written by all operations, also on the chip
     collectives: list[Collective] = dataclasses.field(default_factory=list)
@@ -52,7 +53,7 @@ class Plan:
 
 def compile_plan(run: PlannedRun, target: Target, devices: list[Any], batch_size: int, fsdp: int) -> Plan:
     """The plan of one batch size and split. ConfigError for settings that do not fit each other or the devices."""
-    traced = run.trace(devices, batch_size, fsdp)
+    traced, _ = run.trace(devices, batch_size, fsdp)
     start = time.perf_counter()
     try:
         compiled = traced.lower().compile()
@@ -76,10 +77,23 @@ def read_plan(target: Target, batch_size: int, fsdp: int, compiled: Any, flop: f
     arguments, temporaries = memory.argument_size_in_bytes, memory.temp_size_in_bytes
     temporaries += max(memory.output_size_in_bytes - memory.alias_size_in_bytes, 0)
     return Plan(
-        target, batch_size, fsdp, arguments + temporaries <= target.chip.memory, "", arguments, temporaries,
-        flop / target.chips, costs.get("flops", 0.0), moved, program.moved_bytes(hbm_only=False), collectives,
-        program.padding(), program.largest(), seconds, bound(target.chip, precision, flop / target.chips, moved, collectives),
-    )  # fmt: skip
+        target,
+        batch_size,
+        fsdp,
+        fits=arguments + temporaries <= target.chip.memory,
+        arguments=arguments,
+        temporaries=temporaries,
+        flop=flop / target.chips,
+        compiler_flop=costs.get("flops", 0.0),
+        compiler_bytes=costs.get("bytes accessed", 0.0),
+        moved=moved,
+        accessed=program.moved_bytes(hbm_only=False),
+        collectives=collectives,
+        padding=program.padding(),
+        largest=program.largest(),
+        compile_seconds=seconds,
+        bound=bound(target.chip, precision, flop / target.chips, moved, collectives),
+    )
 
 
 def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int, steps: int = 6) -> Plan:

@@ -24,7 +24,7 @@ from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.setup import run_encoder
 from jax_sentemb.training.step import make_step, state_shapes
 from jax_sentemb.training.trainer import check_attention
-from jax_sentemb.types import Batch
+from jax_sentemb.types import Batch, TrainState
 
 SENTENCES = 400  # generated, for the structure of a batch
 STEPS = 1000  # of the learning-rate schedule: its length changes no shape
@@ -40,8 +40,11 @@ class PlannedRun:
         with generated_batches(config, 8) as batches:
             self._example = batches.at(0)
 
-    def trace(self, devices: list[Any], batch_size: int, fsdp: int) -> Any:
-        """The traced train step over `devices`, whole batches as wide as data.max_seq_length. ConfigError for what does not fit."""
+    def trace(self, devices: list[Any], batch_size: int, fsdp: int) -> tuple[Any, tuple[TrainState, Batch]]:
+        """The traced train step over `devices`, and the shapes of its state and batch, as wide as data.max_seq_length.
+
+        ConfigError for settings that do not fit each other or the devices.
+        """
         config = self.config
         mesh = make_mesh(batch_size, devices, fsdp)
         check_attention(config.train, mesh)
@@ -50,7 +53,8 @@ class PlannedRun:
         state = state_shapes(config.method, self._encoder, optimizer, self._loaded, mesh)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
         step = make_step(config.method, self._encoder, optimizer, mesh, config.train.grad_cache_chunk, shardings)
-        return step.trace(state, self._batch(batch_size, batch_sharding(mesh)))
+        shapes = state, self._batch(batch_size, batch_sharding(mesh))
+        return step.trace(*shapes), shapes
 
     def _batch(self, batch_size: int, sharding: Any) -> Batch:
         def shape(name: str, values: np.ndarray) -> jax.ShapeDtypeStruct:
