@@ -117,6 +117,8 @@ class Train:
     num_train_epochs: float = setting(1.0, least=0)
     max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0 trains nothing: scores and exports the starting point
     precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
+    # Of states between products and of what is kept for the backward pass; empty: bfloat16 on accelerators where `precision` is.
+    activations: str = setting("", choices=("", "float32", "bfloat16"))
     # Devices over which parameters and the optimiser's state are split; 1: each device has all of them.
     fsdp: int = setting(1, least=1)
     grad_cache_chunk: int = setting(0, least=0)  # sentences encoded at once; 0: the whole batch. Same gradients, less memory

@@ -99,6 +99,19 @@ def test_arrays_on_the_chip_are_no_traffic():
     assert found.moved_bytes(hbm_only=False) == 128
 
 
+def test_a_slice_that_is_fetched_counts_for_itself():
+    found = program(
+        [
+            "%a = f32[800]{0:T(1024)} parameter(0)",
+            "%s = ((f32[800]{0:T(1024)}), f32[100]{0:T(1024)S(1)}, s32[]{:S(2)}) slice-start(%a), slice={[0:100]}",
+            "%d = f32[100]{0:T(1024)S(1)} slice-done(%s)",
+            "%c = (f32[800]{0:T(1024)S(1)}, f32[800]{0:T(1024)}, u32[]{:S(2)}) copy-start(%a)",
+        ]
+    )
+    assert found.moved_bytes() == 400 + 3200
+    assert found.moved_bytes(hbm_only=False) == 800 + 6400
+
+
 @pytest.mark.parametrize(
     ("array", "size", "padded"),
     [("f32[3,100]{1,0:T(8,128)}", 1200, 8 * 128 * 4), ("bf16[64,64]{1,0:T(8,128)(2,1)}", 8192, 16384), ("f32[]{:T(128)}", 4, 4)],

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name as keep
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
@@ -19,6 +20,7 @@ from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
 NORMALIZER_BLOCK = 128  # queries whose log-sum-exp is computed at once beside a fused kernel
+KEPT = ("projection", "inner", "sum")  # of a layer for its backward pass, the rest is computed again: a sixth of its products
 STREAMS = 8  # of random numbers in a layer
 MAX_POSITIONS = 2**11  # larger than any sequence
 STRIDES = (MAX_POSITIONS**2, MAX_POSITIONS, 1)  # of the attention's dropout counter: head, query, key
@@ -65,7 +67,7 @@ class Attention(NamedTuple):
     kept: Bool[Array, "rows heads queries tokens"] | None  # False where dropout removed an entry; None without dropout, too
     seeds: UInt[Array, " rows"] | None = None  # of dropout
     rate: float = 0.0
-    stream: int = 0
+    stream: int | Int[Array, ""] = 0
 
     def log_probability_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
@@ -119,6 +121,9 @@ class Bert(nn.Module):
     attention_block: int = 0
     remat: bool = False
     fused_attention: str = ""
+    activations: DTypeLike = jnp.float32  # of states and of what is kept for the backward pass; sums and norms stay float32
+    # For accelerators: layers that nobody looks into are compiled once, from stacked parameters, and each layer keeps KEPT only.
+    scan: bool = False
 
     @nn.compact
     def __call__(
@@ -141,11 +146,17 @@ class Bert(nn.Module):
         the last states are then [R, M, D], without dropout those of these places, with it under masks of their own.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
-        hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, token_types, seeds, rate)]
+        hidden = [Embeddings(self.config, self.activations, name="embeddings")(rows.tokens, token_types, seeds, rate)]
         observed = {}
-        kind = nn.remat(Layer, static_argnums=(4, 5, 6)) if self.remat else Layer  # all but arrays
-        for number in range(1, self.config.num_hidden_layers + 1):
-            layer = kind(self.config, self.dtype, number, self.attention_block, self.fused_attention, name=f"layer_{number - 1}")
+        kept = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
+        apart_from_arrays = (4, 5, 6)
+        kind = nn.remat(Layer, static_argnums=apart_from_arrays, policy=kept) if self.remat or self.scan else Layer
+        apart = min((self.config.num_hidden_layers, *observed_layers))  # the first layer that is not like the others
+        if self.scan and apart > 2 and not self.is_initializing():
+            hidden += self._scan(hidden[0], rows.mask, seeds, rate, apart - 1, kept)
+        for number in range(len(hidden), self.config.num_hidden_layers + 1):
+            memory = self.attention_block, self.fused_attention, self.activations
+            layer = kind(self.config, self.dtype, number, *memory, name=f"layer_{number - 1}")
             looked_at = capture_attention is not None and number in observed_layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
@@ -155,11 +166,35 @@ class Bert(nn.Module):
             hidden.append(states)
             if capture_attention is not None and looked_at:
                 observed[number] = capture_attention(number, attention)
-        return BertOutput(hidden, observed)
+        return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
+
+    def _scan(
+        self,
+        states: Float[Array, "rows tokens width"],
+        mask: Bool[Array, "rows tokens"],
+        seeds: UInt[Array, " rows"] | None,
+        rate: float,
+        count: int,
+        kept: Callable[..., bool] | None,
+    ) -> list[Float[Array, "rows tokens width"]]:
+        """The states of each of the first `count` layers."""
+        layers = [self.variables["params"][f"layer_{number}"] for number in range(count)]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+
+        def one(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
+            number, params = layer
+            memory = self.attention_block, self.fused_attention, self.activations
+            module = Layer(self.config, self.dtype, number, *memory, parent=None)
+            found, _ = module.apply({"params": params}, states, mask, seeds, rate, False, False)
+            return found, found
+
+        one = jax.checkpoint(one, policy=kept, prevent_cse=False)  # in a scan nothing is merged with the forward pass
+        return list(jax.lax.scan(one, states, (jnp.arange(1, count + 1), stacked))[1])
 
 
 class Embeddings(nn.Module):
     config: BertConfig
+    activations: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(
@@ -177,9 +212,8 @@ class Embeddings(nn.Module):
         if width + config.position_offset > config.max_position_embeddings:
             raise ValueError(f"{width} tokens do not fit max_position_embeddings={config.max_position_embeddings}")
         places = position[config.position_offset : config.position_offset + width]
-        states = LayerNorm(config.layer_norm_eps, name="norm")(
-            word[tokens] + places + token_type[0 if token_types is None else token_types]
-        )
+        summed = word[tokens] + places + token_type[0 if token_types is None else token_types]
+        states = LayerNorm(config.layer_norm_eps, name="norm")(summed.astype(self.activations))
         return dropout(states, rate, seeds, 0)
 
 
@@ -188,9 +222,10 @@ class Layer(nn.Module):
 
     config: BertConfig
     dtype: DTypeLike
-    number: int
+    number: int | Int[Array, ""]
     attention_block: int = 0
     fused_attention: str = ""
+    activations: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(
@@ -214,10 +249,10 @@ class Layer(nn.Module):
 
         def dense(inputs: Array, name: str, features: int) -> Array:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
-            return matmul(inputs, kernel, self.dtype) + bias
+            return (matmul(inputs, kernel, self.dtype) + bias).astype(self.activations)
 
         few_queries = places is not None or (first_only and not looked_at)
-        query, key, value = self.query_key_value(states, asked if few_queries else states)
+        query, key, value = (keep(part, "projection") for part in self.query_key_value(states, asked if few_queries else states))
         drop = AttentionDropout(seeds, rate, stream)
         if few_queries:
             some = drop._replace(rate=0.0) if self.fused_attention else drop
@@ -232,9 +267,10 @@ class Layer(nn.Module):
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)
-        inner = ACTIVATIONS[config.hidden_act](dense(states, "intermediate", config.intermediate_size))
+        inner = keep(dense(states, "intermediate", config.intermediate_size), "inner").astype(jnp.float32)
+        inner = ACTIVATIONS[config.hidden_act](inner).astype(self.activations)
         outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)
-        return LayerNorm(config.layer_norm_eps, name="output_norm")(states + outer), attention
+        return LayerNorm(config.layer_norm_eps, name="output_norm")(keep(states + outer, "sum")), attention
 
     def query_key_value(
         self, states: Float[Array, "rows tokens width"], asked: Float[Array, "rows queries width"]
@@ -243,7 +279,12 @@ class Layer(nn.Module):
         size = self.config.hidden_size
         projections = [DenseParameters(size, size, self.config.initializer_range, name=name)() for name in ATTENTION_INPUTS]
 
+        def split(flat: Float[Array, "rows _ width"]) -> Float[Array, "rows heads _ size"]:
+            return flat.astype(self.dtype).reshape(*flat.shape[:2], self.config.num_attention_heads, -1).swapaxes(1, 2)
+
         def project(states: Array, *some: tuple[Array, Array]) -> list[Array]:  # one product: several small ones are slower
+            if self.activations != jnp.float32:  # apart: a TPU would pad and copy the heads of one product
+                return [split(matmul(states, kernel, self.dtype) + bias) for kernel, bias in some]
             kernels, biases = zip(*some, strict=True)
             flat = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
             flat = flat + jnp.concatenate(biases)
@@ -260,7 +301,7 @@ class AttentionDropout(NamedTuple):
 
     seeds: UInt[Array, " rows"] | None = None
     rate: float = 0.0
-    stream: int = 0
+    stream: int | Int[Array, ""] = 0
 
 
 def attend(

@@ -30,7 +30,7 @@ GOLDEN = 0x9E3779B1  # an odd number whose multiples lie far apart
 
 def random_bits(
     seeds: UInt[Array, " rows"],
-    stream: int,
+    stream: int | Int[Array, ""],
     shape: Sequence[int],
     strides: Sequence[int] | None = None,
     start: Int[Array, ""] | int = 0,
@@ -51,15 +51,15 @@ def random_bits(
     return _bits(seeds, stream, counter[None])
 
 
-def _bits(seeds: UInt[Array, " rows"], stream: int, counter: UInt[Array, "..."]) -> UInt[Array, "rows ..."]:
-    row = hash32(seeds + jnp.uint32(stream * 0x85EBCA6B % 2**32))
+def _bits(seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], counter: UInt[Array, "..."]) -> UInt[Array, "rows ..."]:
+    row = hash32(seeds + jnp.asarray(stream, jnp.uint32) * jnp.uint32(0x85EBCA6B))
     return hash32(row.reshape((-1,) + (1,) * (counter.ndim - 1)) ^ counter)
 
 
 def keep_mask(
     rate: float,
     seeds: UInt[Array, " rows"],
-    stream: int,
+    stream: int | Int[Array, ""],
     shape: Sequence[int],
     strides: Sequence[int] | None = None,
     start: Int[Array, ""] | int = 0,
@@ -69,7 +69,7 @@ def keep_mask(
 
 
 def kept_at(
-    rate: float, seeds: UInt[Array, " rows"], stream: int, numbers: Int[Array, " rows *places"]
+    rate: float, seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], numbers: Int[Array, " rows *places"]
 ) -> Bool[Array, " rows *places"]:
     """What `keep_mask` has at the positions with these numbers (sums of place times stride), int [R, ...]."""
     return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= _limit(rate)
@@ -80,7 +80,7 @@ def _limit(rate: float) -> UInt[Array, ""]:
 
 
 def dropout(
-    values: Float[Array, " rows *shape"], rate: float, seeds: UInt[Array, " rows"] | None, stream: int
+    values: Float[Array, " rows *shape"], rate: float, seeds: UInt[Array, " rows"] | None, stream: int | Int[Array, ""]
 ) -> Float[Array, " rows *shape"]:
     """`values` [R, ...] with entries dropped at `rate` and the rest divided by 1 - rate; unchanged without seeds."""
     if seeds is None or rate == 0.0:
@@ -180,4 +180,4 @@ class LayerNorm(nn.Module):
     def __call__(self, inputs: Float[Array, "*rows width"]) -> Float[Array, "*rows width"]:
         scale = self.param("scale", nn.initializers.ones, (inputs.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros, (inputs.shape[-1],))
-        return layer_norm(inputs, scale, bias, self.epsilon)
+        return layer_norm(inputs.astype(jnp.float32), scale, bias, self.epsilon).astype(inputs.dtype)

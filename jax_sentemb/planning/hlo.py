@@ -185,8 +185,11 @@ class Program:
                 break
             else:
                 read += size
-        if line.opcode == "copy-start":
+        if line.opcode == "copy-start":  # its result is (copy, original, context)
             return read + sum(shape.bytes for shape in line.shapes[:1] if not (hbm_only and shape.on_chip))
+        if line.opcode == "slice-start":  # ((original), slice, context)
+            taken = line.shapes[1].bytes
+            return min(read, taken) + (0.0 if hbm_only and line.shapes[1].on_chip else taken)
         return read + written
 
     def _parameter_use(self, computation: str, place: int, size: float) -> tuple[float, float]:

@@ -36,7 +36,6 @@ class PlannedRun:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._encoder_config, self._loaded = _encoder(config)
-        self._encoder = run_encoder(config, self._encoder_config)
         with generated_batches(config, 8) as batches:
             self._example = batches.at(0)
 
@@ -48,11 +47,12 @@ class PlannedRun:
         config = self.config
         mesh = make_mesh(batch_size, devices, fsdp)
         check_attention(config.train, mesh)
-        config.method.check(self._encoder, batch_size)
+        encoder = run_encoder(config, self._encoder_config, devices[0].platform)
+        config.method.check(encoder, batch_size)
         optimizer = make_optimizer(config.optimizer, STEPS, STEPS, config.method.shares)
-        state = state_shapes(config.method, self._encoder, optimizer, self._loaded, mesh)
+        state = state_shapes(config.method, encoder, optimizer, self._loaded, mesh)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-        step = make_step(config.method, self._encoder, optimizer, mesh, config.train.grad_cache_chunk, shardings)
+        step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk, shardings)
         shapes = state, self._batch(batch_size, batch_sharding(mesh))
         return step.trace(*shapes), shapes
 

@@ -83,10 +83,12 @@ def prepare(config: Config, workdir: Path) -> RunSetup:
     return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, source.loaded, *scored)
 
 
-def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig) -> Any:
-    """The encoder as a run trains it: its precision, dropout and what of it is kept in memory."""
+def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, platform: str) -> Any:
+    """The encoder as a run trains it on devices of `platform`: its precision, dropout and what of it is kept in memory."""
     options = config.train
     memory = {name: getattr(options, name) for name in ("attention_block", "remat", "fused_attention")}
+    memory["scan"] = platform != "cpu"  # a CPU gains nothing by it, and its results stay as they were
+    memory["activations"] = jnp.dtype(options.activations or ("float32" if platform == "cpu" else options.precision))
     return make_encoder(encoder_config, jnp.dtype(options.precision), getattr(config.encoder, "dropout", 0.0), **memory)
 
 

@@ -70,7 +70,7 @@ class Trainer:
         self.log = Log(workdir, config.train, flatten(config))
         self.log.say(description(setup, self.steps, self.mesh.size))
 
-        self.encoder = run_encoder(config, setup.encoder_config)
+        self.encoder = run_encoder(config, setup.encoder_config, self.mesh.devices.flat[0].platform)
         self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.shares)
         self.state = self._untrained()
         self.stop = StopSignal()
