@@ -15,11 +15,11 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.planning.plan import OUT_OF_MEMORY, read_plan
 from jax_sentemb.planning.roofline import product_flop
 from jax_sentemb.planning.step import PlannedRun
 from jax_sentemb.planning.targets import CHIPS, Target
+from jax_sentemb.recipes import read_config
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 KINDS = {"TPU v5 lite": "v5e", "TPU v5": "v5p", "TPU v6 lite": "v6e", "H100": "h100", "H200": "h200"}

@@ -28,7 +28,7 @@ def batches_of(options, name):
     lengths = np.clip(random.gamma(6.0, options.mean / 6, count).astype(int), 5, options.max_length)
     ids = random.integers(1000, VOCABULARY, lengths.sum()).astype(np.int32)
     rows = {"line": np.arange(count), "lengths": lengths, "starts": np.cumsum(lengths) - lengths}
-    batches = Batches(Tokens(ids, rows, {}, "", 0, options.max_length), options.sentences, 0, ORDERS[name])
+    batches = Batches(Tokens({"ids": ids, **rows}, {}, "", 0, options.max_length), options.sentences, 0, ORDERS[name])
     steps = range(64) if options.rounds == 0 else range(options.batches)
     return [batches.parts(step) if "parts" in name else (batches.at(step),) for step in steps]
 

@@ -49,7 +49,7 @@ def make_batches(options):
     starts = np.cumsum(lengths) - lengths
     ids = random.integers(1000, VOCABULARY, lengths.sum()).astype(np.int32)
     rows = {"line": np.arange(count), "lengths": lengths, "starts": starts}
-    batches = Batches(Tokens(ids, rows, {}, "", 0, longest), options.sentences, 0)
+    batches = Batches(Tokens({"ids": ids, **rows}, {}, "", 0, longest), options.sentences, 0)
     return [batches.at(step) for step in range(options.batches)]
 
 

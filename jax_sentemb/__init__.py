@@ -4,12 +4,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jax_sentemb.evaluation.score import score
     from jax_sentemb.evaluation.senteval_toolkit import senteval_batcher
     from jax_sentemb.inference.encoder import SentenceEncoder
     from jax_sentemb.retrieval.kmeans import kmeans
     from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
     from jax_sentemb.retrieval.vector_store import Vectors
-    from jax_sentemb.training.run import run as train
+    from jax_sentemb.training.api import train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "community_detection",
     "kmeans",
     "mine_pairs",
+    "score",
     "search",
     "senteval_batcher",
     "train",
@@ -30,9 +32,10 @@ _LAZY = {  # name -> module and name there, imported when it is asked for: the p
     "community_detection": ("jax_sentemb.retrieval.search", "community_detection"),
     "kmeans": ("jax_sentemb.retrieval.kmeans", "kmeans"),
     "mine_pairs": ("jax_sentemb.retrieval.search", "mine_pairs"),
+    "score": ("jax_sentemb.evaluation.score", "score"),
     "search": ("jax_sentemb.retrieval.search", "search"),
     "senteval_batcher": ("jax_sentemb.evaluation.senteval_toolkit", "senteval_batcher"),
-    "train": ("jax_sentemb.training.run", "run"),
+    "train": ("jax_sentemb.training.api", "train"),
 }
 
 

@@ -2,14 +2,16 @@
 
 import difflib
 import importlib
+import os
 import sys
 
 from jax_sentemb import __version__
-from jax_sentemb.cli.program import program
+from jax_sentemb.cli.program import Parser, program
 from jax_sentemb.errors import ConfigError
 
 # Name -> module whose `main` it is, and what it does.
 COMMANDS = {
+    "recipes": ("jax_sentemb.cli.recipes", "what can be trained, by name"),
     "check": ("jax_sentemb.cli.check", "what a corpus is like, and which recipe fits it"),
     "train": ("jax_sentemb.main", "train an encoder on a text file, score it, export it"),
     "plan": ("jax_sentemb.cli.plan", "whether a run fits TPUs or GPUs that are not there, and a bound of its speed"),
@@ -21,29 +23,49 @@ COMMANDS = {
     "report": ("jax_sentemb.cli.report", "report.html from the files of a work directory"),
     "plots": ("jax_sentemb.cli.plots", "pictures of a run, of attention, of a low-shot study"),
     "export": ("jax_sentemb.cli.export", "a checkpoint as a directory for sentence-transformers"),
+    "completion": ("jax_sentemb.cli.completion", "a script that completes commands and options in a shell"),
 }
+
+
+EPILOG = """\
+jax-sentemb COMMAND --help shows the options, examples and exit codes of a command.
+
+examples:
+  jax-sentemb check corpus.txt
+  jax-sentemb recipes
+  jax-sentemb train --config quickstart
+"""
+
+
+def parser() -> Parser:
+    """The commands; each has a parser of its own, which is imported when the command is called."""
+    found = Parser(prog="jax-sentemb", description="Sentence embeddings without labels.", epilog=EPILOG)
+    found.add_argument("--version", action="version", version=f"jax_sentemb {__version__}")
+    commands = found.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    for name, (_, about) in COMMANDS.items():
+        commands.add_parser(name, help=about, add_help=False)
+    return found
 
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
     name = argv[1] if len(argv) > 1 else "--help"
-    if name in ("--help", "-h"):
-        print("Sentence embeddings without labels.\n\nusage: jax-sentemb COMMAND [options]\n")
-        print("\n".join(f"  {command:<10}{about}" for command, (_, about) in COMMANDS.items()))
-        print("\njax-sentemb COMMAND --help shows options, an example and exit codes; --version the version.")
-    elif name == "--version":
-        print(f"jax_sentemb {__version__}")
-    elif name in COMMANDS:
+    if name in COMMANDS:
         return importlib.import_module(COMMANDS[name][0]).main([f"jax-sentemb {name}", *argv[2:]])
-    else:
+    if not name.startswith("-"):
         close = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
         raise ConfigError(f"{name!r} is no command; {hint}")
+    parser().parse_args([name, *argv[2:]])
     return 0
 
 
 def run() -> None:
     """The console script."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks how the command line goes on
+        from jax_sentemb.cli.completion import complete
+
+        complete(COMMANDS)
     sys.exit(program(main, sys.argv))
 
 

@@ -16,32 +16,33 @@ from jax_sentemb.settings import NAMES as NAMES
 from jax_sentemb.settings import check_settings, check_types, setting, takes_old_names
 from jax_sentemb.settings import current_name as current_name
 from jax_sentemb.settings import flatten as flatten
+from jax_sentemb.settings import setting_lines as setting_lines
 from jax_sentemb.settings import stored_name as stored_name
 
 
 @dataclass
 class Data:
-    """Which sentences, how they are tokenised and batched."""
+    """The corpus, its tokenisation, and its batches."""
 
     # Paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated), arguments:FILE (pairs).
     files: str = ""
     column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
-    tokenizer: str = ""  # directory; empty: that of encoder.weights, or a new vocabulary if there are no weights
+    tokenizer: str = ""  # directory; empty: the tokenizer of encoder.weights, or a new vocabulary without weights
     vocab_size: int = setting(8000, least=50)  # of a new vocabulary
     max_seq_length: int = setting(32, least=3)  # word pieces, [CLS] and [SEP] included
     batch_size: int = setting(64, least=2)  # sentences over all devices
-    # Masked-language-model training: rows of consecutive sentences up to max_seq_length, none beyond a blank line.
+    # For masked-language-model training: rows of consecutive sentences up to max_seq_length; a blank line ends a row.
     pack: bool = False
-    subset: float = setting(0.0, least=0)  # low-shot: a number of sentences (>= 1) or a fraction of them (< 1); 0: all
+    subset: float = setting(0.0, least=0)  # low-shot: number of sentences (>= 1) or fraction of them (< 1); 0: all
     subset_seed: int = setting(0, least=0)
-    num_workers: int = setting(-1, least=-1)  # processes that tokenise a large corpus; -1: one a core, 0: none. Same tokens
-    # Batches whose sentences are sorted by length together; 1: random batches, as in the papers.
+    num_workers: int = setting(-1, least=-1)  # processes that tokenise a large corpus; -1: one for each core; 0: none
+    # Number of batches whose sentences are sorted by length together; 1: random batches, as in the papers.
     length_grouping: int = setting(32, least=1)
-    # The tested part of arguments:FILE: a tenth of each topic, or one topic ("cross-topic").
+    # The folds of arguments:FILE: a tenth of each topic, or one topic ("cross-topic").
     scheme: str = setting("10-fold", choices=("10-fold", "cross-topic"))
-    # Number of the tested tenth or topic, all others are trained on; sweep="data.fold=all" is a run for each.
+    # The fold that is tested; the others are used for training. sweep="data.fold=all" runs every fold.
     fold: int = setting(0, least=0)
-    # Sentences held out of training: loss and accuracy of the method's own task are measured on them.
+    # Number of sentences that are held out of training, to measure loss and accuracy of the method's training task.
     validation: int = setting(0, least=0)
 
 
@@ -54,24 +55,24 @@ class Encoder:
     num_hidden_layers: int = setting(4, least=1)
     num_attention_heads: int = setting(4, least=1)
     intermediate_size: int = setting(1024, least=1)
-    dropout: float = setting(0.1, least=0, below=1)  # hidden states and attention; overrides what the directory's config.json says
+    dropout: float = setting(0.1, least=0, below=1)  # of hidden states and attention; overrides the directory's config.json
 
 
 @dataclass
 class Words:
-    """Word vectors in place of a BERT, for recurrent and linear encoders. The words are those of the corpus and of `eval.data`."""
+    """Word vectors instead of a BERT, for recurrent and linear encoders, of the words of the corpus and of `eval.data`."""
 
-    vectors: str = ""  # GloVe or fastText text, .vec or .npz, packed or not; empty: new vectors
+    vectors: str = ""  # GloVe or fastText text, .vec or .npz, compressed or not; empty: new vectors
     hidden_size: int = setting(300, least=1)  # of new vectors
-    trained: bool = False  # False: the vectors stay as they are
-    max_words: int = setting(100_000, least=1)  # most frequent ones; the others are unknown, their vector 0
+    trained: bool = False  # False: the vectors are not trained
+    max_words: int = setting(100_000, least=1)  # the most frequent words; other words are unknown and have the vector 0
     lowercase: bool = True
 
 
 @takes_old_names
 @dataclass
 class Optimizer:
-    """AdamW, or RMSprop, with a schedule, as optax has them; defaults of the papers' trainer."""
+    """Optimiser and learning-rate schedule of optax; the defaults are those of the papers' trainer."""
 
     name: str = setting("adamw", choices=("adamw", "rmsprop", "sgd"))
     learning_rate: float = setting(3e-5, least=0)
@@ -79,13 +80,13 @@ class Optimizer:
     lr_scheduler_type: str = setting("linear", choices=("linear", "cosine", "constant", "steps", "exponential"))
     lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
     lr_decay: float = setting(0.99, least=0, below=1)  # of "exponential": the rate is multiplied by it after each epoch
-    plateau_factor: float = 1.0  # the rate is multiplied by it when the score of eval.select is not above its best (InferSent: 0.2)
+    plateau_factor: float = 1.0  # multiplies the rate if the score of eval.select does not improve (InferSent: 0.2)
     warmup_steps: int = setting(0, least=0)
     warmup_ratio: float = setting(0.0, least=0, below=1)  # of all steps, where warmup_steps is 0
     adam_beta1: float = setting(0.9, least=0, below=1)
     adam_beta2: float = setting(0.999, least=0, below=1)
     adam_epsilon: float = setting(1e-8, least=0)
-    adam_bias_correction: bool = True  # False: as the published code of IS-BERT
+    adam_bias_correction: bool = True  # False: as in the published code of IS-BERT
     rmsprop_decay: float = setting(0.9, least=0, below=1)
     weight_decay: float = setting(0.0, least=0)
     max_grad_norm: float = setting(1.0, least=0)  # 0: no clipping
@@ -93,57 +94,57 @@ class Optimizer:
 
 @dataclass
 class Evaluation:
-    """What the model is scored on while it trains and at the end."""
+    """Evaluation during and after training."""
 
     data: str = ""  # SentEval folder; "grammar" for the generated graded pairs; empty: label-free diagnostics only
-    tasks: str = ""  # scored at the end beside STS: names and groups as in jax-sentemb evaluate; "corpus": that of data.files
+    tasks: str = ""  # scored after training: names and groups as in jax-sentemb evaluate; "corpus": the task of data.files
     classifier: str = "senteval"  # protocol of those tasks
-    dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` where it is there
+    dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` if present
     eval_steps: int = setting(250, least=-1)  # 0: at the end only; -1: after each epoch
-    # The score that chooses the weights; empty: dev if there is a set, else validation, else the last weights.
+    # The score that selects the weights; empty: dev if there is a set, else validation, else the last weights.
     select: str = setting("", choices=("", "dev", "validation", "retrieval", "last"))
-    patience: int = setting(0, least=0)  # evaluations in a row not above the best that end training; 0: never
+    patience: int = setting(0, least=0)  # evaluations without improvement after which training ends; 0: never
     batch_size: int = setting(64, least=1)
-    max_seq_length: int = setting(128, least=3)  # test sentences are cut here, not at the training length
+    max_seq_length: int = setting(128, least=3)  # of evaluation sentences; data.max_seq_length is for training only
     diagnostic_sentences: int = setting(512, least=16)
-    report_sentences: int = setting(2000, least=0)  # of the corpus, among which report.html looks for nearest neighbours; 0: none
+    report_sentences: int = setting(2000, least=0)  # of the corpus, for the nearest neighbours in report.html; 0: none
 
 
 @dataclass
 class Train:
-    """Length, precision and bookkeeping of the run."""
+    """Length, precision, memory, logging and checkpoints of the run."""
 
     seed: int = setting(42, least=0)
     num_train_epochs: float = setting(1.0, least=0)
-    max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0 trains nothing: scores and exports the starting point
+    max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0: score and export the untrained weights
     precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
     # Of states between products and of what is kept for the backward pass; empty: bfloat16 on accelerators where `precision` is.
     activations: str = setting("", choices=("", "float32", "bfloat16"))
-    # Devices over which parameters and the optimiser's state are split; 1: each device has all of them.
+    # Number of devices over which parameters and the optimiser's state are split; 1: each device has all of them.
     fsdp: int = setting(1, least=1)
-    grad_cache_chunk: int = setting(0, least=0)  # sentences encoded at once; 0: the whole batch. Same gradients, less memory
-    # Queries that attend at once: memory linear in the length, for long sentences; 0: whole maps.
+    grad_cache_chunk: int = setting(0, least=0)  # sentences encoded at once, with equal gradients and less memory; 0: all
+    # Number of queries that attend at once, for memory linear in the length of sentences; 0: whole maps.
     attention_block: int = setting(0, least=0)
-    # A kernel: "cudnn" (NVIDIA, bfloat16) or "xla"; attention weights have no dropout then.
+    # An attention kernel without dropout of attention weights: "cudnn" (NVIDIA, bfloat16) or "xla".
     fused_attention: str = setting("", choices=("", "cudnn", "xla"))
-    remat: bool = False  # layers are computed again in the backward pass: less memory on accelerators (a CPU's compiler undoes it)
+    remat: bool = False  # the backward pass computes layers again: less memory on accelerators (no effect on a CPU)
     logging_steps: int = setting(10, least=1)
     save_steps: int = setting(500, least=0)  # 0: at the end only
     keep_checkpoints: int = setting(2, least=1)
     tensorboard: bool = False
-    wandb: str = ""  # project in Weights & Biases; WANDB_MODE=offline in the environment writes to the work directory only
-    on_nan: str = ""  # "rewind:K": a loss that is not finite skips its batch and the K - 1 before it, from the last checkpoint on
-    strict: bool = False  # a collapse stops the run (exit 5) instead of a warning
+    wandb: str = ""  # project in Weights & Biases; the environment variable WANDB_MODE=offline keeps data in the work directory
+    on_nan: str = ""  # "rewind:K": at a loss that is not finite, go back to the last checkpoint and skip the last K batches
+    strict: bool = False  # a collapse of the embeddings stops the run (exit 5) instead of a warning
 
 
 @dataclass
 class Variant:
-    """One method of a study: what its runs have in place of the study's own settings. What `vary` names comes before both."""
+    """One method of a study. Its settings override those of the study, and `sweep` overrides both."""
 
     method: Method
     settings: dict[str, Any] = field(default_factory=dict)  # {"optimizer.learning_rate": 1e-5}
-    by_subset: dict[float, dict[str, Any]] = field(default_factory=dict)  # {0.1: {...}}: settings where data.subset is that
-    baseline: str = ""  # the variant without what this one adds: paired differences to it are tabulated and drawn
+    by_subset: dict[float, dict[str, Any]] = field(default_factory=dict)  # {0.1: {...}}: settings for that data.subset
+    baseline: str = ""  # another variant: tables and plots show the paired differences from it
 
 
 @takes_old_names
@@ -157,13 +158,13 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     eval: Evaluation = field(default_factory=Evaluation)
     train: Train = field(default_factory=Train)
-    pretrain: "Config | None" = None  # a run done first, with this run's weights and seed; this one goes on from it
-    sweep: str = ""  # the run is done for each value: "train.seed=1..10", "data.files=a.txt|b.txt data.subset_seed,train.seed=1,2"
-    variants: dict[str, Variant] = field(default_factory=dict)  # methods of a study, all of them run; sweep="variant=A,B": these
+    pretrain: "Config | None" = None  # a run done first, with this run's weights and seed; this run continues from its export
+    sweep: str = ""  # a run for each value: "train.seed=1..10", "data.files=a.txt|b.txt data.subset_seed,train.seed=1,2"
+    variants: dict[str, Variant] = field(default_factory=dict)  # methods of a study; sweep="variant=A,B" runs only these
 
 
 def sized(config: Config, size: str) -> Config:
-    """The config itself for size "", or shrunk to seconds on generated sentences for "tiny"; the method keeps its settings."""
+    """The config for size "", or for "tiny" a run of seconds on generated sentences with the method's settings."""
     if size == "tiny":
         if config.pretrain is not None:
             config.pretrain = sized(config.pretrain, size)
@@ -185,19 +186,21 @@ def sized(config: Config, size: str) -> Config:
         )
         config.train = Train(max_steps=6, logging_steps=1, save_steps=3)
     elif size:
-        raise ConfigError(f"config size {size!r} is unknown: write the config's path alone, or with ':tiny' behind it")
+        raise ConfigError(f"config size {size!r} is unknown: give the config's path, or append :tiny")
     return config
 
 
 def check(config: Config) -> None:
-    """Raise ConfigError, one line with field, value and limit, for settings that cannot work whatever the data."""
+    """Raise ConfigError, with field, value and limit, for settings that are invalid for any data."""
     check_settings(config)
     if isinstance(config.encoder, Encoder):
         _check_encoder(config.encoder)
     if config.train.fused_attention == "cudnn" and config.train.precision != "bfloat16":
         raise ConfigError("train.fused_attention=cudnn needs train.precision=bfloat16")
+    if config.train.activations == "bfloat16" and config.train.precision != "bfloat16":
+        raise ConfigError("train.activations=bfloat16 needs train.precision=bfloat16")
     if config.train.fused_attention and config.train.attention_block:
-        raise ConfigError("train.fused_attention and train.attention_block are two ways to do the same: set one of them")
+        raise ConfigError("train.fused_attention and train.attention_block exclude each other: set only one of them")
     if not 0 < config.optimizer.plateau_factor <= 1:
         raise ConfigError(
             f"optimizer.plateau_factor={config.optimizer.plateau_factor} must be above 0 and at most 1 (1: the rate never drops)"
@@ -222,9 +225,7 @@ def check(config: Config) -> None:
         raise ConfigError("data.files is empty: name a text file, --config.data.files=corpus.txt")
     if config.pretrain is not None:
         if config.pretrain.pretrain is not None or config.pretrain.sweep or config.pretrain.variants:
-            raise ConfigError(
-                "pretrain: the run that is done first has no run before it and varies nothing: put that into this run"
-            )
+            raise ConfigError("pretrain: a pretraining run cannot have pretrain, sweep or variants: set them in the main config")
         try:
             check(config.pretrain)
         except ConfigError as error:
@@ -236,7 +237,7 @@ def _check_variants(config: Config) -> None:
         if not re.fullmatch(r"[^\s,|=]+", name):
             raise ConfigError(f"variants: the name {name!r} has a space or one of , | =")
         if variant.baseline and variant.baseline not in config.variants:
-            raise ConfigError(f"variants: {name} has the baseline {variant.baseline}, which is no variant")
+            raise ConfigError(f"variants: {name} has the baseline {variant.baseline}, which is not a variant")
         check_types(variant, f"variants.{name}.")
     if config.variants and all(config.method != variant.method for variant in config.variants.values()):
         raise ConfigError(
@@ -249,7 +250,7 @@ def _check_selection(config: Config) -> None:
     if config.eval.select == "validation" and not config.data.validation:
         raise ConfigError("eval.select=validation needs held-out sentences: --config.data.validation=1000")
     if config.eval.patience and not config.eval.eval_steps:
-        raise ConfigError(f"eval.patience={config.eval.patience} counts evaluations on the way: set eval.eval_steps")
+        raise ConfigError(f"eval.patience={config.eval.patience} counts evaluations during training: set eval.eval_steps")
 
 
 def _check_encoder(encoder: Encoder) -> None:
@@ -261,11 +262,11 @@ def _check_encoder(encoder: Encoder) -> None:
 
 
 def rate_steps(options: Optimizer) -> dict[int, float]:
-    """{step: learning rate from it on} of optimizer.lr_steps; ConfigError for what is not that."""
+    """Parses optimizer.lr_steps to {step: learning rate from that step on}; ConfigError if it is malformed."""
     if (options.lr_scheduler_type == "steps") != bool(options.lr_steps):
         raise ConfigError(
             f"optimizer.lr_scheduler_type={options.lr_scheduler_type} and lr_steps={options.lr_steps!r} do not fit: "
-            "steps needs lr_steps, for instance 500:8e-6,1000:6e-6, the others have none"
+            "steps needs lr_steps, for instance 500:8e-6,1000:6e-6; other schedules have none"
         )
     try:
         pairs = [entry.split(":") for entry in options.lr_steps.split(",") if entry]
@@ -278,8 +279,10 @@ def rate_steps(options: Optimizer) -> dict[int, float]:
 
 
 def rewind_window(options: Train) -> int:
-    """K of train.on_nan=rewind:K, 0 for "": stop."""
+    """K of train.on_nan=rewind:K, 0 if it is empty."""
     name, _, count = options.on_nan.partition(":")
     if options.on_nan and not (name == "rewind" and count.isdecimal() and int(count) > 0):
-        raise ConfigError(f"train.on_nan={options.on_nan!r} is not rewind:K with K from 1 on, for instance rewind:10; empty: stop")
+        raise ConfigError(
+            f"train.on_nan={options.on_nan!r} is not rewind:K with K at least 1, for instance rewind:10, or empty to stop"
+        )
     return int(count or 0)

@@ -1,11 +1,11 @@
-"""The errors a user can cause, each with the exit code of its command line (sysexits-like, listed in the README)."""
+"""Errors that a user can cause, and the exit codes of the command line for them (listed in the README)."""
 
 import re
 
 LONGEST = 2000  # characters of a message
 
 
-# What a terminal obeys: escape sequences, whole, and single control characters but the line feed.
+# Control sequences of a terminal: whole escape sequences, and single control characters except the line feed.
 _CONTROL = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)|"
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f]"
@@ -13,14 +13,14 @@ _CONTROL = re.compile(
 
 
 def plain(text: str) -> str:
-    """`text` without control sequences; control characters that stand alone, tabs too, become spaces."""
+    """`text` without escape sequences; single control characters, tabs included, become spaces."""
     return text if text.isprintable() else _CONTROL.sub(lambda found: " " if len(found[0]) == 1 else "", text)
 
 
 class UserError(Exception):
-    """One line that says what is wrong, where, and what to do; `main` prints it without a traceback.
+    """A message of one line that says what is wrong, where, and what to do; `main` prints it without a traceback.
 
-    It stays one line whatever names and values a file puts into it: what is not printable is escaped, what is too long cut.
+    Names and values from files may be in it: characters that are not printable are escaped, and long messages are cut.
     """
 
     exit_code = 2
@@ -47,7 +47,7 @@ class ModelFileError(UserError):
 
 
 class NumericsError(UserError):
-    """NaN, Inf or a collapsed embedding where a number was promised (exit 5)."""
+    """NaN, Inf or collapsed embeddings (exit 5)."""
 
     exit_code = 5
 
@@ -72,4 +72,5 @@ class ResourceError(UserError):
     exit_code = 7
 
 
-PREEMPTED = 75  # EX_TEMPFAIL: saved, run the same command again
+LOST_PROCESS = "another process of this run was lost ({}): run the same command again, it continues"
+PREEMPTED = 75  # EX_TEMPFAIL: the run is saved, and the same command continues it

@@ -18,9 +18,9 @@ from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, plain
 
 
 def user_path(path: str | Path) -> Path:
-    """The path with ~ as the home folder. One that still begins with ~, as ./~x does, comes out whole: ~ means home only once.
+    """The path with ~ replaced by the home folder. A path that still begins with ~, as ./~x does, is returned as absolute path.
 
-    ConfigError where it is not UTF-8: JSON, HTML and Orbax could not write it, at the end of a run.
+    ConfigError if it is not UTF-8: JSON, HTML and Orbax cannot write it, and would fail only at the end of a run.
     """
     found = Path(os.path.expanduser(path))
     check_name(found)
@@ -28,17 +28,17 @@ def user_path(path: str | Path) -> Path:
 
 
 def check_name(path: str | Path) -> None:
-    """ConfigError where the bytes of a path, or of the place where it leads by links or from the current folder, are not UTF-8."""
+    """Raises ConfigError if a path, or what it resolves to, is not UTF-8."""
     try:
         for name in (path, os.path.realpath(path)):
             os.fsencode(name).decode("utf-8")
-    except ValueError:  # also half a surrogate pair, and NUL
+    except ValueError:  # also a lone surrogate or NUL
         raise ConfigError(f"{path}: the name, or that of a folder on the way to it, is not UTF-8: rename it") from None
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name to write to; it becomes `path`, whole and on the disk, when the block ends well. An OSError names `path`."""
+    """Yields a name to write to, which replaces `path`, flushed to the disk, if the block succeeds. An OSError names `path`."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         yield partial
@@ -47,7 +47,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):  # not every file system flushes folders
             _flush(path.parent, os.O_RDONLY)
     except OSError as error:
-        if error.filename is None:  # a disk that is full while an open file is written
+        if error.filename is None:  # the disk became full during a write
             error.filename = str(path)
         raise
     finally:
@@ -56,9 +56,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def sole_writer(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to, of this process alone; BusyError while another one writes `path`.
+    """Yields a name beside `path` that only this process writes to; BusyError while another process writes `path`.
 
-    What a killed writer left is deleted.
+    Files that a killed process left behind are deleted.
     """
     beside = path.parent / f".{path.name[:100]}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def sole_writer(path: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Delete a file or a folder, if it is there."""
+    """Deletes a file or a folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -89,12 +89,12 @@ def remove(path: Path) -> None:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a disk, a quota or a limit on sizes kept a file from being written."""
+    """Whether a write failed because of a full disk, a quota or a limit on file sizes."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _flush(path: Path, mode: int) -> None:
-    """A file or a folder to the disk: else a power failure can leave a name without its content."""
+    """Flushes a file or a folder to the disk; without it, a power failure can leave a name without content."""
     opened = os.open(path, mode)
     try:
         os.fsync(opened)
@@ -103,15 +103,15 @@ def _flush(path: Path, mode: int) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file by `content` as JSON."""
+    """Replaces a file by `content` as JSON."""
     with replacing(path) as partial:
         partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-JSON_LIMIT = 1 << 24  # bytes; what describes a model has a few thousand, and a value takes 20 times its text in memory
-_repr = reprlib.Repr()  # looks a few levels and entries deep into a value, however large it is
+JSON_LIMIT = 1 << 24  # bytes; descriptions of models have a few thousand, and a value needs 20 times its text in memory
+_repr = reprlib.Repr()  # shows only a few levels and entries of a large value
 _repr.maxstring = _repr.maxother = 100
-shown = _repr.repr  # a value from a file, for a message
+shown = _repr.repr  # formats a value from a file for a message
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
@@ -131,20 +131,20 @@ def read_json(path: Path, kind: type = dict) -> Any:
 
 
 def check_regular(file: Path) -> None:
-    """ModelFileError for anything but a regular file; opening a pipe could block for ever."""
+    """Raises ModelFileError for anything but a regular file; opening a pipe could block forever."""
     if file.exists() and not file.is_file():
         raise ModelFileError(f"{file} is a folder or a pipe, expected a file")
 
 
 def check_own(file: Path) -> None:
-    """As `check_regular`, and for a link that leads out of the file's folder; the hub's cache links to its blobs."""
+    """As `check_regular`; also raises for a link that leads out of the file's folder, except in the hub's cache."""
     check_regular(file)
     if file.is_symlink():
         inside(file.parent, file.name, file)
 
 
 def inside(root: Path, name: Any, source: Path) -> Path:
-    """root/name; ModelFileError where that is not below `root`, links followed. `source` is the file that names it."""
+    """The path root/name; ModelFileError if it resolves to a place outside `root`. `source` is the file that names it."""
     limit = root.resolve()
     for folder in (limit, limit.parent):
         if folder.parent.name == "snapshots":  # the hub's cache: files in snapshots/REVISION[/MODULE] are links into blobs/
@@ -154,7 +154,7 @@ def inside(root: Path, name: Any, source: Path) -> Path:
         within = relative and (root / name).resolve().is_relative_to(limit)
         if within:
             (root / name).exists()  # OSError for a name that is too long
-    except (OSError, ValueError, RuntimeError):  # NUL and lone surrogates are ValueErrors, a circle of links a RuntimeError
+    except (OSError, ValueError, RuntimeError):  # ValueError for NUL and lone surrogates, RuntimeError for a cycle of links
         within = False
     if not within:
         raise ModelFileError(f"{source}: path {shown(name)} leads out of {root} or nowhere")
@@ -172,7 +172,7 @@ def sha256(file: Path) -> str:
 
 
 def say(text: str) -> None:
-    """A warning on stderr."""
+    """Prints a warning on stderr."""
     print(plain(f"warning: {text}"), file=sys.stderr, flush=True)
 
 

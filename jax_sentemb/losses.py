@@ -1,4 +1,4 @@
-"""Losses as pure functions of arrays. Everything is computed in float32 and written as if on one device."""
+"""Losses as pure functions of arrays, computed in float32. They are written for one device; XLA partitions them."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -66,8 +66,8 @@ def info_nce(
 ) -> tuple[Scalar, Scalar]:
     """InfoNCE: mean over i of -log softmax_i([cos(anchor_i, positive_j) / t for all j, cos(anchor_i, queue_k) / t for valid k]).
 
-    The queue holds negatives that receive no gradient. sentences: numbers of the sentences of the batch and of the queue; an
-    anchor's own sentence in the queue is not used as a negative.
+    The queue has negatives without gradient. sentences: numbers of the sentences of the batch and of the queue; an anchor's own
+    sentence in the queue is not used as a negative.
     Returns the loss and the fraction of rows whose positive has the highest similarity.
     Source: miCSE Eq. 2 in the form of the published code of SimCSE and ESimCSE: the positive is in the denominator, the in-batch
     term compares the two views, the queue adds negatives only (methods differ from the printed equation, which is unbounded).
@@ -153,7 +153,7 @@ def nt_xent(first: Embeddings, second: Embeddings, temperature: float) -> tuple[
         anchors, own, place = rows
         logits = jnp.matmul(anchors, both.T, precision=lax.Precision.HIGHEST) / temperature
         logits = jnp.where(place[:, None] == jnp.arange(len(both)), -jnp.inf, logits)
-        # Recomputed, the positive can differ from its place in the matrix by rounding.
+        # The positive is computed twice, and the two results can differ by rounding.
         return jax.nn.logsumexp(logits - own[:, None], axis=1), own + 1e-4 >= logits.max(axis=1)
 
     loss, right = map_in_chunks(rank, (both, positive, jnp.arange(len(both))), len(both))
@@ -161,14 +161,14 @@ def nt_xent(first: Embeddings, second: Embeddings, temperature: float) -> tuple[
 
 
 def symmetric_info_nce(first: Embeddings, second: Embeddings, scale: Scalar | float) -> tuple[Scalar, Scalar]:
-    """Cross entropy of scale * cosines with the own pair as the right answer, mean of both directions; and the accuracy of one.
+    """Cross entropy of scale * cosines with the own pair as target, mean of both directions; and the accuracy of the first.
 
     Source: the in-batch form of Contrastive Tension in sentence-transformers.
     """
     first, second = l2_normalize(first), l2_normalize(second)
 
     def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        anchors, others, place = rows  # a row of the matrix and, of the other direction, a column
+        anchors, others, place = rows  # rows of the matrix of cosines and, for the other direction, columns
         to_second, to_first = (
             jnp.matmul(one, other.T, precision=lax.Precision.HIGHEST) * scale for one, other in ((anchors, second), (others, first))
         )
@@ -183,11 +183,11 @@ def symmetric_info_nce(first: Embeddings, second: Embeddings, scale: Scalar | fl
 def contrastive_tension(first: Embeddings, second: Embeddings, group: int) -> tuple[Scalar, Scalar]:
     """Mean binary cross entropy of the dot products of pairs: the same sentence through both encoders, or two different ones.
 
-    first, second: the sentences [B, E] through one encoder and the other. Of each `group` rows the first is a positive pair with
-    itself; the other rows are paired with the next such row of the batch: B pairs, 1 : group - 1. Also returns the fraction of
-    pairs on the right side of 0.
-    Source: Carlsson et al. 2021. Its code draws two fresh sentences for a negative pair; here they are two of the batch, so each
-    sentence is encoded once by each encoder, and every pair has the distribution of the code's.
+    first, second: the sentences [B, E] by each of the encoders. The first row of each `group` is a positive pair with itself; the
+    other rows are paired with the next such row of the batch. That is B pairs, one positive for group - 1 negatives. Also returns
+    the fraction of pairs whose dot product has the right sign.
+    Source: Carlsson et al. 2021. Its code draws two new sentences for a negative pair; here they are two of the batch, so each
+    encoder encodes each sentence once, and pairs have the same distribution.
     """
     place = jnp.arange(len(first))
     same = place % group == 0
@@ -204,7 +204,7 @@ def token_sentence_jsd(
     sentence: Embeddings,
     over: str = "pairs",
 ) -> tuple[Scalar, Scalar, Scalar]:
-    """Jensen-Shannon estimate of the mutual information of sentences and their tokens, negated: a loss; and its two expectations.
+    """Negated Jensen-Shannon estimate of the mutual information of sentences and their tokens, and its two expectations.
 
     local: [B, T, E], `mask` [B, T] 1 on real tokens; sentence: [B, E]; the score of a token and a sentence is their dot product. A
     token is a positive example of its own sentence and a negative one of every other sentence of the batch.
@@ -261,8 +261,8 @@ def remove_top_direction(vectors: Embeddings, iterations: int) -> Embeddings:
 def context_loss(anchors: Embeddings, others: Embeddings, context: int, itself: bool) -> tuple[Scalar, Scalar]:
     """Mean of -log softmax_j(anchor_i . other_j) over i, j with |i - j| <= context; and the share of rows that rank such a j first.
 
-    anchors, others: [N, E] of consecutive sentences. `itself`: j = i counts, as a neighbour and in the denominator.
-    Source: Tang and de Sa 2019, Eq. 3 and 4, which sum where this is a mean.
+    anchors, others: [N, E] of consecutive sentences. `itself`: j = i is a neighbour and is in the denominator.
+    Source: Tang and de Sa 2019, Eq. 3 and 4, which are sums instead of means.
     """
     total, count, right = _neighbours(anchors, others, context, None if itself else -jnp.inf, itself)
     return total.sum() / count.sum(), right.mean()
@@ -272,8 +272,8 @@ def neighbour_loss(anchors: Embeddings, others: Embeddings, context: int, itself
     """Mean over i of the cross entropy of softmax_j(anchor_i . other_j) with targets spread evenly over 0 < |i - j| <= context.
 
     anchors, others: [N, E] of consecutive sentences. itself="zero": a sentence's score with itself is 0 and stays in the
-    denominator, as in QuickThoughts' code (Logeswaran and Lee 2018), where it can outrank others; "excluded": it is left out. Also
-    the share of rows that rank a neighbour first.
+    denominator, as in QuickThoughts' code (Logeswaran and Lee 2018), where it can rank first; "excluded": it is left out. Also
+    returns the share of rows that rank a neighbour first.
     """
     total, count, right = _neighbours(anchors, others, context, 0.0 if itself == "zero" else -jnp.inf, False)
     return (total / count).mean(), right.mean()
@@ -286,9 +286,9 @@ def _neighbours(
     own_score: float | None,
     itself: bool,
 ) -> tuple[Float[Array, " batch"], Int[Array, " batch"], Bool[Array, " batch"]]:
-    """Of each row: the summed -log softmax of its neighbours, their number, and whether one of them ranks first.
+    """For each row: the summed -log softmax of its neighbours, their number, and whether one of them ranks first.
 
-    `own_score` takes the place of a sentence's score with itself (None: it stays); `itself`: it is a neighbour.
+    `own_score` replaces a sentence's score with itself (None: no replacement); `itself`: a sentence is its own neighbour.
     """
 
     def rank(rows: tuple[Array, Array]) -> tuple[Array, Array, Array]:
@@ -310,7 +310,7 @@ def sampled_softmax_loss(
 ) -> Scalar:
     """Mean over places of -log softmax of the score of the right word against those of other words.
 
-    right: [B, T]; others: [B, T, K], -inf where the other word is the right one, each less the logarithm of its expected count
+    right: [B, T]; others: [B, T, K], -inf where the other word is the right one, each minus the logarithm of its expected count
     among the K; mask: [B, T]. Source: Jean et al. 2015.
     """
     loss = jnp.logaddexp(right, jax.nn.logsumexp(others, axis=-1)) - right
@@ -339,7 +339,7 @@ def towards_orthonormal_rows(matrix: Float[Array, "rows columns"], beta: float) 
 
 
 def rows_from_orthonormal(matrix: Float[Array, "rows columns"]) -> Scalar:
-    """The Frobenius norm of U U^T - I for `matrix` U [E, D]: how far its rows are from orthonormal (Tang and de Sa 2019, 3.1)."""
+    """The Frobenius norm of U U^T - I for `matrix` U [E, D]; 0 for orthonormal rows (Tang and de Sa 2019, 3.1)."""
     return jnp.linalg.norm(jnp.matmul(matrix, matrix.T, precision="highest") - jnp.eye(len(matrix)))
 
 

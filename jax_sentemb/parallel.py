@@ -1,28 +1,38 @@
-"""Where arrays live, on one device or many, in one process or many. The only file that names a mesh axis.
+"""Placement of arrays on one or many devices and processes. No other file names a mesh axis.
 
-The batch is split over all devices. Parameters, the optimiser's state and moving averages are on each device or, with
-train.fsdp = n, split over groups of n.
+The batch is split over all devices. Each device has the parameters, the optimiser's state and moving averages or, with
+train.fsdp = n, a group of n devices shares them.
 """
 
+import atexit
+import contextlib
+import ctypes
+import functools
 import hashlib
 import os
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
+from jax._src import distributed
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+from jaxtyping import PyTree
 
-from jax_sentemb.errors import ConfigError, ResourceError
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError
 from jax_sentemb.files import user_path
 from jax_sentemb.types import Batch
 
+Tree = TypeVar("Tree")
+BatchOrParts = TypeVar("BatchOrParts", Batch, tuple[Batch, ...], Batch | tuple[Batch, ...])
+
 AXES = ("data", "fsdp")
-SPLIT_FROM = 2**11  # numbers that an array must have to be split over "fsdp": biases stay whole
+SPLIT_FROM = 2**11  # size from which an array is split over "fsdp"; biases stay whole
 
 
-def make_mesh(batch_size: int, devices: list | None = None, fsdp: int = 1) -> Mesh:
-    """A mesh over all devices of all processes; ConfigError if they do not divide the batch, or `fsdp` does not divide them."""
+def make_mesh(batch_size: int, devices: list[jax.Device] | None = None, fsdp: int = 1) -> Mesh:
+    """A mesh over all devices of all processes. ConfigError if they do not divide the batch, or `fsdp` does not divide them."""
     devices = jax.devices() if devices is None else devices
     if batch_size % len(devices):
         raise ConfigError(f"data.batch_size={batch_size} is not a multiple of the {len(devices)} devices of this run")
@@ -58,20 +68,20 @@ def process_share(mesh: Mesh) -> tuple[int, int]:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Leading axis split over the devices."""
+    """The sharding that splits the leading axis over all devices."""
     return NamedSharding(mesh, PartitionSpec(AXES))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The whole array on every device."""
+    """The sharding with the whole array on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
-def fsdp_sharding(mesh: Mesh, shapes: Any) -> Any:
-    """The sharding of each leaf of a state, given arrays or their shapes: the longest axis that "fsdp" divides is split over it."""
+def fsdp_sharding(mesh: Mesh, shapes: PyTree) -> PyTree:
+    """The sharding of each leaf of a state, from its arrays or their shapes: splits the longest axis that "fsdp" divides."""
     size = mesh.shape["fsdp"]
 
-    def sharding(leaf: Any) -> NamedSharding:
+    def sharding(leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
         axes = [axis for axis, length in enumerate(leaf.shape) if length % size == 0]
         if size == 1 or not axes or leaf.size < SPLIT_FROM:
             return replicated(mesh)
@@ -81,14 +91,14 @@ def fsdp_sharding(mesh: Mesh, shapes: Any) -> Any:
     return jax.tree.map(sharding, shapes)
 
 
-def shard_batch(batch: Batch | tuple[Batch, ...], mesh: Mesh) -> Any:
-    """The global batch, or its parts, from the sentences of this process."""
+def shard_batch(batch: BatchOrParts, mesh: Mesh) -> BatchOrParts:
+    """The global batch, or its parts, made of the sentences of each process."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda values: jax.make_array_from_process_local_data(sharding, np.asarray(values)), batch)
 
 
-def put_whole(values: Any, sharding: Sharding | None) -> Any:
-    """Arrays on the devices, from a host that has all of them, as every process does."""
+def put_whole(values: Tree, sharding: Sharding | None) -> Tree:
+    """Puts arrays on the devices; every process has all of them."""
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(values, sharding)
     return jax.tree.map(
@@ -96,10 +106,10 @@ def put_whole(values: Any, sharding: Sharding | None) -> Any:
     )
 
 
-def replicate(tree: Any) -> Any:
-    """The arrays, each whole on every device; free for those that are."""
+def replicate(tree: Tree) -> Tree:
+    """Puts each array whole on every device; costs nothing for arrays that already are."""
 
-    def gather(leaf: Any) -> Any:
+    def gather(leaf: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
         if not isinstance(leaf, jax.Array) or leaf.is_fully_replicated or not isinstance(leaf.sharding, NamedSharding):
             return leaf
         return jax.jit(lambda value: value, out_shardings=replicated(leaf.sharding.mesh))(leaf)  # type: ignore[arg-type]
@@ -107,13 +117,13 @@ def replicate(tree: Any) -> Any:
     return jax.tree.map(gather, tree)
 
 
-LOST_AFTER = 50  # seconds without a sign of life after which the others end
+LOST_AFTER = 50  # seconds without a heartbeat of a process after which the others end
 
 
 class Join(NamedTuple):
-    """How this process joins a run: nothing, found by JAX on its own (TPU pod, SLURM, MPI), or by address."""
+    """How this process joins a run of several processes: not at all, automatically, or by address."""
 
-    automatic: bool = False
+    automatic: bool = False  # JAX finds the others (TPU pod, SLURM, MPI)
     coordinator: str = ""  # HOST:PORT of process 0
     processes: int = 0
     process: int = -1
@@ -125,11 +135,11 @@ class Join(NamedTuple):
 
 
 def join(how: Join) -> None:
-    """Become one of the processes of a run; call before anything touches a device."""
+    """Joins the processes of a run; has to be called before any device is used."""
     if how.alone:
         return
     if how.automatic and (how.coordinator or how.processes or how.process >= 0):
-        raise ConfigError("--distributed finds the processes by itself: give it, or --coordinator, --processes and --process")
+        raise ConfigError("--distributed finds the processes itself: give either it, or --coordinator, --processes and --process")
     if not how.automatic and not (how.coordinator and how.processes > 0 and 0 <= how.process < how.processes):
         raise ConfigError(
             f"--coordinator={how.coordinator} --processes={how.processes} --process={how.process}: give all three, "
@@ -137,12 +147,42 @@ def join(how: Join) -> None:
         )
     address, count, number = (None, None, None) if how.automatic else (how.coordinator, how.processes, how.process)
     try:
-        jax.distributed.initialize(address, count, number, heartbeat_timeout_seconds=LOST_AFTER)
+        with _own_end_of_lost_runs():
+            jax.distributed.initialize(address, count, number, heartbeat_timeout_seconds=LOST_AFTER)
     except (RuntimeError, ValueError) as error:
         what = "--distributed" if how.automatic else f"--coordinator={how.coordinator}"
         raise ResourceError(f"{what}: the processes of the run did not find each other: {str(error).splitlines()[0]}") from None
     if jax.process_index() > 0:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # tables are printed once  # noqa: SIM115
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # only process 0 prints tables  # noqa: SIM115
+
+
+def _end_lost_run(*_: object) -> None:
+    """Ends this process with one line and the exit code of ResourceError; any thread may call it, whatever the others do."""
+    text = LOST_PROCESS.format("JAX's coordination service failed, or a process did not respond")
+    with contextlib.suppress(OSError):
+        os.write(2, f"error: {text}\n".encode())
+    os._exit(ResourceError.exit_code)
+
+
+_end_of_runtime = ctypes.CFUNCTYPE(None)(_end_lost_run)  # lives as long as the process, because C++ keeps its address
+
+
+@contextlib.contextmanager
+def _own_end_of_lost_runs() -> Iterator[None]:
+    """Inside, jax.distributed.initialize gets `_end_lost_run` for the loss of a process, where JAX aborts with exit code 134.
+
+    initialize has no argument for that, only the function that it calls. jaxlib 0.10.2 cannot convert the argument of the callback:
+    the call ends in std::terminate, whose handler is therefore `_end_lost_run` too.
+    """
+    runtime: Any = vars(distributed)["_jax"]
+    original = runtime.get_distributed_runtime_client
+    runtime.get_distributed_runtime_client = functools.partial(original, missed_heartbeat_callback=_end_lost_run)
+    try:
+        yield
+    finally:
+        runtime.get_distributed_runtime_client = original
+    with contextlib.suppress(OSError, AttributeError):  # another C++ library than GNU's: JAX's abort stays
+        ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE(_end_of_runtime)
 
 
 def is_main_process() -> bool:
@@ -151,7 +191,7 @@ def is_main_process() -> bool:
 
 
 def agree(text: str) -> None:
-    """ConfigError in every process if `text`, what a run depends on, is not the same in all of them."""
+    """Raises ConfigError in every process if `text`, a summary of the run, is not equal in all of them."""
     if jax.process_count() == 1:
         return
     from jax.experimental import multihost_utils
@@ -163,11 +203,26 @@ def agree(text: str) -> None:
         raise ConfigError(f"processes {different} have another configuration, corpus or tokenizer than process 0")
 
 
-def use_compilation_cache() -> None:
-    """What is compiled is kept between processes, unless the user has a cache: a second start takes a fraction of the first."""
-    import jax
+def end_well_in_forks() -> None:
+    """Lets a process that is forked from this one end: JAX's threads are missing there, and its destructors would wait for them.
 
-    if not jax.config.jax_compilation_cache_dir:
+    The exit of the interpreter deletes JAX's clients and thread pools. In a forked process they stay until the process is gone.
+    """
+
+    def keep_native_objects() -> None:
+        for name, hook in (("api", "clean_up"), ("dispatch", "wait_for_tokens")):
+            if found := getattr(sys.modules.get(f"jax._src.{name}"), hook, None):
+                atexit.unregister(found)
+        native = ("jax", "jaxlib", "tensorstore", "orbax")
+        kept = [dict(vars(module)) for name, module in list(sys.modules.items()) if name.partition(".")[0] in native]
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # never deleted, whatever the interpreter clears
+
+    os.register_at_fork(after_in_child=keep_native_objects)
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled functions on disk for later processes, unless the user has set a cache of JAX."""
+    if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]  # defined at run time
         home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
         jax.config.update("jax_compilation_cache_dir", str(user_path(home) / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

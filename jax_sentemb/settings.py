@@ -1,19 +1,22 @@
-"""Dataclasses as settings: limits beside the fields, checks of limits and types, names of every field, names of before."""
+"""Dataclasses as settings: limits of fields, checks of limits and types, flat names of fields, and former names."""
 
+import ast
 import dataclasses
 import functools
+import inspect
 import math
 import sys
+import textwrap
 import typing
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from jax_sentemb.errors import ConfigError
 
-LARGEST = 1 << 31  # steps and seeds are counted in int32 on a device
+LARGEST = 1 << 31  # steps and seeds are int32 on a device
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
-# Settings by the names that they had before 0.1.0: accepted for one release, with a note.
+# Names of settings before 0.1.0 and their present names. The old ones are accepted for one release, with a note.
 OLD_NAMES = {"before": "pretrain", "lr_drop": "plateau_factor", "vary": "sweep"}
 
 Value = TypeVar("Value")
@@ -22,14 +25,20 @@ Settings = TypeVar("Settings", bound=type)
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """The values that a field may have."""
+    """The allowed values of a field."""
 
     least: float | None = None
     below: float | None = None
     choices: tuple[Any, ...] = ()
 
+    def __str__(self) -> str:
+        words = [f"at least {self.least}"] if self.least is not None else []
+        words += [f"below {self.below}"] if self.below is not None else []
+        words += ["one of " + ", ".join(map(repr, self.choices))] if self.choices else []
+        return " and ".join(words)
+
     def check(self, name: str, value: Any) -> None:
-        """Raises ConfigError with name, value and limit."""
+        """Raises ConfigError if a value is not allowed; the message has name, value and limit."""
         too_low = self.least is not None and value < self.least
         if self.below is not None:
             if too_low or value >= self.below:
@@ -46,7 +55,7 @@ def setting(default: Value, **limits: Any) -> Value:
 
 
 def check_settings(settings: Any) -> None:
-    """Raises ConfigError for a value of a dataclass tree that has another type than its field, or is beyond its limits."""
+    """Raises ConfigError for a value in a dataclass tree with a wrong type or outside its limits."""
     check_types(settings)
     for name, value, limits in _leaves(settings):
         if isinstance(value, float) and not math.isfinite(value):
@@ -58,7 +67,7 @@ def check_settings(settings: Any) -> None:
 
 
 def check_types(settings: Any, prefix: str = "") -> None:
-    """Raises ConfigError for a field of a dataclass tree whose value is not of the type that is written beside it."""
+    """Raises ConfigError for a value in a dataclass tree that does not have the type of its field."""
     kinds = typing.get_type_hints(type(settings))
     for name in (item.name for item in dataclasses.fields(settings)):
         kind, value = kinds[name], getattr(settings, name)
@@ -70,26 +79,70 @@ def check_types(settings: Any, prefix: str = "") -> None:
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """{"data.batch_size": 64, ...} for every leaf of a dataclass tree; a missing optional part is one leaf, None."""
+    """{"data.batch_size": 64, ...} for all leaves of a dataclass tree; an optional part that is not set is one leaf, None."""
     return {name: value for name, value, _ in _leaves(settings, prefix)}
 
 
+class SettingLine(NamedTuple):
+    """A setting as help and documentation show it."""
+
+    section: str  # "data", "method.ami"; "" at the top
+    about: str  # first line of the section's docstring
+    name: str
+    value: Any
+    text: str  # meaning, limits, and the default where the value is another one
+
+
+def setting_lines(settings: Any, prefix: str = "") -> Iterator[SettingLine]:
+    """A line for every leaf of a dataclass tree, in the order of the fields, the leaves of a part before its own parts."""
+    kind = type(settings)
+    section, about = prefix.removesuffix("."), (kind.__doc__ or "").partition("\n")[0]
+    parts = []
+    for item in dataclasses.fields(settings):
+        value = getattr(settings, item.name)
+        if dataclasses.is_dataclass(value):
+            parts.append((value, f"{prefix}{item.name}."))
+            continue
+        limits = item.metadata.get("limits")
+        default = item.default if item.default is not dataclasses.MISSING and item.default != value else None
+        notes = (field_comments(kind).get(item.name), str(limits or ""), "" if default is None else f"default: {default!r}")
+        yield SettingLine(section, about, prefix + item.name, value, "; ".join(filter(None, notes)))
+    for value, inner in parts:
+        yield from setting_lines(value, inner)
+
+
+@functools.cache
+def field_comments(kind: type) -> dict[str, str]:
+    """{field: the comment beside it, or else above it} of a dataclass and its bases: the texts of help and documentation."""
+    found: dict[str, str] = {}
+    for base in reversed([base for base in kind.__mro__ if dataclasses.is_dataclass(base)]):
+        source = textwrap.dedent(inspect.getsource(base))
+        lines, (tree,) = source.splitlines(), ast.parse(source).body
+        for item in tree.body if isinstance(tree, ast.ClassDef) else ():
+            if isinstance(item, ast.AnnAssign):
+                above = lines[item.lineno - 2].strip()
+                beside = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
+                text = beside or (above.removeprefix("# ") if above.startswith("# ") else "")
+                found[ast.unparse(item.target)] = text.rstrip(".")
+    return found
+
+
 def current_name(setting: str) -> str:
-    """The name of a setting ("optimizer.lr_drop", "before.train.seed") as it is now, with a note on stderr if it was an old one."""
+    """The present name of a setting; prints a note for an old one ("optimizer.lr_drop", "before.train.seed")."""
     new = ".".join(OLD_NAMES.get(part, part) for part in setting.split("."))
     if new != setting:
-        print(f"note: the setting {setting} is {new} now; the old name goes with the next release", file=sys.stderr)
+        print(f"note: the setting {setting} is now called {new}; the next release does not accept the old name", file=sys.stderr)
     return new
 
 
 def stored_name(setting: str) -> str:
-    """The name of a setting in checkpoints, which keep the names of before."""
+    """The name of a setting in checkpoints, which have the old names."""
     old = {new: old for old, new in OLD_NAMES.items()}
     return ".".join(old.get(part, part) for part in setting.split("."))
 
 
 def takes_old_names(settings: Settings) -> Settings:
-    """Decorates a dataclass so that its constructor takes OLD_NAMES, too."""
+    """Decorates a dataclass so that its constructor also accepts OLD_NAMES."""
     init = settings.__init__
 
     @functools.wraps(init)

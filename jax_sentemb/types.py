@@ -6,17 +6,38 @@ pairs of attention maps. `Float[Array, "batch width"]` is a float array with the
 time (tests/conftest.py).
 """
 
-from typing import Any, NamedTuple
+from __future__ import annotations
 
-from jaxtyping import Bool, Float, Int, UInt
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-Array = Any  # jax.Array on the device, np.ndarray on the host: jaxtyping checks dtype and shape of both
-Params = Any  # arrays in nested dictionaries
+from jaxtyping import Bool, Float, Int, PyTree, UInt
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+
+    Array: TypeAlias = jax.Array | np.ndarray
+    Params: TypeAlias = dict[str, PyTree[Array]]
 
 
-# Row numbers are kept modulo this: such numbers are exact in float32 (what a method encodes is differentiated, so it is float), and
-# a corpus may have more than 2^31 rows. Of a larger corpus two rows that are a multiple apart count as one sentence, so a sentence
-# loses one negative in 16.7 million; the same sentence is never taken for two.
+def __getattr__(name: str) -> Any:
+    """`Array`, on a device or on the host, and `Params`, arrays in nested dictionaries by the name of their part.
+
+    They are defined when they are first used: modules that only read text do not import JAX.
+    """
+    if name not in ("Array", "Params"):
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    import jax
+    import numpy as np
+
+    globals()["Array"] = jax.Array | np.ndarray
+    globals()["Params"] = dict[str, PyTree[jax.Array | np.ndarray]]
+    return globals()[name]
+
+
+# Row numbers are kept modulo this number, because float32 represents smaller integers exactly: what a method encodes is
+# differentiated, so it is float, and a corpus may have more than 2^31 rows. Two rows of a larger corpus whose numbers differ by a
+# multiple of it count as one sentence: a sentence loses one negative in 16.7 million, and is never its own negative.
 ROW_NUMBERS = 1 << 24
 
 
@@ -28,13 +49,13 @@ class Rows(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The input of a train step: one text a sentence or, where a method asks for them, several views."""
+    """The input of a train step: one text for each sentence or, where a method asks for them, several views."""
 
     tokens: Int[Array, "batch *views tokens"]  # int32
     mask: Bool[Array, "batch *views tokens"]
     label: Float[Array, " batch"] | None = None  # float32: a class number or a gold score; None without labels
     row: Int[Array, " batch"] | None = None  # int32: the row of the sentence in the corpus, modulo ROW_NUMBERS; None if unknown
-    place: Any = None  # int32 [batch]: places of the sentences in the whole batch; None for a whole batch
+    place: Int[Array, " batch"] | None = None  # int32: places of the sentences in the whole batch; None for a whole batch
 
     @property
     def rows(self) -> Rows:
@@ -43,12 +64,12 @@ class Batch(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """Everything a run needs to continue, and nothing else. A field that a method does not use is None."""
+    """Everything that a run needs to continue. A field that a method does not use is None."""
 
     params: Params  # written by the optimiser only
-    ema_params: Params  # written by method.post_update only; may be a sub-tree of params
+    ema_params: Params | None  # written by method.post_update only; may be a sub-tree of params
     queue: Float[Array, "queue embedding"] | None  # float32, newest row first; written by method.post_update only
-    opt_state: Any  # a pytree of optax
-    rng: UInt[Array, " key"]  # uint32 data of the key of the whole run, never advanced: a step folds its number in
-    step: Int[Array, ""]  # int32, the only clock
+    opt_state: PyTree[Array]  # of optax
+    rng: UInt[jax.Array, " key"]  # uint32 data of the run's key, which never changes: a step folds its number in
+    step: Int[Array, ""]  # int32, the number of updates done
     queue_rows: Int[Array, " queue"] | None = None  # int32: Batch.row of the sentences in the queue; written by post_update only

@@ -1,21 +1,29 @@
-"""Eight simulated CPU devices, a compilation cache between runs, every warning an error."""
+"""Quick compilation, one of eight simulated CPU devices, a compilation cache between runs, every warning an error."""
 
 import os
 import signal
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 os.environ.setdefault("NPROC", "16")  # XLA's thread pool: fewer threads than devices deadlock
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of PyTorch: its threads wait by spinning, which starves other processes
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Compiling is most of the suite's time, and what tests promise does not depend on the compiler's optimisations: they are left out,
+# here and in processes that tests start (`optimized_compilation` for tests that need them). XLA ends a process at a flag that
+# it does not know, so this one is for the series of jaxlib that has it.
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+if version("jaxlib").startswith("0.10."):
+    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}".strip()
 
 import jax
 import jaxtyping
 import pytest
 
 # Annotated shapes and dtypes are checked at each call, from the first import of these modules on.
-CHECKED = ("losses", "models.heads", "models.layers", "models.pooling", "models.rnn", "models.token_loss")
+DATA = ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "quality", "shuffle", "tokens", "workers")
+CHECKED = ("losses", "methods", "models", "training.step", *(f"data.{module}" for module in DATA))
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
 from jax_sentemb.training import evaluator  # noqa: E402
@@ -26,6 +34,10 @@ jax.config.update("jax_num_cpu_devices", 8)
 if not jax.config.jax_compilation_cache_dir:
     jax.config.update("jax_compilation_cache_dir", str(Path("~/.cache/jax_sentemb/tests").expanduser()))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "xdist_group: tests of one group run in one process")  # known without xdist as well
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,17 +56,30 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def quick_compilation() -> Iterator[None]:
-    """For tests that are compile-bound, where what they promise does not depend on the compiler's optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def few_scored_pairs() -> Iterator[None]:
     """Runs on generated sentences are scored on 60 pairs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluator, "GRAMMAR_PAIRS", 60)
         yield
+
+
+@pytest.fixture(scope="module")
+def optimized_compilation() -> Iterator[None]:
+    """For tests of what the compiler makes of a program, and for those that compute longer than they compile."""
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+DEVICES = jax.devices, jax.local_devices
+# Runs and encoders take all devices that JAX has: one, except in tests that ask for `eight_devices`.
+jax.devices, jax.local_devices = (lambda *which, _all=found, **named: _all(*which, **named)[:1] for found in DEVICES)
+
+
+@pytest.fixture
+def eight_devices(monkeypatch: pytest.MonkeyPatch) -> list[jax.Device]:
+    """All devices, for the length of a test."""
+    for name, found in zip(("devices", "local_devices"), DEVICES, strict=True):
+        monkeypatch.setattr(jax, name, found)
+    return jax.devices()

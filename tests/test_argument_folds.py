@@ -6,18 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import Config, Data, Evaluation, check, sized
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.arguments import fold_of_pairs, load_arguments
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.recipes import read_config
 from jax_sentemb.reporting.sweep_table import headline, summary
 from jax_sentemb.training.argument_folds import parts, split
 from jax_sentemb.training.run import run
 from jax_sentemb.training.sweep import variants
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 GRADES = ("NS", "SS", "HS", "DTORCD")
@@ -70,8 +68,8 @@ def test_training_scores_are_from_0_to_5_and_tested_ones_as_they_are(table):
 @pytest.mark.parametrize(
     ("data", "error", "says"),
     [
-        ({"fold": 10}, ConfigError, r"data\.fold=10: UKP_ASPECT has the parts 0 to 9 by data\.scheme=10-fold"),
-        ({"scheme": "cross-topic", "fold": 3}, ConfigError, "has the parts 0 to 2"),
+        ({"fold": 10}, ConfigError, r"data\.fold=10: UKP_ASPECT has the folds 0 to 9 with data\.scheme=10-fold"),
+        ({"scheme": "cross-topic", "fold": 3}, ConfigError, "has the folds 0 to 2"),
         ({"scheme": "cross-topic", "fold": 2}, DataError, "no topic has 3 pairs and two gold scores"),
         ({"files": "arguments:absent.tsv"}, DataError, r"absent\.tsv: No such file"),
         ({"files": "pairs.tsv"}, ConfigError, "is not arguments:FILE"),
@@ -95,7 +93,7 @@ def test_settings_that_do_not_fit_are_refused(table, tmp_path):
     with pytest.raises(ConfigError, match=r"are labelled pairs; for sentences give the table"):
         run(config, tmp_path)
     config = Config(method=SBERT(), data=Data(files=table), sweep="data.fold=all data.scheme=10-fold,cross-topic")
-    with pytest.raises(ConfigError, match=r"data\.fold=all needs one data\.scheme"):
+    with pytest.raises(ConfigError, match=r"data\.fold=all cannot be combined with a sweep of data\.scheme"):
         variants(config)
 
 

@@ -8,8 +8,8 @@ from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import arguments
 from jax_sentemb.evaluation.arguments import ArgumentTask, load_arguments, score_supervised, score_unsupervised
-from jax_sentemb.evaluation.sts_data import Pairs
-from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverage
+from jax_sentemb.evaluation.sts_data import ScoredPairs
+from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
 
 AFS_HEADER = ",".join(["regression_label"] + [f"x{column}" for column in range(8)] + ["sentence_1", "sentence_2"])
 
@@ -117,7 +117,7 @@ def corpus(sizes, seed=0, width=4):
         first, second = ([f"{side}{number}.{row}" for row in range(size)] for side in "ab")
         vectors |= {sentence: random.normal(size=width) for sentence in first + second}
         gold = [abs(vectors[a] - vectors[b])[0] - 2 * (vectors[a] * vectors[b])[1] for a, b in zip(first, second, strict=True)]
-        topics[f"topic {number}"] = Pairs(first, second, np.array(gold) + 0.1 * random.normal(size=size))
+        topics[f"topic {number}"] = ScoredPairs(first, second, np.array(gold) + 0.1 * random.normal(size=size))
     return ArgumentTask("test", topics, ()), lambda sentences: np.stack([vectors[sentence] for sentence in sentences])
 
 
@@ -316,7 +316,7 @@ def test_real_corpus_with_words(aspect, shared):
     path = shared / "vectors" / "glove.6B.50d.top100k.npz"
     if not path.is_file():
         pytest.skip("no word vectors")
-    glove = WordAverage(read_word_vectors(path, words)).encode
+    glove = WordAverageBaseline(read_word_vectors(path, words)).encode
     averages = score_unsupervised(glove, aspect)
     tf_idf = score_unsupervised(lambda sentences: TfIdf(1024).fit(sentences).encode(sentences), aspect)
     assert 10 < averages["pearson"]["mean"] < tf_idf["pearson"]["mean"] < 50

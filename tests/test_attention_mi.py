@@ -7,7 +7,7 @@ import pytest
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert, BertConfig, Capture
 from jax_sentemb.types import Rows
 
 CONFIG = BertConfig(
@@ -16,7 +16,6 @@ CONFIG = BertConfig(
 )  # fmt: skip
 LENGTHS = np.array([3, 9, 6])
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 SEEDS = jnp.array([11, 22, 33], jnp.uint32)
 
 
@@ -40,9 +39,7 @@ def full_attention(bert, rows, seeds):
 
     @jax.jit
     def observed(params):
-        output = model.apply(
-            {"params": params}, rows, seeds, capture_attention=lambda _, attention: attention, observed_layers=(1, 2, 3, 4)
-        )
+        output = model.apply({"params": params}, rows, seeds, capture=Capture((1, 2, 3, 4), lambda _, attention: attention))
         return output.observed
 
     return observed(params)
@@ -52,11 +49,11 @@ def information(bert, ami, rows, seeds):
     model, params = bert
     layers = ami.chosen_layers(4)
     positions = ami.sample(SEEDS, jnp.array(LENGTHS), rows.tokens.shape[1], ami.slices(layers, 2))
-    capture_attention = ami.capture_attention(positions, layers, 2)
+    capture = ami.capture_attention(positions, layers, 2)
 
     @jax.jit
     def found(params):
-        output = model.apply({"params": params}, rows, seeds, capture_attention=capture_attention, observed_layers=layers)
+        output = model.apply({"params": params}, rows, seeds, capture=capture)
         return ami.mutual_information(output.observed, positions)
 
     return positions, *found(params)

@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.__main__ import main as shell
 from jax_sentemb.cli.program import program
-from jax_sentemb.data import corpus_files
+from jax_sentemb.data import text_file
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokenizer import SPECIALS, Tokenizer
 from jax_sentemb.errors import DataError
 from jax_sentemb.main import main
 from jax_sentemb.training import trainer
-
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 ROOT = Path(__file__).parents[1]
 TINY = "--config=simcse.py:tiny"
@@ -104,7 +102,9 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("--config=.", "is a directory"),
         ("--config=simcse.py:large", "config size 'large' is unknown"),
         ("TINY corpus.txt", "unexpected argument 'corpus.txt'"),
-        ("TINY --wrkdir=x", "'wrkdir'. Did you mean: workdir ?"),
+        ("TINY --wrkdir=x", "option --wrkdir is unknown; did you mean --workdir?"),
+        ("TINY --config.model=x", "--config.model is unknown; did you mean --config.encoder.weights?"),
+        ("TINY --config.train.lr=1", "--config.train.lr is unknown; did you mean --config.optimizer.learning_rate?"),
         ("TINY --config=simcse.py", "--config is given twice"),
         ("TINY --workdir=a --workdir b", "--workdir is given twice"),
         ("TINY --config.train.seed=1 --config.train.seed=1", "--config.train.seed is given twice"),
@@ -141,7 +141,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.encoder.hidden_size=33", "encoder.hidden_size=33 is not a multiple"),
         ("TINY --config.encoder.weights=no/such/bert/there", "no/such/bert/there"),
         ("TINY --config.data.files=", "data.files is empty"),
-        ("TINY --processes=x", "--processes=x"),
+        ("TINY --processes=x", "argument --processes"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(folder, capsys, arguments, named):
@@ -177,12 +177,12 @@ GOOD = b"".join(b"good line %d\n" % number for number in range(20))
     [
         ("absent.txt", None, "data.files=absent.txt: no such file"),
         (".", None, "data.files=. is a directory"),
-        ("pipe.txt", os.mkfifo, "data.files=pipe.txt is no regular file"),
+        ("pipe.txt", os.mkfifo, "data.files=pipe.txt is not a regular file"),
         ("broken.txt", "absent", "data.files=broken.txt: no such file"),
         ("memory.txt", "/proc/self/mem", "memory.txt cannot be read: Input/output error"),
         ("corpus.pdf", GOOD, "unknown kind of file"),
-        ("empty.txt", b"", "no sentence in 0 lines"),
-        ("blank.txt", b"\n \n\t\r\n\0\n", "no sentence in 4 lines, all are blank"),
+        ("empty.txt", b"", "contains no sentence (0 lines"),
+        ("blank.txt", b"\n \n\t\r\n\0\n", "contains no sentence (4 lines, all blank)"),
         ("one.txt", b"one sentence\n", "1 usable examples (1 lines, 0 blank, 0 duplicates), fewer than data.batch_size=8"),
         ("few.txt", b"one\n\ntwo\ntwo\n", "2 usable examples (4 lines, 1 blank, 1 duplicates)"),
         ("same.txt", b"the same\n" * 30, "1 usable examples (30 lines, 0 blank, 29 duplicates)"),
@@ -235,7 +235,7 @@ def read_as_the_rules_say_or_refuse(folder, tokenizer, name, content):
     """A corpus of any bytes is either its lines, whose ids have no special token inside, or one line that names file and place."""
     packed = name.endswith(".gz")
     (folder / name).write_bytes(gzip.compress(content, mtime=0) if packed else content)
-    block, corpus_files.BLOCK = corpus_files.BLOCK, 5  # lines and characters across block ends
+    block, text_file.BLOCK = text_file.BLOCK, 5  # lines and characters across block ends
     sentences, refusal = [], ""
     try:
         corpus = open_corpus(str(folder / name))
@@ -244,7 +244,7 @@ def read_as_the_rules_say_or_refuse(folder, tokenizer, name, content):
     except DataError as error:
         refusal = str(error)
     finally:
-        corpus_files.BLOCK = block
+        text_file.BLOCK = block
     assert bool(sentences) != bool(refusal)
     assert "\n" not in refusal
     if "carriage returns" in refusal:

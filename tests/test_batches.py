@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import sized
 from jax_sentemb.data import batches as module
 from jax_sentemb.data import shuffle
@@ -17,6 +16,7 @@ from jax_sentemb.data.examples import RoundRobin
 from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError
 from jax_sentemb.methods.cons_sent import ConsSent
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.types import ROW_NUMBERS
 
@@ -27,9 +27,9 @@ def tokens_of(lengths, max_seq_length=None):
     """Row number r holds [CLS], r + 10 repeated, [SEP]; its line is 3 r."""
     lengths = np.array(lengths, np.int32)
     ids = np.concatenate([[2, *[row + 10] * (length - 2), 3] for row, length in enumerate(lengths)]).astype(np.uint16)
-    rows = {"starts": np.cumsum(lengths) - lengths, "lengths": lengths, "line": 3 * np.arange(len(lengths))}
+    rows = {"ids": ids, "starts": np.cumsum(lengths) - lengths, "lengths": lengths, "line": 3 * np.arange(len(lengths))}
     report = {"lines": len(lengths) + 7, "blank": 4, "duplicates": 3}
-    return Tokens(ids, rows, report, "", 0, max_seq_length or int(lengths.max()))
+    return Tokens(rows, report, "", 0, max_seq_length or int(lengths.max()))
 
 
 def drawn_lengths(count, longest=32, seed=0):

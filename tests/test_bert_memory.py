@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert, BertConfig, Capture
 from jax_sentemb.types import Rows
 
 CONFIG = BertConfig(50, 16, 2, 2, 32, 600)
@@ -28,19 +28,16 @@ def measured(model, seeds=SEEDS):
     """(token states, mutual information, gradients of a loss of both), with dropout on unless `seeds` is None."""
     layers = AMI.chosen_layers(2)
     positions = AMI.sample(jnp.arange(3, dtype=jnp.uint32), jnp.array(LENGTHS), WIDTH, AMI.slices(layers, 2))
-    capture_attention = AMI.capture_attention(positions, layers, 2)
+    capture = AMI.capture_attention(positions, layers, 2)
 
     def loss(params):
-        output = model.apply({"params": params}, ROWS, seeds, capture_attention=capture_attention, observed_layers=layers)
+        output = model.apply({"params": params}, ROWS, seeds, capture=capture)
         information, valid = AMI.mutual_information(output.observed, positions)
         states = jnp.where(ROWS.mask[..., None], output.hidden[-1], 0.0)
         return (states * WEIGHTS).sum() + 10 * information.sum(), (states, information, valid)
 
     (_, found), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(PARAMS)
     return found, gradients
-
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +93,7 @@ def test_the_first_token_alone_is_what_all_tokens_have(settings, observed_layers
         model = Bert(CONFIG, dropout=0.2, **settings)
 
         def loss(params):
-            output = model.apply({"params": params}, ROWS, SEEDS, capture_attention=look, observed_layers=observed_layers, **more)
+            output = model.apply({"params": params}, ROWS, SEEDS, capture=Capture(observed_layers, look), **more)
             return (output.hidden[-1][:, 0] * WEIGHTS).sum(), output
 
         return jax.jit(jax.value_and_grad(loss, has_aux=True))(PARAMS)
@@ -121,7 +118,7 @@ def test_positions_look_up_what_the_map_has(without_dropout):
 
     found = [
         Bert(CONFIG, dropout=0.3, attention_block=block).apply(
-            {"params": PARAMS}, ROWS, seeds, capture_attention=look, observed_layers=(2,)
+            {"params": PARAMS}, ROWS, seeds, capture=Capture((2,), look)
         ).observed[2]
         for block in (0, 3)
     ]  # fmt: skip

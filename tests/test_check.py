@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import program
-from jax_sentemb.cli.recommend import LEAST, SMALL, Corpus, advise
-from jax_sentemb.data.corpus_files import LONGEST, Sentences
+from jax_sentemb.cli.recommend import LEAST, SMALL, CorpusSummary, advise
 from jax_sentemb.data.quality import ODD, OVERLONG, histogram, odd_sentences, token_lengths
+from jax_sentemb.data.sentences import LONGEST, Sentences
 from jax_sentemb.data.synthetic import sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 
@@ -134,22 +134,22 @@ def test_running_text_is_told_from_shuffled_text(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("usable", "weights", "recipe"),
     [
-        (LEAST, "bert", "configs/simcse_moco.py"),
-        (SMALL - 1, "bert", "configs/simcse_moco.py"),
-        (SMALL, "bert", "configs/simcse.py"),
-        (1_000_000, "bert", "configs/simcse.py"),
-        (50, "", "configs/quickstart.py"),
-        (1_000_000, "", "configs/quickstart.py"),
+        (LEAST, "bert", "simcse_moco"),
+        (SMALL - 1, "bert", "simcse_moco"),
+        (SMALL, "bert", "simcse"),
+        (1_000_000, "bert", "simcse"),
+        (50, "", "quickstart"),
+        (1_000_000, "", "quickstart"),
     ],
 )
 def test_the_command_that_is_advised_is_one(usable, weights, recipe):
-    advice = advise(Corpus("a b.txt", "text", usable, 40, True, 64, weights, "", 8000, 512))
+    advice = advise(CorpusSummary("a b.txt", "text", usable, 40, True, 64, weights, "", 8000, 512))
     assert advice is not None
     assert advice.recipe == recipe
     words = shlex.split(advice.command)
     assert words[:2] == ["jax-sentemb", "train"]
-    config, workdir, _ = parse(words[1:], "")
-    assert str(workdir) == "runs/" + recipe[8:-3]
+    config, workdir, _ = parse(words[1:])
+    assert str(workdir) == f"runs/{recipe}"
     assert (config.data.files, config.encoder.weights, config.data.max_seq_length) == ("a b.txt", weights, 48)
     assert config.data.batch_size <= usable
     steps_per_epoch = usable // config.data.batch_size
@@ -161,12 +161,14 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
 
 
 def test_a_length_that_the_papers_do_not_have_is_said(tmp_path):
-    alternatives = [advise(Corpus("a.txt", "text", 100, whole, None, 64, "bert", "", 8000, 512)).alternatives for whole in (20, 33)]
+    alternatives = [
+        advise(CorpusSummary("a.txt", "text", 100, whole, None, 64, "bert", "", 8000, 512)).alternatives for whole in (20, 33)
+    ]
     assert ["max_seq_length=32" in " ".join(some) for some in alternatives] == [False, True]
 
 
 def test_too_little_text_gets_no_advice(tmp_path, capsys):
-    assert advise(Corpus("a.txt", "text", LEAST - 1, 40, None, 64, "", "", 8000, 512)) is None
+    assert advise(CorpusSummary("a.txt", "text", LEAST - 1, 40, None, 64, "", "", 8000, 512)) is None
     assert run(corpus_of(tmp_path, ["one", "two"])) == 0
     assert "2 sentences are too few" in capsys.readouterr().out
 
@@ -189,7 +191,7 @@ def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monk
     [
         ("", 2, "required: files"),
         ("absent.txt", 3, "absent.txt: no such file"),
-        ("blank.txt", 3, "no sentence in 2 lines"),
+        ("blank.txt", 3, "contains no sentence (2 lines"),
         ("latin.txt", 3, "line 2, byte 6: not UTF-8"),
         ("good.csv --column words", 3, "has no column 'words', only text: set --column"),
         ("good.csv --weights absent/", 2, "--weights absent/"),

@@ -19,8 +19,6 @@ from jax_sentemb.training.checkpoint_selection import better, kept_encoder, scor
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.run import run
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
 DEV = "eval/STSBenchmark-dev/spearman_cosine"
 
 
@@ -60,7 +58,7 @@ def test_what_a_run_does_not_measure_is_said(options, is_cross_encoder, says):
     [
         (Evaluation(select="dv"), "eval.select='dv' is not one of , dev, validation"),
         (Evaluation(select="validation"), "eval.select=validation needs held-out sentences"),
-        (Evaluation(patience=2, eval_steps=0), "eval.patience=2 counts evaluations on the way: set eval.eval_steps"),
+        (Evaluation(patience=2, eval_steps=0), "eval.patience=2 counts evaluations during training: set eval.eval_steps"),
         (Evaluation(patience=-1), "eval.patience=-1 must be at least 0"),
     ],
 )

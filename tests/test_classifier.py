@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import NumericsError
-from jax_sentemb.evaluation.classifier import Job, Settings, _logits, fit, probabilities, validation_job
+from jax_sentemb.evaluation.classifier import ClassifierJob, ClassifierSettings, _logits, fit, probabilities, validation_job
 
 torch = pytest.importorskip("torch")
 
 EPS = float(np.finfo(np.float32).eps)
 RATES = {"adam": 1e-3, "rmsprop": 1e-2}
-QUICK = Settings(tenacity=1, epoch_size=2, max_epoch=8, batch_size=16)
+QUICK = ClassifierSettings(tenacity=1, epoch_size=2, max_epoch=8, batch_size=16)
 
 
 def data(rows=150, width=6, classes=3, seed=0):
@@ -133,7 +133,7 @@ def test_every_fit_is_the_one_that_pytorch_trains(settings):
     jobs = []
     for number in range(20):
         rows = random.permutation(len(labels))
-        jobs.append(Job(rows[: 96 + number % 3], rows[110 : 140 - number]))
+        jobs.append(ClassifierJob(rows[: 96 + number % 3], rows[110 : 140 - number]))
     jobs[3] = validation_job(np.arange(100), settings.seed, 0.2)
     l2 = np.tile([1e-5, 1e-1], (len(jobs), 1))
     agree(features, labels, jobs, l2, settings, 3)
@@ -147,13 +147,13 @@ def test_relatedness():
     targets = np.zeros((120, 5), np.float32)
     targets[np.arange(120), low - 1] = low + 1 - grade
     targets[np.arange(120), low] = grade - low
-    job = Job(np.arange(80), np.arange(80, 120))
+    job = ClassifierJob(np.arange(80), np.arange(80, 120))
     agree(features, targets, [job], np.zeros((1, 1)), QUICK._replace(loss="squared"), 5)
 
 
 def test_dropout_changes_the_fit_and_no_dropout_does_not():
     features, labels = data()
-    jobs = [Job(np.arange(100), np.arange(100, 150))]
+    jobs = [ClassifierJob(np.arange(100), np.arange(100, 150))]
     settings = QUICK._replace(hidden=8)
     both = fit(features, labels, jobs, np.full((1, 2), 1e-4), settings, dropout=np.array([0.0, 0.5]))
     plain = fit(features, labels, jobs, np.full((1, 1), 1e-4), settings)
@@ -173,7 +173,7 @@ def test_hidden_units_that_dropout_left_are_divided_by_their_share():
 
 def test_probabilities_are_those_of_the_softmax():
     features, labels = data()
-    found = fit(features, labels, [Job(np.arange(100), np.arange(100, 150))], np.full((1, 1), 1e-4), QUICK)
+    found = fit(features, labels, [ClassifierJob(np.arange(100), np.arange(100, 150))], np.full((1, 1), 1e-4), QUICK)
     layer = {name: leaf[0, 0] for name, leaf in found.params["output"].items()}
     scores = np.exp(features.astype(np.float64) @ layer["weight"].T + layer["bias"])
     ours = probabilities({"output": layer}, features)
@@ -186,4 +186,4 @@ def test_features_that_are_not_finite():
     features, labels = data()
     features[3, 2] = np.nan
     with pytest.raises(NumericsError, match="not finite"):
-        fit(features, labels, [Job(np.arange(100), np.arange(100, 150))], np.full((1, 1), 1e-4), QUICK)
+        fit(features, labels, [ClassifierJob(np.arange(100), np.arange(100, 150))], np.full((1, 1), 1e-4), QUICK)

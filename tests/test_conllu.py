@@ -51,12 +51,12 @@ def test_a_text_belongs_to_one_sentence(tmp_path):
     [
         ([], "no parsed sentence"),
         (["# text = only a comment"], "no parsed sentence"),
-        (["1 Life _ _ _ _ 0 root _ _"], ":1: 1 fields instead of 10"),
+        (["1 Life _ _ _ _ 0 root _ _"], ":1: 1 tab-separated fields instead of 10"),
         ([*LIFE[:3], word(4, ".", "_", "punct")], ":4: the head '_' of word 4 is not a number"),
         ([*LIFE[:2], word(4, ".", 2, "punct")], ":3: the words of this sentence are not numbered"),
-        ([*LIFE[:3], word(4, ".", 9, "punct")], ":4: head 9 of a sentence of 4 words"),
+        ([*LIFE[:3], word(4, ".", 9, "punct")], ":4: head 9 is beyond the 4 words"),
         ([*LIFE[:3], word(4, ".", 0, "root")], ":4: this sentence has 2 roots"),
-        ([word(1, "a", 2, "x"), word(2, "b", 1, "y"), word(3, "c", 0, "root")], ":3: word 1 of this sentence does not hang"),
+        ([word(1, "a", 2, "x"), word(2, "b", 1, "y"), word(3, "c", 0, "root")], ":3: word 1 of this sentence is not connected"),
     ],
 )
 def test_what_is_no_tree_is_refused_with_its_line(tmp_path, lines, says):

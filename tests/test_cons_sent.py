@@ -20,14 +20,17 @@ from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.losses import ranking_loss
-from jax_sentemb.methods.cons_sent import IN_TURN, ConsSent, Encoded
+from jax_sentemb.methods.cons_sent import IN_TURN, ConsSent, ConsSentVectors
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
 from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.training.trainer import Trainer
-from jax_sentemb.types import Rows
+from jax_sentemb.types import Rows, TrainState
+
+NO_STATE = TrainState({}, None, None, None, None, None)
+SEEDS = np.zeros(8, np.uint32)  # of dropout, which these encoders do not have
 
 RANDOM = np.random.default_rng(0)
 LENGTHS = np.r_[1, 2, 3, 4, 5, RANDOM.integers(3, 13, 400)]
@@ -238,7 +241,7 @@ def test_a_corpus_that_a_task_cannot_change_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("no no no\nyes yes yes yes\nno yes\n")
     tokenizer = WordTokenizer.of(["no", "yes"], True)
     found = tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 8, tmp_path / "cache")
-    with pytest.raises(DataError, match=r"task P\(2\) needs sentences of 3 words or more, of different words"):
+    with pytest.raises(DataError, match=r"task P\(2\) needs sentences of 3 words or more that a change can make different"):
         Perturbed(found, tokenizer.vocab_size, "P", 2, seed=0)
 
 
@@ -278,8 +281,8 @@ def test_tasks_come_in_turn_and_each_has_its_classifier(tokens):
     for place, task in enumerate("DPIR"):
         alone = ConsSent(task=task, k=K, hidden=3, classifier_width=4)
         own = {**params, "classifier": params[f"classifier_{task}"]}
-        expected, _ = alone.objective(own, None, Encoded(sentences, whole))
-        found, _ = method.objective(params, None, Encoded(sentences, whole + 2 * place))
+        expected, _ = alone.objective(own, NO_STATE, ConsSentVectors(sentences, whole))
+        found, _ = method.objective(params, NO_STATE, ConsSentVectors(sentences, whole + 2 * place))
         assert float(found) == pytest.approx(float(expected))
     halves = [alone.embed(ENCODER, {**params, "lstm": params[name]}, ROWS) for name in ("lstm", "lstm_of_parts")]
     np.testing.assert_allclose(method.embed(ENCODER, params, ROWS), np.concatenate(halves, axis=1), atol=1e-6)
@@ -322,7 +325,7 @@ def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(token
 
         def loss_of(trained, alone=alone, given=given, names=names):
             params = {**frozen, **dict(zip(("lstm", "classifier"), (trained[name] for name in names), strict=False))}
-            return alone.objective(params, None, alone.encode(encoder, params, None, given, None))[0]
+            return alone.objective(params, NO_STATE, alone.encode(encoder, params, NO_STATE, given, SEEDS))[0]
 
         loss, gradients = jax.value_and_grad(loss_of)({name: expected[name] for name in names})
         norm = np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(gradients)))
@@ -360,7 +363,7 @@ def test_held_out_sentences_are_in_no_training_batch(tokens, count):
     row = np.array([3])
     np.testing.assert_array_equal(train_validation_split(tokens[0], count, 1)[1].texts(row, 0)[0][0], tokens[0].ids(
         int(np.flatnonzero(tokens[0].line == train_validation_split(tokens[0], count, 1)[1].line[3])[0])))  # fmt: skip
-    with pytest.raises(DataError, match="leaves nothing"):
+    with pytest.raises(DataError, match="leaves none"):
         train_validation_split(tokens[0], len(tokens[0]), 1)
 
 
@@ -389,7 +392,7 @@ def test_the_classifier_is_three_linear_maps():
     for name in ("first", "second", "output"):
         values = values @ np.array(params["classifier"][name]["kernel"]) + np.array(params["classifier"][name]["bias"])
     expected = np.mean([np.log(np.exp(row).sum()) - row[int(right)] for row, right in zip(values, label, strict=True)])
-    loss, _ = method.objective(params, None, Encoded(jnp.array(sentences), jnp.array(label)))
+    loss, _ = method.objective(params, NO_STATE, ConsSentVectors(jnp.array(sentences), jnp.array(label)))
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
 

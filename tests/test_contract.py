@@ -10,14 +10,14 @@ import numpy as np
 import optax
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import Words, check, flatten
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.checkpoint import Checkpoints
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
-from jax_sentemb.training import evaluator, optimizer
+from jax_sentemb.recipes import read_config
+from jax_sentemb.training import optimizer
 from jax_sentemb.training.run import run
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.training.step import create_state, make_step
@@ -39,8 +39,24 @@ def kind(path):
     return tuple((name, value) for name, value in settings.items() if isinstance(value, str | bool) or value is None)
 
 
-KINDS = list({kind(path): path for path in reversed(CONFIGS)}.values())[::-1]
-ON_DEVICES = {type(load(path).method): path.stem for path in reversed(KINDS)}.values()  # one config of each method
+def first_of(paths, key):
+    """The first config of each key."""
+    return list({key(path): path for path in reversed(paths)}.values())[::-1]
+
+
+def readout(path):
+    """What an embedding is made by."""
+    config = load(path)
+    return type(config.method), type(config.encoder), getattr(config.method, "pooling", ""), getattr(config.method, "embeds_by", "")
+
+
+KINDS = first_of(CONFIGS, kind)
+# Compiling is the time that this file takes; what depends on a part of a config is tried once for each such part.
+READOUTS = first_of(KINDS, readout)
+METHODS = first_of(KINDS, lambda path: type(load(path).method))
+ENCODERS = first_of(KINDS, lambda path: str(load(path).encoder))
+STATES = ("micse", "ct", "cons_sent_multitask", "mlm")  # a queue and an average; two encoders; optimisers of parts; plain
+TRIED_IN_PARTS = ("SimCSE", "ISBERT", "ContrastiveTension", "MirrorBERT", "ConsSent")  # in test_gradients.py
 
 
 class Tiny:
@@ -87,17 +103,20 @@ class Tiny:
         return state, losses
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+def stem(path):
+    return path.stem
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_scored_pairs():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluator, "GRAMMAR_PAIRS", 100)
-        yield
+def only(paths):
+    """Tries a promise on these configs."""
+    return pytest.mark.parametrize("tiny", paths, indirect=True, ids=stem)
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def named(names):
+    return [path for path in CONFIGS if path.stem in names]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=stem)
 @pytest.mark.parametrize("size", ["", "tiny"])
 def test_every_config_has_settings_that_fit_together(path, size):
     config = load(path, size)
@@ -110,7 +129,7 @@ def test_every_config_has_settings_that_fit_together(path, size):
         load(path, "huge")
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=lambda path: path.stem)
+@pytest.fixture(scope="module", params=KINDS, ids=stem)
 def tiny(request, tmp_path_factory):
     yield Tiny(request.param, tmp_path_factory.mktemp(request.param.stem))
     jax.clear_caches()  # the compiled programs of thirty configs are gigabytes
@@ -131,13 +150,13 @@ def test_every_parameter_moves_and_stays_finite(tiny):
     assert not still
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_the_step_is_for_gpus_and_tpus_too(tiny, platform):
+def test_the_step_is_for_gpus_and_tpus_too(tiny):
     traced = tiny.step().trace(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
-    lowered = traced.lower(lowering_platforms=(platform,)).as_text()
+    lowered = traced.lower(lowering_platforms=("cuda", "tpu")).as_text()
     assert "custom_call" not in lowered  # nothing calls back to the host, or a library that a platform lacks
 
 
+@only(named(STATES))
 def test_stop_restore_continue_equals_a_straight_run_bit_for_bit(tiny, tmp_path):
     straight, losses = tiny.run(tiny.state(), 0, STEPS)
     half, first = tiny.run(tiny.state(), 0, 2)
@@ -152,10 +171,9 @@ def test_stop_restore_continue_equals_a_straight_run_bit_for_bit(tiny, tmp_path)
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("devices", [2, 8])
-def test_the_same_on_several_devices(tiny, devices):
-    if tiny.name not in (ON_DEVICES if devices == 2 else ["micse"]):
-        pytest.skip("two devices: tried on one config of each method; eight: on miCSE, which has every part of the others")
+@only(named(STATES))
+def test_the_same_on_several_devices(eight_devices, tiny):
+    devices = 8 if tiny.name == "micse" else 2  # miCSE has every part of the others
     one, losses = tiny.run(tiny.state(), 0, 3)
     several, sharded = tiny.run(tiny.state(devices), 0, 3, devices)
     split = [leaf for leaf in jax.tree.leaves((several.params, several.opt_state)) if not leaf.is_fully_replicated]
@@ -166,6 +184,7 @@ def test_the_same_on_several_devices(tiny, devices):
         np.testing.assert_allclose(left, right, atol=3e-4)  # Adam turns rounding of tiny gradients into whole steps
 
 
+@only([path for path in METHODS if type(load(path).method).__name__ not in TRIED_IN_PARTS])
 def test_cached_gradients_are_those_of_the_whole_batch(tiny):
     whole, metrics = tiny.step()(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
     cached, other = tiny.step(chunk=2)(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
@@ -177,6 +196,7 @@ def test_cached_gradients_are_those_of_the_whole_batch(tiny):
     assert apart <= 5e-6 * sum(np.sum(np.square(leaf, dtype=np.float64)) for leaf in kept[0]) ** 0.5
 
 
+@only(READOUTS)
 def test_padding_does_not_change_an_embedding(tiny):
     method, params = tiny.config.method, tiny.state().params
     rows = Rows(*(values[:, :10] for values in tiny.material.batches.at(0).rows))
@@ -186,9 +206,8 @@ def test_padding_does_not_change_an_embedding(tiny):
     np.testing.assert_allclose(embed(wide), embed(rows), atol=1e-5)
 
 
+@only([path for path in ENCODERS if not isinstance(load(path).encoder, Words)])
 def test_dropout_differs_between_rows_of_the_same_sentence(tiny):
-    if not isinstance(tiny.encoder, Bert):
-        pytest.skip("word vectors have no dropout")
     rows = tiny.batch(0).rows
     same = Rows(*(np.repeat(values[:1], 4, 0) for values in rows))
     params = tiny.state().params["encoder"]
@@ -197,9 +216,8 @@ def test_dropout_differs_between_rows_of_the_same_sentence(tiny):
     assert len(np.unique(np.array(states).round(5), axis=0)) == 4
 
 
+@only([path for path in KINDS if getattr(load(path).method, "dropout", True) and not isinstance(load(path).encoder, Words)])
 def test_dropout_differs_between_steps(tiny):
-    if not getattr(tiny.config.method, "dropout", True) or not isinstance(tiny.encoder, Bert):
-        pytest.skip("this method trains without dropout")
     batch = tiny.batch(0)
     losses = []
     for number in (0, 1):
@@ -210,9 +228,8 @@ def test_dropout_differs_between_steps(tiny):
     assert losses[0] != losses[1]
 
 
+@only(named(COMMANDS))
 def test_the_command_trains_scores_exports_and_is_done_when_run_again(tiny, tmp_path, capsys):
-    if tiny.name not in COMMANDS:
-        pytest.skip("the command: tried on one config for each way in and out")
     assert run(tiny.config, tmp_path) == 0
     first = (tmp_path / "export" / "model.safetensors").read_bytes()
     log = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]

@@ -9,12 +9,15 @@ from jax_sentemb import config as settings
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.contrastive_tension import ContrastiveTension, Encoded
+from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.views import TwoViews
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.step import create_state, make_step
-from jax_sentemb.types import Batch
+from jax_sentemb.types import Batch, TrainState
+
+NO_STATE = TrainState({}, None, None, None, None, None)
 
 CONFIG = BertConfig(
     vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
@@ -47,7 +50,7 @@ def started(method, loaded):
 
 def encode(method, params):
     seeds = jnp.arange(BATCH, dtype=jnp.uint32)
-    return jax.jit(lambda params: method.encode(ENCODER, params, None, batch(), seeds))(params)
+    return jax.jit(lambda params: method.encode(ENCODER, params, NO_STATE, batch(), seeds))(params)
 
 
 def finite_difference(function, at, direction, step=1e-5):
@@ -117,10 +120,10 @@ def test_gradients_by_finite_differences(form):
 def test_the_scale_is_the_exponential_of_a_trained_number_that_starts_as_set(loaded):
     method = ContrastiveTension(form="in_batch", scale=3.0)
     first, second = drawn()
-    encoded = Encoded(jnp.array(first), jnp.array(second), None, None, jnp.ones(BATCH))
+    encoded = TwoViews(jnp.array(first), jnp.array(second), jnp.ones(BATCH))
     start = started(method, loaded)["logit_scale"]
     assert float(jnp.exp(start)) == pytest.approx(3.0)
-    loss, slope = jax.value_and_grad(lambda scale: method.objective({"logit_scale": scale}, None, encoded)[0])(start)
+    loss, slope = jax.value_and_grad(lambda scale: method.objective({"logit_scale": scale}, NO_STATE, encoded)[0])(start)
     assert loss == pytest.approx(numpy_symmetric(first, second, 3.0), rel=1e-5)
     expected = finite_difference(lambda scale: numpy_symmetric(first, second, np.exp(scale)), np.log(3.0), 1.0)
     assert slope == pytest.approx(expected, rel=1e-4)
@@ -172,7 +175,8 @@ def test_attention_information_of_equal_encoders_is_clamped_and_finite(loaded):
     @jax.jit
     def step(params):
         return jax.value_and_grad(
-            lambda params: method.objective(params, None, method.encode(ENCODER, params, None, batch(), seeds)), has_aux=True
+            lambda params: method.objective(params, NO_STATE, method.encode(ENCODER, params, NO_STATE, batch(), seeds)),
+            has_aux=True,
         )(params)
 
     (loss, (metrics, _)), gradients = step(params)

@@ -12,10 +12,9 @@ import time
 
 import pytest
 
-from jax_sentemb.data import cache as cache_module
-from jax_sentemb.data import corpus_files
-from jax_sentemb.data.cache import cache_folder, cached
-from jax_sentemb.data.corpus_files import LONGEST, open_corpus
+from jax_sentemb.data import text_file
+from jax_sentemb.data.cache import cache_folder
+from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.errors import ConfigError, DataError, ResourceError
 
@@ -46,28 +45,6 @@ def write_table(path, delimiter=","):
         writer = csv.writer(file, delimiter=delimiter) if delimiter == "," else None
         for row in [("id", "text"), *enumerate(SENTENCES[:3])]:
             writer.writerow(row) if writer else file.write(delimiter.join(map(str, row)) + "\r\n")
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"one\ntwo\n", ["one", "two"]),
-        (b"one\ntwo", ["one", "two"]),
-        (b"one\r\ntwo\r\n", ["one", "two"]),
-        (b"one\r\r\ntwo\rthree\n", ["one\r", "two\rthree"]),
-        (b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n", ["one", "\ufefftwo"]),
-        (b"\xef\xbb\xbf\n\xef\xbb\xbf\n", ["\ufeff"]),
-        (b"\n \n\t\r\none\n\x00\n\n", ["one"]),
-        ("a\u2028b\u0085c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\u0085c\x0bd\x0ce\x1cf"]),
-        (b" padded \n", [" padded "]),
-    ],
-)
-def test_lines_end_at_line_feeds_only(tmp_path, content, expected):
-    corpus = corpus_of(tmp_path, content)
-    assert list(corpus) == expected
-    lines = content.count(b"\n") + (not content.endswith(b"\n"))
-    assert corpus.report == {"lines": lines, "blank": lines - len(expected), "bytes": len(content)}
-    assert corpus.fingerprint == hashlib.sha256(content).hexdigest()
 
 
 def test_every_kind_of_file_gives_the_same_sentences(tmp_path):
@@ -129,15 +106,6 @@ def test_bytes_that_are_not_utf8_are_named_with_line_and_offset(tmp_path, name):
     assert f"line {line}, byte {byte}: not UTF-8" in refused(tmp_path / name)
 
 
-def test_what_is_no_text_is_refused(tmp_path):
-    for number, content in enumerate(
-        [gzip.compress(TEXT), "text\n".encode("utf-16"), b"\x7fELF\x02\x01\xc0", b"\xff\xd8\xff\xe0JFIF"]
-    ):
-        path = tmp_path / f"{number}.txt"
-        path.write_bytes(content)
-        assert "not UTF-8" in refused(path)
-
-
 def test_files_that_are_not_there_or_damaged_are_named(tmp_path):
     (tmp_path / "good.txt").write_bytes(TEXT)
     (tmp_path / "folder.txt").mkdir()
@@ -158,8 +126,8 @@ def test_files_that_are_not_there_or_damaged_are_named(tmp_path):
         "short.txt.gz": "cannot be read",
         "short.txt.xz": "cannot be read",
         "no.txt.gz": "cannot be read",
-        "empty.txt": "no sentence in 0 lines",
-        "blank.txt": "no sentence in 2 lines",
+        "empty.txt": "contains no sentence (0 lines",
+        "blank.txt": "contains no sentence (2 lines",
     }.items():
         message = refused(",".join(str(tmp_path / part) for part in name.split(",")))
         assert named in message
@@ -182,25 +150,17 @@ def test_several_files_and_globs_follow_each_other(tmp_path):
             every[number]
 
 
-def test_the_fingerprint_is_of_the_content_and_of_nothing_else(tmp_path):
-    first = corpus_of(tmp_path, b"ab\n", "first.txt").fingerprint
-    assert corpus_of(tmp_path, b"ab\n", "second.txt").fingerprint == first
-    assert corpus_of(tmp_path, b"ac\n", "second.txt").fingerprint != first
-    corpus_of(tmp_path, b"a", "left.txt"), corpus_of(tmp_path, b"b\n", "right.txt")
-    assert open_corpus(f"{tmp_path}/left.txt,{tmp_path}/right.txt").fingerprint != first  # other sentences, the same bytes
-
-
 @pytest.fixture
 def read(monkeypatch):
     """Every corpus is LARGE; the files that are read from beginning to end."""
-    names, blocks = [], corpus_files._blocks
+    names, blocks = [], text_file.read_blocks
 
     def counted(path, opener=open):
         names.append(path.name)
         yield from blocks(path, opener)
 
-    monkeypatch.setattr(corpus_files, "LARGE", 1)
-    monkeypatch.setattr(corpus_files, "_blocks", counted)
+    monkeypatch.setattr(text_file, "LARGE", 1)
+    monkeypatch.setattr(text_file, "read_blocks", counted)
     return names
 
 
@@ -218,7 +178,7 @@ def test_a_large_corpus_is_read_once_and_gives_the_same_sentences(tmp_path, read
         assert list(corpus) == list(again) == list(copy)
         assert (corpus.report, corpus.fingerprint) == (again.report, again.fingerprint) == (copy.report, copy.fingerprint)
     assert len(read) == 4
-    monkeypatch.setattr(corpus_files, "LARGE", 1 << 20)
+    monkeypatch.setattr(text_file, "LARGE", 1 << 20)
     small = open_corpus(both)
     assert len(read) == 7
     assert (list(small), small.report, small.fingerprint) == (list(two), two.report, two.fingerprint)
@@ -280,14 +240,6 @@ def test_an_edited_compressed_file_is_converted_again_and_a_copy_is_not(tmp_path
     assert len(list(cache_folder().glob("*.text"))) == 2
 
 
-def test_of_a_very_long_line_only_the_beginning_is_read(tmp_path):
-    long = "\u00e9" * 5_000_000
-    corpus = corpus_of(tmp_path, f"a{long}\nlast\n{'b' * LONGEST}\n{'c' * LONGEST}".encode())
-    assert corpus[0] == "a" + "\u00e9" * ((LONGEST - 1) // 2)
-    assert corpus[1] == "last"
-    assert [len(corpus[2]), len(corpus[3])] == [LONGEST, LONGEST]
-
-
 PACKED = {
     "a.txt.gz": gzip.compress(TEXT * 100),
     "a.jsonl": b"".join(json.dumps({"text": sentence}).encode() + b"\n" for sentence in SENTENCES),
@@ -339,8 +291,8 @@ def test_a_damaged_vocabulary_is_made_again(tmp_path, read):
 
 @pytest.mark.parametrize("large", [False, True])
 def test_a_file_that_is_edited_while_it_is_converted_or_indexed_is_refused(tmp_path, read, monkeypatch, large):
-    monkeypatch.setattr(corpus_files, "LARGE", 1 if large else 1 << 20)
-    blocks, edits = corpus_files._blocks, []
+    monkeypatch.setattr(text_file, "LARGE", 1 if large else 1 << 20)
+    blocks, edits = text_file.read_blocks, []
 
     def meanwhile(path, opener=open):
         if path.suffix == ".gz" and not large and not edits:  # the digest comes before the text
@@ -357,68 +309,17 @@ def test_a_file_that_is_edited_while_it_is_converted_or_indexed_is_refused(tmp_p
         (tmp_path / name).write_bytes(content)
         edits.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(corpus_files, "_blocks", meanwhile)
+            patch.setattr(text_file, "read_blocks", meanwhile)
             assert "changed while it was read" in refused(tmp_path / name)
         assert {path.suffix for path in cache_folder().glob("*")} <= {".lock"}
         assert list(open_corpus(str(tmp_path / name))) == SENTENCES
         shutil.rmtree(cache_folder(), ignore_errors=True)
 
 
-def entry_of(content):
-    def write(folder):
-        (folder / "file").write_text(content)
-        return {"known": 1}
-
-    return write
-
-
-def fail(folder):
-    (folder / "file").write_text("half")
-    raise DataError("stopped")
-
-
-def test_a_cache_entry_is_complete_or_absent(tmp_path):
-    target = tmp_path / "entry"
-    with pytest.raises(DataError):
-        cached(target, fail)
-    assert sorted(path.name for path in tmp_path.iterdir()) in (["entry.lock"], [])
-    cached(target, entry_of("whole"))
-    cached(target, fail)  # it is there
-    assert (target / "file").read_text() == "whole"
-    assert cache_module.read_about(target)["known"] == 1
-
-
-def test_an_entry_that_is_there_is_used_without_a_lock(tmp_path):
-    target = tmp_path / "folder" / "entry"
-    cached(target, entry_of("whole"))
-    target.with_name("entry.lock").unlink(missing_ok=True)
-    cached(target, fail)
-    assert [path.name for path in target.parent.iterdir()] == ["entry"]
-
-
-def test_of_a_large_entry_a_part_is_checked_and_sizes_always(tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_module, "BLOCK", 10)
-
-    def write(folder):
-        (folder / "a.bin").write_bytes(bytes(range(95)))
-        (folder / "b.bin").write_bytes(b"")
-        return {}
-
-    folder = cached(tmp_path / "entry", write)
-    assert cache_module.undamaged(folder)
-    (folder / "a.bin").write_bytes(bytes([*range(50), 0, *range(51, 95)]))
-    assert not cache_module.undamaged(folder)
-    monkeypatch.setattr(cache_module, "CHECKED", 4)
-    found = sum(not cache_module.undamaged(folder) for _ in range(200))
-    assert 40 < found < 120  # 4 of 10 blocks: 80 are expected
-    (folder / "b.bin").write_bytes(b"1")
-    assert not any(cache_module.undamaged(folder) for _ in range(20))
-
-
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "file"))
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(TEXT))
-    with pytest.raises(ResourceError, match="JAX_SENTEMB_CACHE names another folder"):
+    with pytest.raises(ResourceError, match="set JAX_SENTEMB_CACHE to another folder"):
         open_corpus(str(tmp_path / "a.txt.gz"))
     assert list(open_corpus(str(tmp_path / "a.txt.gz"), cache=tmp_path / "other")) == SENTENCES

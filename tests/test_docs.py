@@ -8,6 +8,7 @@ compilation (tests/test_contract.py trains every config), and its work directory
 
 import importlib
 import importlib.util
+import pkgutil
 import re
 import shlex
 import shutil
@@ -16,10 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
+import jax_sentemb.training.api
 import jax_sentemb.training.run
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.config_flags import parse
@@ -27,7 +28,6 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.config import Words
 from jax_sentemb.data import synthetic
 from jax_sentemb.evaluation.sts_data import SUBSETS
-from jax_sentemb.training import evaluator
 from jax_sentemb.training.setup import prepare
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +38,7 @@ NAMED_PATH = re.compile(r"(?<![\w./-])(?:jax_sentemb|tests|configs|benchmarks|ex
 SUBSTITUTES = [
     (r"(--config[= ])(configs/\w+\.py)(?!:)", rf"\1{ROOT}/\2:tiny"),
     (r"(--config[= ])(configs/\w+\.py:tiny)", rf"\1{ROOT}/\2"),
+    (r"(--config[= ])([a-z_]+)(?= |$)", r"\1\2:tiny"),
     (r"path/to/bert", "bert"),
     (r"(--config\.eval\.data=)path/to/SentEval/data", r"\1grammar"),
     (r"path/to/SentEval/data", "senteval"),
@@ -118,8 +119,6 @@ def workspace(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("JAX_SENTEMB_CACHE", str(folder / "cache"))
-        patch.setattr(evaluator, "GRAMMAR_PAIRS", 60)
-        jax.config.update("jax_disable_most_optimizations", True)
         lines = synthetic.sentences(400, seed=0)
         for name in ("corpus.txt", "ordered.txt"):
             Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -137,10 +136,10 @@ def workspace(tmp_path_factory):
             assert run_line(f"jax-sentemb train --config configs/{name}.py --workdir made/{name}") == 0
         shutil.copytree("made/micse/export", "bert")
         patch.setattr(jax_sentemb.training.run, "run", rehearse)
+        patch.setattr(jax_sentemb.training.api, "run", rehearse)
         for name, kind in (("micse", "micse"), ("multi_view", "multi_view"), ("average", "word_average")):
             shutil.copytree(f"made/{kind}", f"runs/{name}")
         yield folder
-        jax.config.update("jax_disable_most_optimizations", False)
 
 
 def rehearse(config, workdir):
@@ -171,7 +170,7 @@ def run_line(line):
         assert words[0] == "jax-sentemb", f"{line}: neither one of our commands nor one that this test knows"
         command = main
     if any(word.partition("=")[0] in ELSEWHERE for word in words):
-        parse(words, "")
+        parse(words)
         return None
     return program(command, words)
 
@@ -181,8 +180,9 @@ def test_what_the_page_says_works(page, workspace, capfd):
     names: dict[str, Any] = {}
     for kind, text in blocks(page, ("sh", "console", "python")):
         if kind == "python":
-            if "sentence_transformers" in text:
-                pytest.importorskip("sentence_transformers")
+            for package in ("sentence_transformers", "langchain_core", "datasets"):
+                if f"from {package}" in text:
+                    pytest.importorskip(package)
             exec(compile(substituted(text), str(page), "exec"), names)
             continue
         for line, error in commands(kind, text):
@@ -219,6 +219,9 @@ def test_every_link_leads_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
         if target.startswith("https://"):
             continue
+        if target.startswith("../../actions/workflows/"):  # GitHub's badge, relative to the page of the repository
+            assert (ROOT / ".github/workflows" / target.split("/")[4]).is_file()
+            continue
         file = (page.parent / target).resolve() if target else page
         assert file.exists() or file == GENERATED, f"{page.name}: {target}"
         assert not anchor or anchor in anchors(file), f"{page.name}: {target}#{anchor}"
@@ -240,12 +243,28 @@ def test_every_setting_that_is_named_exists_and_is_on_the_page_of_settings():
 
 
 def test_every_page_is_in_the_navigation():
-    listed = set(re.findall(r"- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    listed = set(re.findall(r"(?:-|- \w+:) (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
     assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], GENERATED]}
 
 
+def test_the_readme_is_short():
+    """Words outside code blocks, tables, pictures and addresses, split at white space."""
+    text = re.sub(r"^```.*?^```$", "", PAGES[0].read_text(encoding="utf-8"), flags=re.M | re.S)
+    text = re.sub(r"!\[.*?\]\(.*?\)|\]\(.*?\)", " ", re.sub(r"^\|.*$", "", text, flags=re.M))
+    assert len(re.findall(r"\w\S*", text)) <= 700
+
+
+def test_the_names_of_the_api_page_exist_and_have_docstrings():
+    named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M)
+    roots = {name for name in jax_sentemb.__all__ if not name.startswith("__")}
+    assert roots <= {name.rpartition(".")[2] for name in named}
+    for name in named:
+        assert pkgutil.resolve_name(name).__doc__, name
+
+
 def test_the_site_is_built_without_a_warning(tmp_path):
-    pytest.importorskip("mkdocs")
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings_handlers.python")
     command = [
         sys.executable,
         "-m",
@@ -260,5 +279,6 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     ]
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+    assert "jax_sentemb.training.api.train" in (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
     assert "method.ami.weight" in (tmp_path / "settings" / "index.html").read_text(encoding="utf-8")
     assert (tmp_path / "configs" / "micse.py").is_file()

@@ -117,8 +117,8 @@ def test_truncated_sentences_of_the_latest_call_are_counted(params):
 
 
 @pytest.mark.parametrize("devices", [2, 8])
-def test_rows_spread_over_devices_give_the_same_vectors(params, devices):
-    mesh = Mesh(np.array(jax.devices()[:devices]), ("data",), axis_types=(AxisType.Auto,))
+def test_rows_spread_over_devices_give_the_same_vectors(eight_devices, params, devices):
+    mesh = Mesh(np.array(eight_devices[:devices]), ("data",), axis_types=(AxisType.Auto,))
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     embedder = Embedder(Encoder(), Words(), 32, batch_size=5, sharding=sharding)
     assert embedder.batch_size == {2: 6, 8: 8}[devices]

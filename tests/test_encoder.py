@@ -14,7 +14,7 @@ import pytest
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.cli.program import program
-from jax_sentemb.errors import ConfigError, ModelFileError, NumericsError
+from jax_sentemb.errors import ConfigError, DataError, ModelFileError, NumericsError
 from jax_sentemb.inference.embedder import BUCKETS
 from jax_sentemb.inference.verify import PROBES
 from jax_sentemb.main import main
@@ -229,6 +229,89 @@ def test_restored_vectors_are_within_a_step():
         np.testing.assert_array_equal(restore(quantize(vectors, precision), precision, 20), np.where(vectors > 0, 1, -1))
     with pytest.raises(ConfigError, match="two sentences"):
         ranges_of(vectors[:1])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_prompts_tokens_and_tensors_are_those_of_sentence_transformers(workdir, tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    shutil.copytree(workdir / "export", tmp_path / "model")
+    settings = {"prompts": {"query": "a man: ", "passage": "b ", "other": ""}, "default_prompt_name": "passage"}
+    (tmp_path / "model" / "jax_sentemb.json").unlink()
+    (tmp_path / "model" / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    theirs = sentence_transformers.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    ours = SentenceEncoder(tmp_path / "model")
+    texts = ["A man plays.", "Two dogs run through the tall grass.", ""]
+    for options in ({}, {"prompt": "c "}, {"prompt_name": "query"}, {"prompt_name": "other"}, {"prompt": ""}):
+        np.testing.assert_allclose(ours.encode(texts, **options), theirs.encode(texts, **options), atol=1e-5)
+    np.testing.assert_allclose(ours.encode_query(texts), theirs.encode_query(texts), atol=1e-5)
+    np.testing.assert_allclose(ours.encode_document(texts[0]), theirs.encode_document(texts[0]), atol=1e-5)
+    expected = theirs.encode(texts, output_value="token_embeddings")
+    for mine, other in zip(ours.encode(texts, output_value="token_embeddings", batch_size=2), expected, strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), atol=1e-5)
+    tensor = ours.encode(texts, convert_to_tensor=True)
+    assert type(tensor).__name__ == "Tensor"
+    np.testing.assert_allclose(ours.similarity_pairwise(tensor, tensor), theirs.similarity_pairwise(tensor, tensor), atol=1e-6)
+    saved = SentenceEncoder(ours.save(tmp_path / "saved"))
+    assert (saved.prompts, saved.default_prompt) == (settings["prompts"], "b ")
+    with pytest.raises(ConfigError, match="prompt_name='absent' is unknown; the model has query, passage, other"):
+        ours.encode("a", prompt_name="absent")
+    with pytest.raises(ConfigError, match="both given"):
+        ours.encode("a", prompt_name="query", prompt="c")
+
+
+def test_the_representation_states_path_kind_and_sizes(encoder, workdir):
+    assert repr(encoder) == (
+        f"SentenceEncoder('{workdir / 'export'}': bert, 2 layers, cls pooling, 32 dimensions, max_seq_length=24, float32)"
+    )
+
+
+def test_a_model_is_saved_with_a_changed_length_and_its_card(encoder, workdir, tmp_path):
+    shorter = SentenceEncoder(workdir, max_seq_length=9)
+    shorter.save(tmp_path / "model")
+    assert SentenceEncoder(tmp_path / "model").max_seq_length == 9
+    assert "SimCSE" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_hub_gets_the_files_of_the_export(encoder, monkeypatch):
+    import huggingface_hub
+
+    uploaded = {}
+
+    class Hub:  # stands in for huggingface.co
+        def __init__(self, token):
+            uploaded["token"] = token
+
+        def create_repo(self, name, private, exist_ok):
+            if "/" not in name:
+                raise OSError("401 unauthorized")
+            return huggingface_hub.RepoUrl(f"https://huggingface.co/{name}")
+
+        def upload_folder(self, repo_id, folder_path, commit_message):
+            uploaded[repo_id] = SentenceEncoder(folder_path).encode("a man")
+            return f"https://huggingface.co/{repo_id}/commit/1"
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    assert encoder.push_to_hub("me/model", token="t") == "https://huggingface.co/me/model/commit/1"
+    np.testing.assert_allclose(uploaded["me/model"], encoder.encode("a man"), atol=1e-5)
+    assert uploaded["token"] == "t"
+    with pytest.raises(ConfigError, match="401 unauthorized"):
+        encoder.push_to_hub("model")
+
+
+def test_pairs_and_evaluators_score_an_encoder(encoder, tmp_path):
+    pairs = [("A man plays.", "A man plays.", 5.0), ("A man plays.", "Two dogs run.", 0.0), ("A cat.", "The cat sleeps.", 3.0)]
+    found = encoder.evaluate(pairs)
+    vectors = [encoder.encode([first, second]).astype(np.float64) for first, second, _ in pairs]
+    cosines = [(one @ other) / np.linalg.norm(one) / np.linalg.norm(other) for one, other in vectors]
+    assert found["pairs"] == 3
+    assert found["pearson"] == pytest.approx(100 * np.corrcoef(cosines, [5, 0, 3])[0, 1], abs=0.05)  # cosines of 0.999 in float32
+    table = "".join(f"{first}\t{second}\t{gold}\n" for first, second, gold in pairs)
+    (tmp_path / "pairs.tsv").write_text(f"sentence1\tsentence2\tscore\n{table}")
+    assert encoder.evaluate(tmp_path / "pairs.tsv") == pytest.approx(found)
+    assert encoder.evaluate(lambda model: model is encoder) is True
+    with pytest.raises(DataError, match="pair 1 is not"):
+        encoder.evaluate([pairs[0], ("a", "b")])
 
 
 def test_a_batch_of_columns_gets_its_embeddings(encoder):

@@ -7,6 +7,7 @@ import pytest
 
 from jax_sentemb.cli.evaluate import main
 from jax_sentemb.cli.program import program
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.sts_data import SUBSETS
 
@@ -128,7 +129,7 @@ def test_a_collapsed_model_fails_task_by_task_and_never_prints_nan(folder, capsy
         (["--check", "--model", "x", "--arguments", "y"], 2, "--check needs --data"),
         (["--fetch", "--model", "x", "--arguments", "y"], 2, "--fetch needs --data"),
         (["--model", "./absent", "--data", "DATA"], 2, "--model ./absent: no such directory"),
-        (["--model", "WORDS@maximum", "--data", "DATA"], 2, "option 'maximum' is unknown; there are cls, mean"),
+        (["--model", "WORDS@maximum", "--data", "DATA"], 2, "option 'maximum' is unknown; the options are cls, mean"),
         (["--model", "WORDS@cls", "--data", "DATA"], 2, "cls is a pooling of encoders"),
         (["--model", "tf-idf@sif", "--data", "DATA"], 2, "tf-idf takes only whiten"),
         (["--model", "tf-idf", "--model", "tf-idf", "--data", "DATA"], 2, "two models are called tf-idf: write NAME=PATH"),
@@ -223,3 +224,15 @@ def test_each_distinct_sentence_is_encoded_once_and_forgotten_after_its_last_tas
             assert vectors[row].tolist() == [hash(sentence) % 1000, len(sentence)]
         assert all(store.last[sentence] > number for sentence in store._kept)
     assert sorted(calls) == sorted({sentence for item in items for sentence in item.sentences})
+
+
+def test_tasks_are_known_by_their_usual_spellings():
+    select = suite.select
+    spelled = "STS-B, stsb-dev,SICK-R,sick_e,sst-2,sts12,trec,BigramShift"
+    assert {name for name, _ in select(spelled)} == {
+        "STSBenchmark-test", "STSBenchmark-dev", "SICKRelatedness-test", "SICKEntailment", "SST2", "STS12", "TREC", "BigramShift",
+    }  # fmt: skip
+    for names in suite.GROUPS.values():  # a task's own name is never another one
+        assert all(dict(select(name)) == {name: True} for name in names)
+    with pytest.raises(ConfigError, match=r"--tasks STSBenchmak: unknown; .*did you mean STSBenchmark"):
+        select("STSBenchmak")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.examples import SpanMasked, train_validation_split
-from jax_sentemb.data.pairs import Pairs, PairTokens, read_pairs
+from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
 from jax_sentemb.errors import DataError
@@ -30,7 +30,7 @@ MASKED = [1, 2, 3, 5]  # rows of 30 characters and more
 ALL = np.arange(len(ROWS))
 SPAN, LENGTH, SEED = 5, 32, 7
 TOKENIZER = Tokenizer.train(LINES * 3, 150)
-PAIRS = Pairs(
+PAIRS = LabelledPairs(
     ["a fox", "the dog", "a report", "one"], ["a dog jumps over", "lazy", "nobody said", "fox"], np.float32([1, 0, 2, 1]), 0
 )
 
@@ -134,8 +134,8 @@ def test_batches_hold_both_texts_of_their_rows_and_epoch(examples):
 @given(count=st.integers(2, 300), share=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_held_out_rows_are_a_random_part_and_the_others_are_all_the_rest(count, share, seed):
     kept = np.sort(np.random.default_rng(seed).choice(3 * count, count, replace=False))
-    rows = {"line": kept, "lengths": np.arange(count, dtype=np.int32), "starts": np.arange(count)}
-    whole, held_count = Tokens(np.zeros(0), rows, {}, "known", 0, 8), min(int(share * count) + 1, count - 1)
+    rows = {"ids": np.zeros(0), "line": kept, "lengths": np.arange(count, dtype=np.int32), "starts": np.arange(count)}
+    whole, held_count = Tokens(rows, {}, "known", 0, 8), min(int(share * count) + 1, count - 1)
     rest, held = train_validation_split(whole, held_count, seed)
     lines = np.random.Generator(np.random.Philox(seed)).choice(kept, held_count, replace=False)
     out = np.isin(kept, lines)
@@ -196,7 +196,7 @@ def test_a_bad_row_of_pairs_is_named_with_file_and_line_in_every_kind_of_file(tm
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("a.tsv", "no column 'sentence1', only none"), ("a.jsonl", "no pair with a label in 0")]
+    ("name", "says"), [("a.tsv", "no column 'sentence1', only none"), ("a.jsonl", "none of the 0 rows is a pair")]
 )
 def test_an_empty_file_has_no_pairs(tmp_path, name, says):
     (tmp_path / name).write_text("")

@@ -20,7 +20,7 @@ from jax_sentemb.inference.load import load, load_cross_encoder
 from jax_sentemb.inference.verify import PROBES
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.models.heads import init_token_head, pair_score, token_logits
+from jax_sentemb.models.heads import init_token_head, pair_score, token_states
 from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.types import Rows
 
@@ -158,7 +158,8 @@ def test_a_masked_language_model_is_the_one_that_transformers_reads(made, tmp_pa
     with torch.no_grad():
         theirs = model.eval()(torch.tensor(tokens).long()).logits.numpy()
     states = Bert(config).apply({"params": params["encoder"]}, Rows(tokens, np.ones_like(tokens, bool))).hidden[-1]
-    ours = token_logits(params["token_head"], params["encoder"]["embeddings"]["word"], states, Bert(config))
+    head, words = params["token_head"], params["encoder"]["embeddings"]["word"]
+    ours = token_states(head, states, Bert(config)) @ words.T + head["bias"]
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
@@ -209,7 +210,7 @@ def test_a_cross_encoder_with_classes_has_their_names_in_its_export(made, tmp_pa
 def test_a_cross_encoder_has_no_embedding(cross_encoder, is_bert):
     with pytest.raises(ModelFileError, match="is a cross-encoder"):
         load(cross_encoder[0])
-    with pytest.raises(ModelFileError, match="is no cross-encoder"):
+    with pytest.raises(ModelFileError, match="is not a cross-encoder"):
         load_cross_encoder(is_bert[0])
 
 

@@ -44,8 +44,6 @@ def start(workdir, *more, die_at="", steps=STEPS, save=SAVE, stdout=subprocess.D
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": "1",
-        "XLA_FLAGS": "",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **environment,

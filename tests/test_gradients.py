@@ -31,8 +31,6 @@ METHODS = {
     "ConsSent": ConsSent(task="D", k=1, hidden=8, classifier_width=8),  # labels
 }
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def whole_batch(method, number=0):
     """Half of the sentences fit in SHORT tokens; they stand anywhere."""
@@ -90,10 +88,10 @@ def test_parts_have_the_loss_and_the_gradients_of_the_whole_batch(name):
 
 
 @pytest.mark.parametrize(("devices", "chunk"), [(2, 0), (8, 8)])
-def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one(devices, chunk):
+def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one(eight_devices, devices, chunk):
     found = []
     for count, split in ((1, False), (devices, True)):
-        mesh = make_mesh(BATCH, jax.devices()[:count], fsdp=2 if count == 8 else 1)
+        mesh = make_mesh(BATCH, eight_devices[:count], fsdp=2 if count == 8 else 1)
         encoder, state = start(MICSE, mesh)
         shardings = fsdp_sharding(mesh, state)
         step, losses = make_step(MICSE, encoder, optax.sgd(0.1), mesh, chunk if split else 0, shardings), []
@@ -109,8 +107,8 @@ def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one
     assert one.queue_rows.tolist() == [*range(200, 216), *range(100, 108)]
 
 
-def test_parts_of_held_out_sentences_measure_what_the_whole_batch_does():
-    mesh = make_mesh(BATCH, jax.devices()[:2])
+def test_parts_of_held_out_sentences_measure_what_the_whole_batch_does(eight_devices):
+    mesh = make_mesh(BATCH, eight_devices[:2])
     encoder, state = start(MICSE, mesh)
     measure = make_measure(MICSE, encoder, mesh)
     batch = whole_batch(MICSE)

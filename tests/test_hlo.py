@@ -125,6 +125,7 @@ def test_largest_arrays_name_their_operation():
     assert (ROW, "f32[128,256]", "sum") in Program(LOOP).largest()
 
 
+@pytest.mark.usefixtures("optimized_compilation")
 def test_a_program_of_the_compiler_here():
     def chain(weights, x):
         return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)[0]

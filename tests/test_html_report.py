@@ -12,15 +12,12 @@ import pytest
 from jax_sentemb.cli import report
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, sized
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting import html_parts, html_report, report_data, samples, svg
 from jax_sentemb.training import run
 
 HOSTILE = "<script>alert({0})</script> & \"quoted\" 'text' <img src=x onerror=y> number {0} \x1b[31m\u202e"
-
-
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +77,11 @@ def test_the_curve_that_selects_is_marked_and_first(workdir, name):
     assert len(captions) == 1
     assert captions[0].startswith(f"held-out {name}. ")
     assert "dashed: the weights that were kept, step 4" in captions[0]
-    card = next(tree.iter("dl"))[0]
+    card = next(card for card in next(tree.iter("dl")) if "selects" in text_of(card))
     assert [text_of(part) for part in card] == [
         f"held-out {name}",
         "0.5 → 1" if name == "accuracy" else "1 → 2",
-        "selects the weights",
+        "start → kept weights; selects the weights",
     ]
 
 
@@ -134,15 +131,19 @@ def test_every_number_that_was_logged_over_time_is_there(workdir):
     for name, last in logged.items():
         assert shown[name][2] == html_parts.number_text(last)
     titles = [text_of(picture[0]) for picture in tree.iter("svg")]
-    for name in set(logged) - set(report_data.UNDRAWN):
-        assert [title for title in titles if title.startswith(f"{report_data.curve_title(name)} over steps")], name
+    curves = report_data.find_curves(records)
+    for name in logged:
+        drawn = [title for title in titles if title.startswith(f"{report_data.describe_curve(name).title} over steps")]
+        assert len(drawn) == report_data.is_drawn(name, curves), name
+    omitted = {"eval/grammar-dev/pearson_cosine", "speed/steps_per_second", "train/contrastive", "diagnostics/collapsed"}
+    assert {name for name in logged if not report_data.is_drawn(name, curves)} == omitted
 
 
 def test_scores_are_those_of_the_file(workdir):
     saved = read(workdir, "scores.json")
     _, tree = page(workdir)
     heads, rows = next((heads, rows) for heads, rows in tables(tree) if heads[0] == "set")
-    assert heads[1:] == ["pairs", "start", "end", "change", "bag of words", "tf-idf"]
+    assert heads[1:] == ["pairs", "start", "kept", "change", "bag of words", "tf-idf"]
     for name, result in saved["scores"].items():
         baselines = saved["baselines"]
         start, end = baselines["untrained"][name], result["spearman"]["all"]
@@ -278,9 +279,40 @@ def test_runs_of_vary_have_a_table_and_links(tmp_path):
     _, tree = page(tmp_path)
     assert [link.get("href") for link in tree.iter("a")] == ["a%20b%3D1/report.html", "c/report.html", "d/report.html"]
     (_, means), (_, runs) = tables(tree)
+    assert [text_of(head) for head in tree.iter("h2")] == ["Settings", "Runs"]
     assert means["all"] == ["2 (1 failed)", "12.00 ± 2.83"]
     assert runs["train.seed=2"] == ["14.00", ""]
     assert runs["train.seed=3"] == ["", "no <file>"]
+
+
+def test_a_low_shot_study_has_its_tables_and_pictures(tmp_path):
+    rows = [
+        {
+            "settings": {"variant": method, "data.subset": size, "data.subset_seed": seed},
+            "folder": f"{method}{size}{seed}",
+            "scores": {"STS12": score + int(seed)},
+            "sentences": int(size),
+            **({"baseline": "A"} if method == "<B>" else {}),
+        }
+        for method, size, score in (("A", "100", 10.0), ("A", "1000", 20.0), ("<B>", "100", 13.0), ("<B>", "1000", 25.0))
+        for seed in "12"
+    ]
+    (tmp_path / "vary.json").write_text(json.dumps(rows))
+    html_report.write_report(tmp_path)
+    _, tree = page(tmp_path)
+    (heads, scores), (_, differences), *_ = tables(tree)
+    assert heads == ["method", "100", "1,000"]
+    assert scores["<B>"] == ["14.50 ± 0.71 (2)", "26.50 ± 0.71 (2)"]
+    assert differences["<B> - A"] == ["+3.00 [+3.00, +3.00] (2)", "+5.00 [+5.00, +5.00] (2)"]
+    first, second = tree.iter("svg")
+    assert [path.get("class") for path in first.iter("path") if path.get("class").startswith("line")] == ["line a", "line b"]
+    assert [path.get("class") for path in second.iter("path") if path.get("class").startswith("line")] == ["line b"]
+    lines = [
+        [float(p.split()[1]) for p in path.get("d")[1:].split("L")]
+        for path in first.iter("path")
+        if path.get("class")[:4] == "line"
+    ]
+    assert lines[1][1] < lines[0][1] < lines[1][0] < lines[0][0]  # up is less
 
 
 def test_neighbours_and_cosines_are_those_of_all_pairs():
@@ -304,7 +336,8 @@ def test_pairs_keep_the_percentiles_of_all_of_them():
     random = np.random.default_rng(1)
     gold = random.integers(0, 3, 1000).astype(float)
     cosine = random.normal(size=1000)
-    task = StsTask("x", {"a": Pairs([""] * 400, [""] * 400, gold[:400]), "b": Pairs([""] * 600, [""] * 600, gold[400:])})
+    parts = {"a": gold[:400], "b": gold[400:]}
+    task = StsTask("x", {name: ScoredPairs([""] * len(part), [""] * len(part), part) for name, part in parts.items()})
     seen = samples.collect_samples(lambda texts: np.zeros((0, 1)), [], {"x": {"a": cosine[:400], "b": cosine[400:]}}, {"x": task})
     assert set(seen) == {"pairs"}
     assert seen["pairs"]["x"]["n"] == 1000
@@ -318,7 +351,7 @@ def test_pairs_keep_the_percentiles_of_all_of_them():
 def test_a_long_curve_is_thinned_to_means_with_its_extremes_around():
     values = np.random.default_rng(2).normal(size=10_000)
     values[5000] = 50
-    picture = ElementTree.fromstring(svg.line_chart("x", list(enumerate(values.tolist()))))
+    picture = ElementTree.fromstring(svg.line_chart("x", {"a": list(enumerate(values.tolist()))}))
     paths = {path.get("class"): path.get("d") for path in picture.iter("path")}
     heights = {name: [float(point.split()[1].rstrip("Z")) for point in paths[name][1:].split("L")] for name in ("line a", "band a")}
     assert len(heights["line a"]) <= svg.MOST
@@ -329,7 +362,7 @@ def test_a_long_curve_is_thinned_to_means_with_its_extremes_around():
     "values", [[5.0], [5.0, 5.0], [0.0, 0.0], [-1e9, 1e9], [1e-12, 2e-12], [0.0140211, 0.0140218], [99.5, 100.1]]
 )
 def test_any_range_of_values_has_an_axis(values):
-    picture = ElementTree.fromstring(svg.line_chart("x", list(enumerate(values))))
+    picture = ElementTree.fromstring(svg.line_chart("x", {"a": list(enumerate(values))}))
     line = next(path.get("d") for path in picture.iter("path") if path.get("class") == "line a")
     heights = [float(point.split()[1]) for point in line[1:].split("L")]
     assert all(svg.TOP - 0.1 <= height <= svg.HEIGHT - svg.BOTTOM + 0.1 for height in heights)
@@ -340,5 +373,49 @@ def test_any_range_of_values_has_an_axis(values):
 
 def test_a_part_is_escaped_unless_it_is_markup():
     part = svg.element("b", "<i>", svg.element("i", "&"), _class='"x"', data_label="y")
-    assert part == '<b class="&quot;x&quot;" data-label="y">&lt;i&gt;<i>&amp;</i></b>'
+    assert part == '<b class="&#34;x&#34;" data-label="y">&lt;i&gt;<i>&amp;</i></b>'
     assert isinstance(part, svg.Markup)
+
+
+def test_every_axis_says_what_it_shows(workdir):
+    _, tree = page(workdir)
+    for picture in tree.iter("svg"):
+        *_, across, up = [text.text for text in picture.iter("text")]
+        assert across in ("step", "cosine", "gold score"), picture[0].text
+        assert up, picture[0].text
+
+
+def test_the_cards_guide_a_choice(workdir):
+    _, tree = page(workdir)
+    names = [text_of(card[0]) for card in next(tree.iter("dl"))]
+    assert names == ["mean of 2 sets", "grammar-dev Spearman", "retrieval", "time"]
+    saved = read(workdir, "scores.json")
+    means = [np.mean([saved["baselines"]["untrained"][name] for name in saved["scores"]])]
+    means += [np.mean([result["spearman"]["all"] for result in saved["scores"].values()])]
+    shown = text_of(next(tree.iter("dl"))[0][1]).replace("\N{MINUS SIGN}", "-").split(" → ")
+    assert [float(value) for value in shown] == pytest.approx(means, abs=0.005)
+
+
+def test_without_labels_the_evidence_and_the_neighbours_come_first(workdir):
+    full = report_data.read_run(workdir)
+    unlabelled = {**full.scores, "scores": {}, "baselines": {}}
+    tree = ElementTree.fromstring(html_report.run_page(full._replace(scores=unlabelled)))
+    heads = [text_of(head) for head in tree.iter("h2")]
+    assert heads[:3] == ["Without labels", "Nearest neighbours", "Cosines of any two sentences"]
+    rows = tables(tree)[0][1]
+    start = next(record for record in full.records if "diagnostics/retrieval" in record)
+    kept = full.scores["diagnostics"]["retrieval"]
+    assert rows["retrieval"][:2] == [html_parts.number_text(value) for value in (start["diagnostics/retrieval"], kept)]
+    labelled = [text_of(head) for head in page(workdir)[1].iter("h2")]
+    assert labelled[0] == "Scores"
+    assert labelled.count("Nearest neighbours") == 1
+
+
+def test_another_encoder_is_a_second_line_in_the_same_picture(workdir):
+    full = report_data.read_run(workdir)
+    name, other = "diagnostics/retrieval", "first encoder/diagnostics/retrieval"
+    records = [{"step": step, other: 2.0 * step} for step in (2, 4)]
+    tree = ElementTree.fromstring(html_report.run_page(full._replace(records=[*full.records, *records])))
+    (picture,) = [p for p in tree.iter("svg") if p[0].text.startswith(f"{report_data.describe_curve(name).title} over")]
+    assert {"line a", "line b"} <= {path.get("class") for path in picture.iter("path")}
+    assert "More" not in [text_of(head) for head in tree.iter("h2")]

@@ -19,13 +19,13 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"planning"},
     {"training"},
     {"reporting"},
-    {"evaluation"},
+    {"evaluation", "recipes"},
     {"config", "inference"},
     {"formats"},
     {"methods", "retrieval"},
     {"parallel", "data"},
     {"losses", "models"},
-    {"types", "files", "settings"},
+    {"types", "files", "settings", "terminal"},
     {"errors"},
 )
 FLOOR = {room: number for number, rooms in enumerate(reversed(FLOORS)) for room in rooms}

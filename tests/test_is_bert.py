@@ -12,7 +12,9 @@ from jax_sentemb.losses import token_sentence_jsd
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.types import Batch
+from jax_sentemb.types import Batch, TrainState
+
+NO_STATE = TrainState({}, None, None, None, None, None)
 
 CONFIG = BertConfig(
     vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
@@ -146,8 +148,8 @@ def test_loss_and_gradient_are_torchs_through_the_whole_model():
     params = jax.device_get(method.init(encoder, loaded, jax.random.key(1)).params)
 
     def loss_of(params):
-        encoded = method.encode(encoder, params, None, batch, jnp.zeros(4, jnp.uint32))
-        return method.objective(params, None, encoded)[0]
+        encoded = method.encode(encoder, params, NO_STATE, batch, jnp.zeros(4, jnp.uint32))
+        return method.objective(params, NO_STATE, encoded)[0]
 
     loss, gradients = jax.value_and_grad(loss_of)(params)
     names = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=12)

@@ -68,7 +68,7 @@ def test_a_setting_of_before_is_taken_with_a_note(capsys):
     said = capsys.readouterr()
     assert "--config.sweep='train.seed=1..3'" in said.out
     assert "--config.optimizer.plateau_factor=0.5" in said.out
-    assert "note: the setting optimizer.lr_drop is optimizer.plateau_factor now" in said.err
+    assert "note: the setting optimizer.lr_drop is now called optimizer.plateau_factor" in said.err
 
 
 def test_help_with_a_config_shows_its_settings(capsys):

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.methods.masked_lm import MaskedLM, masked_lm_loss, select_tokens
+from jax_sentemb.methods.masked_lm import MaskedLM, MaskedLosses, masked_lm_loss, select_tokens
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.models.heads import init_token_head, token_logits
-from jax_sentemb.types import Rows
+from jax_sentemb.models.heads import init_token_head, token_states
+from jax_sentemb.types import Rows, TrainState
+
+NO_STATE = TrainState({}, None, None, None, None, None)
 
 CONFIG = BertConfig(
     vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
@@ -23,7 +25,7 @@ CONFIG = BertConfig(
 class Recorder:
     """Stands for an encoder: keeps the rows that it is given, answers with fixed states of the places that are asked for."""
 
-    config, dtype = CONFIG, jnp.float32
+    config, dtype, dropout = CONFIG, jnp.float32, 0.0
 
     def apply(self, variables, rows, seeds, token_places):
         self.rows = rows
@@ -69,7 +71,8 @@ def test_the_loss_is_the_cross_entropy_of_the_selected_tokens(params):
     loss, count, right = masked_lm_loss(encoder, params, given, jnp.arange(6, dtype=jnp.uint32), 0.999)
     everywhere = jnp.tile(jnp.arange(given.tokens.shape[1]), (6, 1))
     states = encoder.apply(None, given, None, everywhere).hidden[-1]
-    logits = np.asarray(token_logits(params["token_head"], params["encoder"]["embeddings"]["word"], states, encoder), np.float64)
+    head, words = params["token_head"], params["encoder"]["embeddings"]["word"]
+    logits = np.asarray(token_states(head, states, encoder), np.float64) @ np.asarray(words, np.float64).T + head["bias"]
     inner = given.mask & ~np.isin(given.tokens, (2, 3))
     log_probability = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     taken = np.take_along_axis(log_probability, given.tokens[..., None], -1)[..., 0]
@@ -119,7 +122,7 @@ def test_only_selected_tokens_of_the_last_layer_are_computed_and_dropout_is_a_se
     class Whole:
         """Computes every state, then takes those that are asked for."""
 
-        config, dtype = plain.config, jnp.float32
+        config, dtype, dropout = plain.config, jnp.float32, 0.0
 
         def apply(self, variables, rows, seeds, token_places):
             states = plain.apply(variables, rows).hidden[-1]
@@ -145,8 +148,8 @@ def test_masks_differ_between_seeds(params):
 
 def test_the_objective_is_a_mean_over_selected_tokens():
     method = MaskedLM()
-    encoded = SimpleNamespace(loss=jnp.array([4.0, 5.0]), count=jnp.array([2.0, 1.0]), right=jnp.array([1.0, 0.0]))
-    loss, (metrics, _) = method.objective({}, None, encoded)
+    encoded = MaskedLosses(loss=jnp.array([4.0, 5.0]), count=jnp.array([2.0, 1.0]), right=jnp.array([1.0, 0.0]))
+    loss, (metrics, _) = method.objective({}, NO_STATE, encoded)
     assert float(loss) == pytest.approx(3.0)
     assert float(metrics["accuracy"]) == pytest.approx(1 / 3)
     for probability in (0.0, 1.0):

@@ -10,7 +10,9 @@ from jax_sentemb.losses import nt_xent
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.types import Batch, Rows
+from jax_sentemb.types import Batch, Rows, TrainState
+
+NO_STATE = TrainState({}, None, None, None, None, None)
 
 CONFIG = BertConfig(
     vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
@@ -27,7 +29,7 @@ def params():
 
 
 def encode(method, params, batch):
-    return jax.jit(lambda params: method.encode(ENCODER, params, None, batch, jnp.arange(3, dtype=jnp.uint32)))(params)
+    return jax.jit(lambda params: method.encode(ENCODER, params, NO_STATE, batch, jnp.arange(3, dtype=jnp.uint32)))(params)
 
 
 def drawn(batch=5, width=7, seed=0):
@@ -136,7 +138,7 @@ def test_both_texts_have_dropout_of_their_own(params):
 def test_the_loss_takes_the_information_off(params):
     method = MirrorBERT(span=0, ami=AttentionMI(samples=20, weight=0.5, density=False), temperature=0.3)
     encoded = encode(method, params, Batch(TOKENS, MASK))
-    loss, (metrics, _) = method.objective(params, None, encoded)
+    loss, (metrics, _) = method.objective(params, NO_STATE, encoded)
     contrastive, _ = numpy_nt_xent(np.asarray(encoded.first), np.asarray(encoded.second), 0.3)
     assert metrics["contrastive"] == pytest.approx(contrastive, rel=1e-4)
     assert metrics["attention_mi"] == pytest.approx(float(encoded.information.mean()), rel=1e-5)

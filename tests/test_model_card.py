@@ -1,8 +1,8 @@
-"""The model card: front matter that YAML readers take, and no claim that nobody made."""
+"""The model card: front matter that the hub's own reader takes, and no claim that nobody made."""
 
-import json
+from huggingface_hub import ModelCard
 
-from jax_sentemb.formats.model_card import Card, render
+from jax_sentemb.formats.model_card import Card, render, render_word_card
 
 SCORE = {
     "n": 3108,
@@ -35,16 +35,26 @@ def test_scores_facts_and_absent_sets_are_told():
         missing_tasks=["STS13", "STS16"],
     )
     text = render(card, pooling="mean", normalize=True, max_seq_length=64, width=8)
-    front = dict(line.split(": ", 1) for line in text.split("---")[1].strip().splitlines())
-    assert json.loads(front["base_model"]) == "bert-mini"
-    assert json.loads(front["license"]) == "mit"
-    (model,) = json.loads(front["model-index"])
-    assert model["name"] == 'mice: "small"'
-    assert model["results"][0]["metrics"][0] == {
-        "type": "spearman_cosine", "name": "Spearman Cosine", "value": 0.723666,
-    }  # fmt: skip
+    front = ModelCard(text).data
+    assert front.base_model == "bert-mini"
+    assert front.license == "mit"
+    assert front.model_name == 'mice: "small"'
+    first = front.eval_results[0]
+    assert (first.dataset_name, first.metric_type, first.metric_value) == ("STS12", "spearman_cosine", 0.723666)
+    assert len(front.eval_results) == 2
     assert "| STS12 | 3,108 | 72.37 | 69.99 | 71.05 | 81.30 | 1.00 | 2.00 |" in text
     assert "| sentences | 10,000 |\n| corpus | a\\|b c |" in text
     assert "STS13, STS16" in text
     assert "Trained with miCSE" in text
     assert "unit-length" in text
+
+
+def test_a_word_model_names_its_library_and_says_how_it_is_loaded():
+    facts = {"name": "average", "method": "WordAverage", "training": {"seed": 1, "examples": 20}}
+    stock, own = (render_word_card(facts, 7, stock) for stock in (True, False))
+    assert ModelCard(stock).data.library_name == "sentence-transformers"
+    assert ModelCard(own).data.library_name == "jax_sentemb"
+    assert "SentenceTransformer" in stock
+    assert "SentenceTransformer" not in own
+    assert "* seed: 1\n* examples: 20\n" in own
+    assert "step 7" in own

@@ -13,6 +13,9 @@ from jax_sentemb.models.rnn import run_rnn
 from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
 from jax_sentemb.types import Batch, Rows, TrainState
 
+NO_STATE = TrainState({}, None, None, None, None, None)
+SEEDS = np.zeros(8, np.uint32)  # of dropout, which these encoders do not have
+
 ENCODER = WordVectors(WordsConfig(30, 4))
 RANDOM = np.random.default_rng(0)
 LOADED = {
@@ -102,12 +105,12 @@ def test_both_objectives_are_added_and_three_views_embed():
     method.check(ENCODER, 6)
     params, given = method.init(ENCODER, LOADED, jax.random.key(1)).params, batch()
     state = TrainState(params, None, None, None, jax.random.key_data(jax.random.key(3)), jnp.int32(5))
-    encoded = method.encode(ENCODER, params, state, given, None)
+    encoded = method.encode(ENCODER, params, state, given, SEEDS)
     loss, (metrics, _) = method.objective(params, state, encoded)
     parts = []
     for form in ("discriminative", "generative"):
         alone = MultiView(form=form, hidden=3, context=2)
-        parts.append(float(alone.objective(params, state, alone.encode(ENCODER, params, state, given, None))[0]))
+        parts.append(float(alone.objective(params, state, alone.encode(ENCODER, params, state, given, SEEDS))[0]))
     assert float(loss) == pytest.approx(sum(parts), rel=1e-5)
     u = np.array(params["U"], np.float64)
     assert float(metrics["orthonormality"]) == pytest.approx(np.sqrt(((u @ u.T - np.eye(4)) ** 2).sum()), rel=1e-5)
@@ -135,7 +138,7 @@ def test_the_discriminative_objective_is_that_of_its_views(views):
     params = method.init(ENCODER, LOADED, jax.random.key(1)).params
     params["log_temperature"] = jnp.log(jnp.float32(0.7))
     given = batch()
-    loss, (metrics, _) = method.objective(params, None, method.encode(ENCODER, params, None, given, None))
+    loss, (metrics, _) = method.objective(params, NO_STATE, method.encode(ENCODER, params, NO_STATE, given, SEEDS))
     words = LOADED["frozen"]["vectors"][given.tokens] * given.mask[..., None]
     made = []
     for name in {"fg": ("f", "g"), "f": ("f",), "g": ("g",), "ff": ("f", "f2"), "gg": ("g", "g2")}[views]:
@@ -169,7 +172,7 @@ def test_the_generative_objective_looks_at_the_next_sentence_with_new_negatives_
     def loss(params, step, tokens=given.tokens):
         state = TrainState(params, None, None, None, jax.random.key_data(jax.random.key(3)), jnp.int32(step))
         encoded = method.encode(ENCODER, params, state, Batch(tokens, given.mask), None)
-        encoded = encoded._replace(views=method.encode(ENCODER, params, state, given, None).views)
+        encoded = encoded._replace(views=method.encode(ENCODER, params, state, given, SEEDS).views)
         return float(method.objective(params, state, encoded)[0])
 
     assert loss({**params, "U": 0 * params["U"]}, 0) == pytest.approx(6 * np.log(2), rel=1e-5)  # a word and five others

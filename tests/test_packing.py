@@ -10,7 +10,7 @@ from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.examples import train_validation_split
 from jax_sentemb.data.packing import pack
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.data.tokens import ALL, Subsample, tokenize
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.simcse import SimCSE
@@ -39,10 +39,10 @@ def corpus(tmp_path):
     return f"{tmp_path}/a.txt,{tmp_path}/b.txt", documents
 
 
-def packed(files, folder, subset=None):
+def packed(files, folder, subset=ALL):
     sentences = open_corpus(files)
     tokenizer = Tokenizer.train(sentences, 80)
-    tokens = tokenize(sentences, tokenizer, 512, folder, subset, 0, ordered=True)
+    tokens = tokenize(sentences, tokenizer, 512, folder, subset, ordered=True)
     return pack(tokens, sentences, WIDTH, folder), tokens, tokenizer, sentences
 
 
@@ -72,7 +72,7 @@ def test_rows_are_the_documents_cut(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [1, 7])
-@pytest.mark.parametrize("subset", [None, 30])
+@pytest.mark.parametrize("subset", [ALL, Subsample(30)])
 def test_rows_do_not_depend_on_what_is_packed_at_once(corpus, tmp_path, monkeypatch, at_once, subset):
     files, _ = corpus
     whole = packed(files, tmp_path / "whole", subset)[0]

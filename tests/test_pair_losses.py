@@ -11,16 +11,19 @@ from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.losses import contrastive_tension, nt_xent, paired_cosine, softmax_cross_entropy, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
-from jax_sentemb.methods.contrastive_tension import Encoded as TensionEncoded
 from jax_sentemb.methods.cross_encoder import CrossEncoder
+from jax_sentemb.methods.labelled_pairs import LabelledPairs
 from jax_sentemb.methods.mirror_bert import MirrorBERT
-from jax_sentemb.methods.sbert import SBERT, Encoded
+from jax_sentemb.methods.sbert import SBERT
+from jax_sentemb.methods.views import TwoViews
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.heads import pair_score
 from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.step import create_state, make_step
-from jax_sentemb.types import Batch, Rows
+from jax_sentemb.types import Batch, Rows, TrainState
+
+NO_STATE = TrainState({}, None, None, None, None, None)
 
 CONFIG = BertConfig(
     vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
@@ -103,8 +106,8 @@ def test_the_trained_scale_has_the_gradient_of_its_logarithm():
 
     def loss(log_scale):
         method = ContrastiveTension(form="in_batch")
-        encoded = TensionEncoded(jnp.array(first), jnp.array(second), None, None, jnp.ones(6))
-        return method.objective({"logit_scale": log_scale}, None, encoded)[0]
+        encoded = TwoViews(jnp.array(first), jnp.array(second), jnp.ones(6))
+        return method.objective({"logit_scale": log_scale}, NO_STATE, encoded)[0]
 
     ends = [symmetric_loop(first, second, np.exp(1.0 + sign * 1e-5)) for sign in (1, -1)]
     assert float(jax.grad(loss)(1.0)) == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-3)
@@ -160,7 +163,7 @@ def test_sbert_compares_cosines_with_scores():
     first, second = random.normal(size=(2, 5, 4))
     gold = np.array([0.0, 5.0, 2.5, 1.0, 4.0])
     expected = np.mean([(cosine(first[i], second[i]) - gold[i] / 5) ** 2 for i in range(5)])
-    loss, _ = SBERT().objective({}, None, Encoded(jnp.array(first), jnp.array(second), jnp.array(gold)))
+    loss, _ = SBERT().objective({}, NO_STATE, LabelledPairs(jnp.array(first), jnp.array(second), jnp.array(gold)))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
     np.testing.assert_allclose(paired_cosine(first, second), [cosine(*pair) for pair in zip(first, second, strict=True)], atol=1e-6)
 
@@ -172,8 +175,8 @@ def test_sbert_classifies_both_vectors_and_their_distance():
     logits = np.concatenate([first, second, np.abs(first - second)], axis=1) @ kernel + bias
     chosen = [np.exp(row[label]) / np.exp(row).sum() for row, label in zip(logits, labels, strict=True)]
     params = {"classifier": {"kernel": jnp.array(kernel), "bias": jnp.array(bias)}}
-    encoded = Encoded(jnp.array(first), jnp.array(second), jnp.array(labels, jnp.float32))
-    loss, (metrics, _) = SBERT(task="classes").objective(params, None, encoded)
+    encoded = LabelledPairs(jnp.array(first), jnp.array(second), jnp.array(labels, jnp.float32))
+    loss, (metrics, _) = SBERT(task="classes").objective(params, NO_STATE, encoded)
     assert float(loss) == pytest.approx(-np.log(chosen).mean(), rel=1e-5)
     assert float(metrics["accuracy"]) == pytest.approx((logits.argmax(1) == labels).mean())
     assert float(softmax_cross_entropy(jnp.zeros((2, 3)), jnp.array([0, 1]))[0]) == pytest.approx(np.log(3))
@@ -214,6 +217,6 @@ def test_the_texts_of_a_sentence_are_told_apart(method):
     batch = Batch(tokens[:, 0], mask[:, 0]) if single else Batch(tokens, mask, np.zeros(4, np.float32))
     loaded = {"encoder": jax.jit(ENCODER.init)(jax.random.key(0), batch.rows)["params"]}
     params = method.init(ENCODER, loaded, jax.random.key(1)).params
-    encoded = method.encode(ENCODER, params, None, batch, jnp.zeros(4, jnp.uint32))
+    encoded = method.encode(ENCODER, params, NO_STATE, batch, jnp.zeros(4, jnp.uint32))
     for text, vectors in ((0, encoded.first), (0 if single else 1, encoded.second)):
         np.testing.assert_allclose(vectors, method.embed(ENCODER, params, Rows(tokens[:, text], mask[:, text])), atol=1e-5)

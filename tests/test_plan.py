@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from jax_sentemb.cli import plan as command
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.planning import targets
 from jax_sentemb.planning.plan import Plan, check_units, compile_plan, largest_batch, smallest_split
 from jax_sentemb.planning.step import PlannedRun, generated_batches
 from jax_sentemb.planning.targets import describe_devices, parse_target
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.setup import prepare
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -83,9 +83,9 @@ def test_a_generated_batch_has_the_fields_of_the_runs(recipe, tmp_path):
             assert (one.dtype, one.ndim, one.shape[1:-1]) == (other.dtype, other.ndim, other.shape[1:-1])
 
 
-def test_a_plan_for_the_devices_here(monkeypatch, capsys):
+def test_a_plan_for_the_devices_here(monkeypatch, capsys, eight_devices):
     """The whole command, with the CPU's compiler in place of a TPU's."""
-    monkeypatch.setattr(targets, "describe_devices", lambda target: jax.devices()[: target.chips])
+    monkeypatch.setattr(targets, "describe_devices", lambda target: eight_devices[: target.chips])
     line = ["plan", "--config", f"{CONFIGS}/simcse.py:tiny", "--target", "tpu:v5e-8", "--config.data.batch_size=16", "--json"]
     assert program(command.main, line) == 0
     found = json.loads(capsys.readouterr().out)
@@ -127,9 +127,9 @@ def test_mistakes_are_one_line(options, message, capsys):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.py")), ids=lambda path: path.stem)
-def test_every_recipe_is_traced_for_a_pod(path):
+def test_every_recipe_is_traced_for_a_pod(path, eight_devices):
     config = read_config(f"{path}:tiny")
-    traced, _ = PlannedRun(config).trace(jax.devices(), 64, 2)
+    traced, _ = PlannedRun(config).trace(eight_devices, 64, 2)
     assert traced.jaxpr is not None
 
 

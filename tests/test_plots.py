@@ -18,9 +18,9 @@ from jax_sentemb.cli import plots as cli_plots
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import Bert, BertConfig, Capture
 from jax_sentemb.reporting import pair_plots, plot_data, plots
-from jax_sentemb.reporting.attention import attention_values, compare_attention, slice_names, view_seeds
+from jax_sentemb.reporting.attention import attention_values, compare_attention, comparison, slice_names, view_seeds
 from jax_sentemb.types import Rows
 
 CONFIG = BertConfig(
@@ -395,7 +395,7 @@ def compiled(length, dropout):
     @jax.jit
     def encode(params, row, seed):
         rows, seeds = Rows(row[None], jnp.ones((1, length), bool)), seed if dropout else None
-        look = {"capture_attention": lambda _, attention: attention.probabilities, "observed_layers": (1, 2, 3, 4)}
+        look = {"capture": Capture((1, 2, 3, 4), lambda _, attention: attention.probabilities)}
         output = Bert(CONFIG, dropout=0.3).apply({"params": params}, rows, seeds, **look)
         return output.observed, output.hidden[-1]
 
@@ -452,12 +452,12 @@ def rounding(params, *arguments):
 def test_pairs_equal_a_loop_in_numpy(bert, pairing, dropout):
     first, second = ids((4, 4, 9)), ids((9, 4, 9), seed=50)
     seeds = view_seeds(3) if dropout else None
-    options = {"slices": AttentionMI(pairing=pairing), "dropout": 0.3}
-    found = compare_attention(CONFIG, bert, first, second, seeds=seeds, batch_size=2, **options)
+    compared = comparison(CONFIG, AttentionMI(pairing=pairing), dropout=0.3)
+    found = compare_attention(compared, bert, first, second, seeds, batch_size=2)
     for number, (one, other) in enumerate(zip(first, second, strict=True)):
         own = None if seeds is None else seeds[number]
         arguments = one, other, (None, None) if own is None else own, pairing
-        logs = attention_values(CONFIG, bert, one, other, seeds=own, **options)
+        logs = attention_values(compared, bert, one, other, own)
         ours = found.semantic[number], found.correlation[number], found.attention[number], *logs
         for mine, expected, error in zip(ours, by_hand(bert, *arguments), rounding(bert, *arguments), strict=True):
             assert error < 5e-3  # else the comparison says nothing
@@ -470,22 +470,21 @@ def test_the_similarity_is_the_term_that_training_maximises(bert):
     ami = AttentionMI(samples=2 * 6 * 6, post_dropout=False, layers=(2, 3))
     rows = Rows(np.stack([row, row]), np.ones((2, 6), bool))
     positions = ami.sample(jnp.array([7], jnp.uint32), jnp.array([6]), 6, 2)
-    capture_attention = ami.capture_attention(positions, (2, 3), 2)
-    encode = jax.jit(
-        functools.partial(Bert(CONFIG, dropout=0.3).apply, capture_attention=capture_attention, observed_layers=(2, 3))
-    )
+    capture = ami.capture_attention(positions, (2, 3), 2)
+    encode = jax.jit(functools.partial(Bert(CONFIG, dropout=0.3).apply, capture=capture))
     information, _ = ami.mutual_information(encode({"params": bert}, rows, seeds[0]).observed, positions)
-    found = compare_attention(CONFIG, bert, [row], [row], slices=ami, seeds=seeds, dropout=0.3, batch_size=2)
+    found = compare_attention(comparison(CONFIG, ami, dropout=0.3), bert, [row], [row], seeds, batch_size=2)
     assert found.attention[0] == pytest.approx(float(information.mean()), rel=1e-4)
 
 
 def test_a_row_is_wholly_like_itself_without_dropout_and_less_with(bert):
     rows = ids((6, 11))
-    same = compare_attention(CONFIG, bert, rows, rows, batch_size=2)
+    compared = comparison(CONFIG, dropout=0.3)
+    same = compare_attention(compared, bert, rows, rows, batch_size=2)
     np.testing.assert_allclose(same.semantic, 1, atol=1e-6)
     np.testing.assert_allclose(same.correlation, 1, atol=1e-6)
     assert np.isfinite(same.attention).all()
-    other = compare_attention(CONFIG, bert, rows, rows, seeds=view_seeds(2), dropout=0.3, batch_size=2)
+    other = compare_attention(compared, bert, rows, rows, view_seeds(2), batch_size=2)
     assert (other.attention < same.attention).all()
     assert (other.semantic < 0.9999).all()
 
@@ -498,16 +497,17 @@ def test_seeds_of_views_are_all_different_and_reproducible():
 
 
 def test_names_of_slices():
-    assert slice_names(CONFIG) == ["layers 1 + 3, head 1", "layers 1 + 3, head 2", "layers 2 + 4, head 1", "layers 2 + 4, head 2"]
-    assert slice_names(CONFIG, AttentionMI(pairing="heads"))[3] == "layer 4, heads 1 + 2"
+    names = ["layers 1 + 3, head 1", "layers 1 + 3, head 2", "layers 2 + 4, head 1", "layers 2 + 4, head 2"]
+    assert slice_names(comparison(CONFIG)) == names
+    assert slice_names(comparison(CONFIG, AttentionMI(pairing="heads")))[3] == "layer 4, heads 1 + 2"
     with pytest.raises(ConfigError, match="even number"):
-        slice_names(CONFIG, AttentionMI(layers=(1, 2, 3)))
+        comparison(CONFIG, AttentionMI(layers=(1, 2, 3)))
 
 
 def test_embeddings_that_are_not_finite_are_refused(bert):
     broken = jax.tree.map(lambda leaf: leaf * np.nan, bert)
     with pytest.raises(NumericsError, match="2 of 2 pairs"):
-        compare_attention(CONFIG, broken, ids((4, 4)), ids((5, 5)), batch_size=2)
+        compare_attention(comparison(CONFIG), broken, ids((4, 4)), ids((5, 5)), batch_size=2)
 
 
 def test_real_study(shared, tmp_path):

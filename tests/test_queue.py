@@ -8,7 +8,8 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.losses import info_nce
 from jax_sentemb.methods import simcse
-from jax_sentemb.methods.simcse import Encoded, Momentum, SimCSE
+from jax_sentemb.methods.simcse import Momentum, SimCSE, SimCSEViews
+from jax_sentemb.methods.views import TwoViews
 from jax_sentemb.types import ROW_NUMBERS, TrainState
 
 
@@ -19,7 +20,8 @@ def state_of(queue, queue_rows, step):
 
 
 def encoded_of(first, second, row):
-    return Encoded(jnp.array(first), jnp.array(second), None, None, None, None, None, None, jnp.array(row, jnp.float32))
+    views = TwoViews(jnp.array(first), jnp.array(second), jnp.ones(len(first)))
+    return SimCSEViews(views, None, None, None, jnp.array(row, jnp.float32))
 
 
 @pytest.mark.parametrize("pairs", [2**22, 8])  # all at once, and some rows at a time

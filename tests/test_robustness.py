@@ -11,10 +11,8 @@ import lzma
 import os
 import pickle
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -27,7 +25,7 @@ from jax_sentemb.cli import evaluate, report
 from jax_sentemb.cli.collection import show
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Evaluation, check
-from jax_sentemb.data import corpus_files, workers
+from jax_sentemb.data import corpus_files, tables, text_file, workers
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokenizer import Tokenizer
@@ -73,11 +71,11 @@ def test_a_text_file_that_is_overwritten_while_it_is_read_is_one_line(corpus):
 
 
 def test_a_text_file_that_shrinks_under_workers_is_one_line(corpus, monkeypatch):
-    monkeypatch.setattr(corpus_files, "LARGE", 1)
+    monkeypatch.setattr(text_file, "LARGE", 1)
     monkeypatch.setattr(workers, "PARALLEL", 1)
     monkeypatch.setattr(workers, "SENTENCES", 30)
     sentences = open_corpus(str(corpus))
-    tokens = workers.blocks(workers.Job(sentences, Tokenizer.train(LINES, 200), 16), range(len(LINES)), 2)
+    tokens = workers.blocks(workers.TokenizeJob(sentences, Tokenizer.train(LINES, 200), 16), range(len(LINES)), 2)
     next(tokens)
     os.truncate(corpus, 5000)
     with pytest.raises(DataError, match=r"corpus\.txt.* changed while it was read"):
@@ -85,23 +83,25 @@ def test_a_text_file_that_shrinks_under_workers_is_one_line(corpus, monkeypatch)
 
 
 def test_of_two_writers_of_a_file_the_second_says_so_and_leaves_the_first_alone(tmp_path):
+    metadata = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 5}
+
     def encode(texts):
         with pytest.raises(BusyError, match=r"x\.npy is being written by another process"):
-            write_file(tmp_path / "x.npy", "float32", LINES[:9], encode, lambda count: None, 5)
+            write_file(tmp_path / "x.npy", metadata, LINES[:9], encode, lambda count: None)
         return EncodedSentences(np.ones((len(texts), 2), np.float32), 0)
 
-    write_file(tmp_path / "x.npy", "float32", LINES[:9], encode, lambda count: None, 5)
+    write_file(tmp_path / "x.npy", metadata, LINES[:9], encode, lambda count: None)
     assert np.load(tmp_path / "x.npy").shape == (9, 2)
     with staged(tmp_path / "export") as stage:
         (stage / "jax_sentemb.json").write_text("first")
         with pytest.raises(BusyError, match="export is being written by another process"), staged(tmp_path / "export"):
             pass
     assert (tmp_path / "export" / "jax_sentemb.json").read_text() == "first"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy", "x.npy.json"]
     (tmp_path / ".export.1.partial").mkdir()  # of a writer that was killed
     with staged(tmp_path / "export") as stage:
         (stage / "jax_sentemb.json").write_text("second")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy", "x.npy.json"]
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet", "shards"])
@@ -119,7 +119,8 @@ def main(argv):
     encode = lambda texts: EncodedSentences(np.random.default_rng(0).random((len(texts), 64), np.float32), 0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     if output.suffix:
-        return write_file(output, "float32", texts, encode, lambda count: None, 1000)
+        write_file(output, facts, texts, encode, lambda count: None)
+        return 0
     write_shards(output, facts, texts, encode, lambda count: None)
     return 0
 
@@ -181,7 +182,7 @@ def test_relative_globs_with_two_stars_are_those_of_the_standard_library(tmp_pat
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.txt.xz", "a.jsonl.gz"])
 def test_a_packed_file_that_unpacks_to_more_than_any_text_is_refused_before_the_disk_is_full(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(corpus_files, "UNPACKED", 1 << 22)
+    monkeypatch.setattr(tables, "UNPACKED", 1 << 22)
     content = b"a" * (1 << 23)
     (tmp_path / name).write_bytes((gzip if name.endswith("gz") else lzma).compress(content))
     with pytest.raises(DataError, match=r"unpacks to more than 200 times|line 1 has 4,194,304 bytes or more"):
@@ -319,11 +320,9 @@ def test_doubtful_descriptions_of_a_model_are_warned_about(model, caplog):
     (model / "tokenizer.json").unlink()
     pieces = (model / "vocab.txt").read_text(encoding="utf-8").rstrip("\n").split("\n")
     (model / "vocab.txt").write_text("\n".join([*pieces[:-1], pieces[10]]) + "\n", encoding="utf-8")
-    (model / "config_sentence_transformers.json").write_text('{"prompts": {"query": "q: "}, "default_prompt_name": "query"}')
     caplog.set_level("WARNING", "jax_sentemb")  # whatever a library has done to the root logger in another test
     SentenceEncoder.load(model)
     assert "on 2 lines: the last one counts" in caplog.text
-    assert "default prompt 'query' is ignored" in caplog.text
 
 
 def test_an_encoder_is_pickled_and_copied_by_its_path(model, monkeypatch):
@@ -337,28 +336,55 @@ def test_an_encoder_is_pickled_and_copied_by_its_path(model, monkeypatch):
         pickle.dumps(SentenceEncoder(encoder._model))
 
 
-@pytest.mark.filterwarnings("ignore:os.fork")
-def test_an_encoder_in_a_forked_process_says_so_at_once(model):
-    encoder = SentenceEncoder.load(model)
-    encoder.encode("a fox")
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        for attempt in (lambda: encoder.encode("a fox"), lambda: SentenceEncoder.load(model)):
-            try:
-                attempt()
-            except ConfigError as error:
-                os.write(writing, f"{error}\n".encode())
-        os._exit(0)
-    os.close(writing)
-    alarm = threading.Timer(60, os.kill, (child, signal.SIGKILL))  # one that hangs ends there, with fewer lines
-    alarm.start()
-    with open(reading, encoding="utf-8") as pipe:
-        said = pipe.read().splitlines()
-    os.waitpid(child, 0)
-    alarm.cancel()
-    assert len(said) == 2
+FORKS = """
+import multiprocessing, os, signal, sys, warnings
+warnings.simplefilter("ignore")
+from jax_sentemb import SentenceEncoder
+
+def attempts():
+    signal.alarm(30)
+    for attempt in (lambda: encoder.encode("a fox"), lambda: SentenceEncoder.load(sys.argv[1])):
+        try:
+            attempt()
+        except Exception as error:
+            print(error, flush=True)
+
+def fails():
+    attempts()
+    sys.exit(5)
+
+encoder = SentenceEncoder.load(sys.argv[1])
+encoder.encode("a fox")
+processes = [multiprocessing.get_context("fork").Process(target=target) for target in (attempts, fails)]
+for process in processes:
+    process.start()
+    process.join()
+codes = [process.exitcode for process in processes]
+for end in ("fall", "exit", "raise"):
+    if not (child := os.fork()):
+        attempts()
+        file = open(sys.argv[2], "a")  # written when the interpreter ends
+        file.write(f"{end}\\n")
+        break
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+if not child and end == "exit":
+    sys.exit(3)
+if not child and end == "raise":
+    raise ValueError
+if child:
+    print(codes)
+"""
+
+
+def test_forked_processes_say_so_and_end_by_themselves_with_their_exit_code(model, tmp_path):
+    """Until the exit of a forked interpreter left JAX's objects alone, it hung or was aborted."""
+    program = [sys.executable, "-c", FORKS, model, tmp_path / "ends"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=True)
+    *said, codes = done.stdout.splitlines()
+    assert len(said) == 10
     assert all("forked" in line and "spawn" in line for line in said)
+    assert codes == "[0, 5, 0, 3, 1]"
+    assert (tmp_path / "ends").read_text().split() == ["fall", "exit", "raise"]
 
 
 @pytest.mark.parametrize(
@@ -418,7 +444,7 @@ def test_a_file_of_the_cache_that_is_cut_is_one_line_and_one_that_is_deleted_sta
     expected = batches.at(1).tokens
     (file,) = (tmp_path / "cache").glob("*.tokens/ids.bin")
     os.truncate(file, 100)
-    with pytest.raises(DataError, match=r"ids\.bin was cut while it was read"):
+    with pytest.raises(DataError, match=r"ids\.bin was truncated while it was read"):
         batches.at(1)
     shutil.rmtree(file.parent)
     batches = Batches(tokenize(sentences, Tokenizer.train(LINES, 200), 16, tmp_path / "cache"), 8, seed=0)
@@ -438,6 +464,57 @@ def test_a_shard_that_is_cut_while_it_is_searched_is_one_line(tmp_path):
     assert vectors[:1000].shape == (1000, 64)
     with pytest.raises(DataError, match=r"000001\.npy was cut while it was read"):
         vectors[500:2000]
+
+
+CUTTING = """
+import os, sys
+import numpy as np
+from jax_sentemb.cli.program import program
+
+def main(argv):
+    rows = np.memmap(argv[1], np.uint8, "r")
+    rows[:100].sum()
+    os.truncate(argv[1], 5000)  # as another process would while a block is read
+    return int(rows.sum())
+
+sys.exit(program(main, sys.argv))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere SIGBUS ends the process")
+def test_a_file_that_is_cut_while_a_block_is_read_is_one_line(tmp_path):
+    file = tmp_path / "a file.bin"
+    file.write_bytes(bytes(1 << 20))
+    done = subprocess.run([sys.executable, "-c", CUTTING, file], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == DataError.exit_code, done.stderr
+    assert done.stderr == f"error: {file} was cut while it was read: start again\n"
+
+
+def test_a_single_file_of_vectors_is_compared_with_the_manifest_beside_it(tmp_path):
+    metadata = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 5}
+
+    def encode(texts):
+        return EncodedSentences(np.arange(2.0 * len(texts), dtype=np.float32).reshape(-1, 2), 0)
+
+    file = tmp_path / "x.npy"
+    write_file(file, metadata, LINES[:9], encode, lambda count: None)
+    expected = np.load(file)
+    np.testing.assert_array_equal(Vectors(file)[:], expected)
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.npy: its size or SHA-256 is not what x\.npy\.json says; delete both"):
+        Vectors(file)
+    assert Vectors(file, verify=False).shape == (9, 2)
+    place = tmp_path / "x.npy.json"
+    place.write_text(place.read_text().replace('"rows": 9', '"rows": 8'))
+    with pytest.raises(DataError, match=r"x\.npy\.json is damaged"):
+        Vectors(file, verify=False)
+    file.unlink()
+    with pytest.raises(ConfigError, match=r"x\.npy\.json exists"):
+        write_file(file, metadata, LINES[:9], encode, lambda count: None)
+    np.save(tmp_path / "other.npy", expected)  # one of another program has no manifest
+    np.testing.assert_array_equal(Vectors(tmp_path / "other.npy")[:], expected)
 
 
 def splitting(pattern):

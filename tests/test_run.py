@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.cli.export import main as convert
 from jax_sentemb.config import Config, Data, Evaluation, Train, check, sized
 from jax_sentemb.errors import ConfigError, DataError
@@ -15,10 +16,12 @@ from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
+from jax_sentemb.methods.masked_lm import MaskedLM
+from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.training.run import run
-
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
+from jax_sentemb.recipes import read_config
+from jax_sentemb.training.run import run, where_the_results_are
+from jax_sentemb.training.run_metadata import description
 
 
 def tiny(**changes):
@@ -94,3 +97,30 @@ def test_an_embedding_that_cannot_be_exported_leaves_a_usable_work_directory(tmp
     assert not (tmp_path / "export").exists()
     with pytest.raises(ConfigError, match="has no activation"):
         convert(["convert", "--workdir", str(tmp_path)])
+
+
+def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path):
+    corpus = tmp_path / "a corpus.txt"
+    corpus.write_text("A sentence.\n")
+    (tmp_path / "export").mkdir()
+    config = Config(method=SimCSE(), data=Data(files=str(corpus)))
+    lines = where_the_results_are(config, tmp_path).splitlines()
+    assert [line.split()[0] for line in lines] == ["report", "export", "next"]
+    words = shlex.split(lines[2])[1:]
+    assert words[:2] == ["jax-sentemb", "search"]
+    assert words[words.index("--corpus") + 1] == str(corpus)
+    config.method = MaskedLM()
+    assert "--config simcse" in where_the_results_are(config, tmp_path)
+    config.sweep = "train.seed=1,2"
+    assert where_the_results_are(config, tmp_path).splitlines()[1].endswith("vary.md")
+
+
+def test_the_first_lines_are_a_table_of_the_corpus():
+    report = {"lines": 2008, "blank": 0, "truncated": 3, "mean_tokens": 26.4, "unknown_token_rate": 0.125, "max_seq_length": 48}
+    setup = SimpleNamespace(examples=SimpleNamespace(report=report), missing_tasks=["STS13"])
+    assert description(setup, 60, 1).splitlines() == [
+        "corpus    2,008 lines, 3 truncated",
+        "tokens    mean 26.4, cut at 48, 12.50% unknown",
+        "training  60 steps on 1 cpu device",
+        "absent    STS13",
+    ]

@@ -13,11 +13,14 @@ from jax_sentemb.evaluation.sts import score_of_pair
 from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.methods import cross_encoder
 from jax_sentemb.methods.cross_encoder import CrossEncoder
-from jax_sentemb.methods.sbert import SBERT, Encoded
+from jax_sentemb.methods.labelled_pairs import LabelledPairs
+from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.heads import pair_score
-from jax_sentemb.types import Batch, Rows
+from jax_sentemb.types import Batch, Rows, TrainState
+
+NO_STATE = TrainState({}, None, None, None, None, None)
 
 TOKENIZER = Tokenizer.train(["a man and a dog .", "it rains , it is wet ."] * 3, 60)
 SIZES = dict(
@@ -46,8 +49,8 @@ def test_scores_are_compared_with_cosines_by_their_squared_difference(top_score)
     total = 0.0
     for one, other, score in zip(first, second, gold, strict=True):
         total += (one @ other / np.sqrt(one @ one) / np.sqrt(other @ other) - score / top_score) ** 2
-    encoded = Encoded(jnp.array(first), jnp.array(second), jnp.array(gold, jnp.float32))
-    loss, _ = SBERT(top_score=top_score).objective({}, None, encoded)
+    encoded = LabelledPairs(jnp.array(first), jnp.array(second), jnp.array(gold, jnp.float32))
+    loss, _ = SBERT(top_score=top_score).objective({}, NO_STATE, encoded)
     assert loss == pytest.approx(total / 6, rel=1e-5)
 
 
@@ -61,8 +64,8 @@ def test_classes_are_a_softmax_over_both_vectors_and_their_distance():
         losses.append(np.log(np.exp(logits).sum()) - logits[label])
         right.append(logits.argmax() == label)
     params = {"classifier": {"kernel": jnp.array(kernel), "bias": jnp.array(bias)}}
-    encoded = Encoded(jnp.array(first), jnp.array(second), jnp.array(labels, jnp.float32))
-    loss, (metrics, _) = SBERT("classes").objective(params, None, encoded)
+    encoded = LabelledPairs(jnp.array(first), jnp.array(second), jnp.array(labels, jnp.float32))
+    loss, (metrics, _) = SBERT("classes").objective(params, NO_STATE, encoded)
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
     assert 0 < np.mean(right) < 1
     assert metrics["accuracy"] == pytest.approx(np.mean(right))
@@ -86,13 +89,13 @@ def test_both_texts_of_a_pair_are_embedded_by_one_encoder_with_dropout_of_their_
     method, still = SBERT(convolution=convolution), Bert(CONFIG, jnp.float32, 0.0)
     params = method.init(still, {"encoder": weights}, jax.random.key(0)).params
     batch, seeds = Batch(tokens, mask, np.arange(4, dtype=np.float32)), jnp.arange(4, dtype=jnp.uint32)
-    encoded = method.encode(still, params, None, batch, seeds)
+    encoded = method.encode(still, params, NO_STATE, batch, seeds)
     for side, vectors in enumerate((encoded.first, encoded.second)):
         rows = Rows(tokens[:, side], mask[:, side])
         np.testing.assert_allclose(vectors, method.embed(ENCODER, params, rows), atol=1e-5)
     np.testing.assert_array_equal(encoded.label, np.arange(4))
     same = Batch(tokens[:, [0, 0]], mask[:, [0, 0]], batch.label)
-    loud = method.encode(ENCODER, params, None, same, seeds)
+    loud = method.encode(ENCODER, params, NO_STATE, same, seeds)
     assert (np.abs(loud.first - loud.second).max(axis=1) > 0.02).all()
 
 
@@ -128,12 +131,12 @@ def test_a_cross_encoder_scores_joined_rows_as_transformers_does(weights, tmp_pa
 
 def test_a_cross_encoder_learns_the_squared_difference_with_dropout_and_scores_without(weights):
     method = CrossEncoder(top_score=4.0)
-    encoded = cross_encoder.Encoded(jnp.array([[0.5], [1.0], [-0.2]]), jnp.array([4.0, 2.0, 0.0]))
-    assert method.objective({}, None, encoded)[0] == pytest.approx((0.5**2 + 0.5**2 + 0.2**2) / 3, rel=1e-5)
+    encoded = cross_encoder.PairScores(jnp.array([[0.5], [1.0], [-0.2]]), jnp.array([4.0, 2.0, 0.0]))
+    assert method.objective({}, NO_STATE, encoded)[0] == pytest.approx((0.5**2 + 0.5**2 + 0.2**2) / 3, rel=1e-5)
     params = method.init(ENCODER, {"encoder": weights}, jax.random.key(0)).params
     rows = pad(JoinedPairs(TOKENIZER).encode(PAIRS, 10)[0], 11, TOKENIZER.pad_id)
     batch = Batch(*rows, np.arange(4, dtype=np.float32))
-    one, two = (method.encode(ENCODER, params, None, batch, jnp.full(4, seed, jnp.uint32)).scores for seed in (0, 1))
+    one, two = (method.encode(ENCODER, params, NO_STATE, batch, jnp.full(4, seed, jnp.uint32)).scores for seed in (0, 1))
     still = method.embed(ENCODER, params, rows)
     assert one.shape == still.shape == (4, 1)
     assert np.abs(one - two).min() > 0
@@ -142,7 +145,7 @@ def test_a_cross_encoder_learns_the_squared_difference_with_dropout_and_scores_w
 
 def test_a_cross_encoder_learns_classes_and_another_one_goes_on_from_its_encoder_and_pooler(weights):
     method, logits = CrossEncoder("classes"), np.array([[2.0, 0.5, -1.0], [0.1, 0.3, 0.2]])
-    loss, (metrics, _) = method.objective({}, None, cross_encoder.Encoded(jnp.array(logits), jnp.array([0.0, 2.0])))
+    loss, (metrics, _) = method.objective({}, NO_STATE, cross_encoder.PairScores(jnp.array(logits), jnp.array([0.0, 2.0])))
     probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert loss == pytest.approx(-np.log(probabilities[[0, 1], [0, 2]]).mean(), rel=1e-5)
     assert metrics["accuracy"] == 0.5

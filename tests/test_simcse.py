@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from jax_sentemb.methods.simcse import Encoded, Momentum, SimCSE
+from jax_sentemb.methods.simcse import Momentum, SimCSE, SimCSEViews
+from jax_sentemb.methods.views import TwoViews
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.heads import apply_head
 from jax_sentemb.types import Batch, TrainState
@@ -14,8 +15,6 @@ from jax_sentemb.types import Batch, TrainState
 ENCODER = Bert(BertConfig(20, 8, 1, 2, 16, max_position_embeddings=6, initializer_range=0.3), jnp.float32, 0.4)
 BATCH = Batch(np.full((3, 5), 7, np.int32), np.ones((3, 5), bool))
 SEEDS = jnp.arange(3, dtype=jnp.uint32)
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_the_momentum_view_has_its_own_dropout_rate(learned):
 
 def test_the_momentum_view_has_its_own_dropout_masks(learned):
     _, encoded = encode(learned, ENCODER.dropout)  # all three views differ by their masks alone
-    views = [np.asarray(view) for view in (encoded.first, encoded.second, encoded.momentum)]
+    views = [np.asarray(view) for view in (*encoded.views[:2], encoded.momentum)]
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert (np.abs(views[one] - views[other]).max(axis=1) > 1e-3).all(), (one, other)
 
@@ -50,7 +49,7 @@ def test_the_momentum_view_has_its_own_dropout_masks(learned):
 def test_the_masked_language_model_loss_is_added_with_its_weight(weight):
     views = [jnp.array(np.random.default_rng(number).normal(size=(4, 3)), jnp.float32) for number in (0, 1)]
     masked_loss, count = jnp.array([3.0, 0.0, 5.0, 1.0]), jnp.array([2.0, 0.0, 1.0, 1.0])
-    encoded = Encoded(*views, None, None, None, jnp.ones(4), masked_loss, count, None)
+    encoded = SimCSEViews(TwoViews(*views, jnp.ones(4)), None, masked_loss, count, None)
     state = TrainState({}, None, None, None, None, jnp.int32(0), None)
     loss, (metrics, _) = SimCSE(mlm_weight=weight).objective({}, state, encoded)
     assert float(metrics["mlm"]) == pytest.approx(9 / 4)

@@ -1,26 +1,37 @@
-"""A long run that is killed, told to stop and starved of disk: `pytest -m soak` takes JAX_SENTEMB_SOAK_MINUTES (a day)."""
+"""A long run that is killed, stopped by signals, left without disk space: `pytest -s -m soak`, about JAX_SENTEMB_SOAK_MINUTES.
+
+The figures are appended to the JSON list in JAX_SENTEMB_SOAK_JSON (default: build/soak.json) after every event, so that a soak
+that is itself interrupted leaves what it found, and several soaks add up.
+"""
 
 import contextlib
 import itertools
-import math
+import json
 import os
+import platform
 import random
 import resource
 import signal
 import subprocess
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_faults import digest, start, trained
+from test_faults import ROOT, digest, start, trained
 
 from jax_sentemb.errors import PREEMPTED, ResourceError
+from jax_sentemb.files import write_json
+
+ENDLESS = 100_000_000  # steps; the schedule depends on it, so that both runs have the same
+EVENTS = ("full disk", "kill", "SIGTERM", "SIGHUP")
+CODES = {"kill": -signal.SIGKILL, "full disk": ResourceError.exit_code, "SIGTERM": PREEMPTED, "SIGHUP": PREEMPTED}
 
 
 @pytest.fixture
 def disk(tmp_path):
-    """A function: size in bytes -> a folder on a file system of that size, where one can be mounted; else a plain folder."""
+    """A function: size in bytes -> a folder on a file system of that size if one can be mounted, otherwise a plain folder."""
     folder = tmp_path / "disk"
     folder.mkdir()
 
@@ -32,8 +43,8 @@ def disk(tmp_path):
     subprocess.run(["umount", folder], capture_output=True, check=False)
 
 
-def without_room(process, disk):
-    """Fill the disk of a run, or forbid it files that it could save with, until it ends; the disk has room afterwards."""
+def fill(process, disk):
+    """Fills the disk of a run until the run ends. Where nothing can be mounted: limits the size of its files instead."""
     ballast = disk / "ballast"
     if disk.is_mount():
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
@@ -45,63 +56,108 @@ def without_room(process, disk):
     ballast.unlink(missing_ok=True)
 
 
-def soaked(workdir, disk, pause, **options):
-    """How each process of a run ended, the last one by itself.
+def saved(workdir):
+    """The newest saved step, 0 without one."""
+    return max((int(file.parent.name) for file in workdir.glob("checkpoints/[0-9]*/manifest.json")), default=0)
 
-    After about `pause` seconds of training each is killed, told to stop, or loses the room on its disk, in turn.
+
+def disturb(workdir, disk, pause, target, options):
+    """Runs until `target` is saved; yields each event that ended a process: (kind, seconds since its start, newest saved step).
+
+    A process runs for about `pause` seconds, and until it has saved a step.
     """
-    draw, ends, log = random.Random(0), [], workdir / "metrics.jsonl"
-    for kind in itertools.cycle(("kill", "full", "SIGTERM", "SIGHUP")):
-        process, size = start(workdir, **options), math.inf
-        while process.poll() is None and (log.stat().st_size if log.exists() else 0) <= size:  # it trains when its log grows
-            size = log.stat().st_size if log.exists() else 0
+    draw = random.Random(0)
+    for kind in itertools.cycle(EVENTS):
+        begin, before = time.monotonic(), saved(workdir)
+        process, until = start(workdir, *options[0], **options[1]), begin + draw.uniform(0.5, 1.5) * pause
+        while saved(workdir) < target and (time.monotonic() < until or saved(workdir) == before):
+            assert process.poll() is None, f"ended by itself with {process.returncode}"
             time.sleep(0.5)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(0.5, 1.5) * pause)
-        if process.poll() is None and kind == "full":
-            without_room(process, disk)
-        elif process.poll() is None:
-            process.send_signal({"kill": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGHUP": signal.SIGHUP}[kind])
-        ends.append((kind, process.wait()))
-        if ends[-1][1] == 0:
-            return ends
-        assert ends[-1][1] == {"kill": -signal.SIGKILL, "full": ResourceError.exit_code}.get(kind, PREEMPTED), ends
-    raise AssertionError
+        reached = saved(workdir) >= target
+        kind = "SIGTERM" if reached else kind
+        if kind == "full disk":
+            fill(process, disk)
+        else:
+            process.send_signal(getattr(signal, kind, signal.SIGKILL))
+        assert process.wait(7200) == CODES[kind], f"{kind}: exit code {process.returncode}"
+        yield kind, time.monotonic() - begin, saved(workdir)
+        if reached:
+            return
+
+
+def watch(process, workdir, seconds):
+    """Resident kB and open files of a run at 500 moments; after `seconds`, and two saved steps, SIGTERM ends it."""
+    memory, opened, until = [], [], time.monotonic() + seconds
+    while time.monotonic() < until or len(list(workdir.glob("checkpoints/*/manifest.json"))) < 2:
+        assert process.poll() is None
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        memory += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")]
+        opened.append(len(list(Path(f"/proc/{process.pid}/fd").iterdir())))
+        time.sleep(seconds / 500)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(7200) == PREEMPTED
+    return memory, opened
+
+
+def memory_figures(memory, opened, seconds):
+    """Medians of ten parts of the time, the slope of the last six parts, and the open files of early and late parts."""
+    parts = [float(np.median(part)) / 1000 for part in np.array_split(np.array(memory), 10)]
+    late = np.array(memory[len(memory) * 4 // 10 :]) / 1000
+    hours = np.arange(len(late)) * seconds / len(memory) / 3600
+    return {
+        "resident MB in ten parts of the time": [round(part, 1) for part in parts],
+        "growth from the fourth to the ninth part": round(parts[8] / parts[3] - 1, 5),
+        "MB per hour in the last six parts": round(float(np.polyfit(hours, late, 1)[0]), 2),
+        "open files, early median": float(np.median(opened[len(opened) // 10 : len(opened) // 2])),
+        "open files, late median": float(np.median(opened[len(opened) // 2 :])),
+    }
+
+
+def recorder(minutes):
+    """A dict of figures, and a function that updates it and writes it as the last entry of the JSON list."""
+    path = Path(os.environ.get("JAX_SENTEMB_SOAK_JSON", ROOT / "build" / "soak.json"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    figures, begin = (
+        {"wanted minutes": minutes, "start": time.strftime("%Y-%m-%d %H:%M:%S %z"), "machine": platform.platform()},
+        time.monotonic(),
+    )
+
+    def record(**more):
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        figures.update(more, minutes=round((time.monotonic() - begin) / 60, 1))
+        figures.update({"processor minutes": round((used.ru_utime + used.ru_stime) / 60, 1), "load": os.getloadavg()[0]})
+        write_json(path, [*earlier, figures])
+
+    return figures, record
 
 
 @pytest.mark.soak
 def test_a_long_run_keeps_its_memory_files_and_bits(tmp_path, disk):
-    """A run of half the time without disturbance, then the same one, disturbed every ten minutes or five times."""
-    minutes = float(os.environ.get("JAX_SENTEMB_SOAK_MINUTES", "1440")) / 2
+    """A run without disturbance for a third of the time, then the same steps with an event about every 2 % of the time."""
+    minutes = float(os.environ.get("JAX_SENTEMB_SOAK_MINUTES", "360"))
     signal.signal(signal.SIGHUP, lambda number, frame: None)  # under nohup it is ignored, and processes would inherit that
-    begin, steps = time.monotonic(), 2000 if minutes > 10 else 300
-    said = (tmp_path / "said").open("a")  # a pipe that no one empties would stop a run when it is full
-    assert start(tmp_path / "trial", steps=steps, save=steps // 4, stderr=said).wait(3600) == 0
-    size = sum(file.stat().st_size for file in (tmp_path / "trial").rglob("*"))
-    steps = int(steps * minutes * 60 / (time.monotonic() - begin))
-    options = {"steps": steps, "save": max(steps // 100, 1), "stderr": said}
-    memory, opened = watched(start(tmp_path / "straight", **options), minutes * 60 / 500)
-    parts = [float(np.median(part)) for part in np.array_split(np.array(memory), 10)]
-    print(f"{steps} steps; resident MB in ten parts: {[round(part / 1000) for part in parts]}; files {max(opened)}")
-    if minutes >= 10:  # before that it still warms up, by 3 %
-        assert parts[8] < 1.02 * parts[3]
-        assert np.median(opened[len(opened) // 2 :]) <= np.median(opened[len(opened) // 10 : len(opened) // 2])
-    folder = disk(3 * size + 300 * steps)
-    ends = soaked(folder / "run", folder, min(600.0, minutes * 12), **options)
-    said.close()
-    print(f"ends of the disturbed run on a {'disk of its own' if folder.is_mount() else 'plain folder'}: {ends}")
-    assert trained(folder / "run") == trained(tmp_path / "straight")
-    arrays = [digest(workdir / "checkpoints" / str(steps)) for workdir in (tmp_path / "straight", folder / "run")]
+    figures, record = recorder(minutes)
+    straight, seconds = tmp_path / "straight", minutes * 60 / 3
+    with (tmp_path / "stderr").open("a") as stderr:  # not a pipe, which blocks a run when it is full
+        options = (("--config.train.keep_checkpoints=3",), {"steps": ENDLESS, "save": max(int(3 * minutes), 100), "stderr": stderr})
+        begin = time.monotonic()
+        memory, opened = watch(start(straight, *options[0], **options[1]), straight, seconds)
+        target = sorted(int(file.parent.name) for file in straight.glob("checkpoints/*/manifest.json"))[-2]
+        found = memory_figures(memory, opened, time.monotonic() - begin)
+        record(steps=target, undisturbed={"minutes": round((time.monotonic() - begin) / 60, 1), **found})
+        folder = disk(3 * sum(file.stat().st_size for file in straight.rglob("*")))
+        workdir, ends = folder / "run", []
+        for end in disturb(workdir, folder, seconds / 20, target, options):
+            ends.append(end)
+            record(events=Counter(kind for kind, *_ in ends), processes=len(ends), saved=ends[-1][2], disk=folder.is_mount())
+    both = [dict(trained(run)) for run in (straight, workdir)]
+    losses = [[steps[number] for number in range(1, target + 1)] for steps in both]
+    arrays = [digest(run / "checkpoints" / str(target)) for run in (straight, workdir)]
+    record(same_losses=losses[0] == losses[1], same_weights=arrays[0] == arrays[1], complete=True)
+    print(json.dumps(figures, indent=2))
+    assert losses[0] == losses[1]
     assert arrays[0] == arrays[1]
-
-
-def watched(process, pause):
-    """Resident kB and open files of a run every `pause` seconds, until it ended well."""
-    memory, opened = [], []
-    while process.poll() is None:
-        status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
-        memory += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")]
-        opened.append(len(list(Path(f"/proc/{process.pid}/fd").iterdir())))
-        time.sleep(pause)
-    assert process.returncode == 0
-    return memory, opened
+    if minutes >= 20:  # before that the allocators still grow, by 3 %
+        assert found["growth from the fourth to the ninth part"] < 0.02
+        assert found["open files, late median"] <= found["open files, early median"]

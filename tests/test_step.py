@@ -1,6 +1,5 @@
 """The train step and the measure with a method of one number: what is updated, counted and measured."""
 
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -9,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from jax_sentemb.methods.base import Learned
+from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder
 from jax_sentemb.parallel import make_mesh
 from jax_sentemb.training.step import create_state, make_measure, make_step
 from jax_sentemb.types import Batch
@@ -22,8 +22,13 @@ class Encoded(NamedTuple):
     value: jax.Array
 
 
-class OneNumber:
+class OneNumber(Method):
     """loss = 3 w + the step; the seeds and the step that it saw are metrics; `post_update` keeps what it was handed."""
+
+    pooling = "mean"
+
+    def check(self, encoder, batch_size):
+        pass
 
     def init(self, encoder, loaded, key):
         return Learned({"w": jnp.array([2.0])}, {"w": jnp.zeros(1)})
@@ -32,7 +37,7 @@ class OneNumber:
         return Encoded(params["w"] * jnp.ones(4) + 0.0 * seeds)
 
     def objective(self, params, state, encoded):
-        return 3 * encoded.value.mean() + state.step, ({"step": state.step}, encoded.value[0])
+        return 3 * encoded.value.mean() + state.step, ({"step": state.step.astype(float)}, encoded.value[0])
 
     def post_update(self, state, carry):
         return state._replace(ema_params={"w": state.params["w"] + 100 * carry})
@@ -41,8 +46,8 @@ class OneNumber:
 @pytest.fixture(scope="module")
 def trained():
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.5, momentum=0.5))
-    encoder = SimpleNamespace(init=lambda key, rows: {"params": {}})
-    state, metrics = create_state(OneNumber(), encoder, optimizer, {}, 0, MESH), []
+    encoder = make_encoder(WordsConfig(3, 2))
+    state, metrics = create_state(OneNumber(), encoder, optimizer, {FROZEN: {}}, 0, MESH), []
     step = make_step(OneNumber(), encoder, optimizer, MESH)
     for _ in range(3):
         state, found = step(state, BATCH)

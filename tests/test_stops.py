@@ -4,6 +4,9 @@ import json
 import os
 import platform
 import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import jax
@@ -12,7 +15,6 @@ import numpy as np
 import optax
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import check
 from jax_sentemb.data.batches import Batches, after_skips
@@ -20,6 +22,7 @@ from jax_sentemb.errors import PREEMPTED, ConfigError, NotFinite, NumericsError
 from jax_sentemb.formats.checkpoint import read_params
 from jax_sentemb.formats.manifest import newest
 from jax_sentemb.main import main
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training import run as running
 from jax_sentemb.training import trainer
 from jax_sentemb.training.evaluator import Scorer
@@ -29,9 +32,6 @@ from jax_sentemb.training.signals import STOPPING, Preempted, StopSignal
 
 CONFIG = Path(__file__).parents[1] / "configs" / "simcse.py"
 STEPS = 6
-
-
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
 
 
 def tiny(select="", patience=0, **options):
@@ -128,6 +128,54 @@ def test_a_terminal_that_closes_is_a_signal_and_its_repetition_is_none():
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # the shell sends another one
         assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert {number: signal.getsignal(number) for number in STOPPING} == handlers
+
+
+@pytest.mark.parametrize(
+    ("numbers", "ends_by"),
+    [
+        ((signal.SIGTERM, signal.SIGINT), True),
+        ((signal.SIGTERM, signal.SIGHUP), False),  # Linux runs the handler of the larger number first
+        ((signal.SIGTERM,), False),
+        ((signal.SIGHUP,), False),
+    ],
+)
+def test_a_second_signal_before_python_handled_the_first_counts(monkeypatch, capsys, numbers, ends_by):
+    raised, thread = [], threading.main_thread().ident
+    monkeypatch.setattr(signal, "raise_signal", raised.append)
+    with StopSignal() as stop:
+        stop.watch()
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        for number in numbers:
+            signal.pthread_kill(thread, number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+        assert stop.at(1)
+        assert bool(raised) == ends_by
+    assert "race condition" not in capsys.readouterr().err
+
+
+TWICE = """
+import hashlib, os, signal, sys, threading, time
+from jax_sentemb.training.signals import StopSignal
+
+def send():
+    for _ in range(2):
+        os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+        time.sleep(0.05)
+
+with StopSignal() as stop:
+    stop.watch()
+    threading.Timer(0.2, send).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 8_000_000)  # holds Python's handlers up, as a long step does
+    print(stop.at(1))
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", -signal.SIGTERM), ("SIGHUP", 0)])
+def test_the_same_signal_twice_in_a_long_step_counts_twice(name, code):
+    """Of SIGHUP one counts, because the kernel and the shell both send one."""
+    done = subprocess.run([sys.executable, "-c", TWICE, name], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ("" if code else "True\n")
 
 
 @pytest.mark.parametrize("number", STOPPING)

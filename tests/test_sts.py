@@ -7,8 +7,16 @@ from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
 from jax_sentemb.evaluation import suite
-from jax_sentemb.evaluation.sts import PROTOCOLS, SIMILARITIES, Protocol, pair_similarities, score_protocol, score_sts, score_tasks
-from jax_sentemb.evaluation.sts_data import SUBSETS, Pairs, StsTask, load_pairs, load_sts, load_sts_task
+from jax_sentemb.evaluation.sts import (
+    PROTOCOLS,
+    SIMILARITIES,
+    StsProtocol,
+    pair_similarities,
+    score_protocol,
+    score_sts,
+    score_tasks,
+)
+from jax_sentemb.evaluation.sts_data import SUBSETS, ScoredPairs, StsTask, load_pairs, load_sts, load_sts_task
 
 
 def write(path, *lines, encoding="utf-8"):
@@ -142,7 +150,7 @@ def task():
 
     def pairs(count, offset):
         first, second = random.integers(0, 30, (2, count)).astype(str)
-        return Pairs([*first, "3", "3"], [*second, "4", "4"], np.round(random.random(count + 2) * 4) / 2 + offset)
+        return ScoredPairs([*first, "3", "3"], [*second, "4", "4"], np.round(random.random(count + 2) * 4) / 2 + offset)
 
     return StsTask("made", {"small": pairs(9, 0), "large": pairs(38, 2)})
 
@@ -219,7 +227,7 @@ def scored():
     random = np.random.default_rng(3)
     names = [f"s{number}" for number in range(60)]
     pairs = {
-        subset: Pairs(names[start : start + size], names[start + 30 : start + size + 30], random.uniform(0, 5, size))
+        subset: ScoredPairs(names[start : start + size], names[start + 30 : start + size + 30], random.uniform(0, 5, size))
         for subset, start, size in (("one", 0, 12), ("two", 12, 18))
     }
     return StsTask("STS99", pairs), {name: row for row, name in enumerate(names)}, random.normal(size=(60, 5)) + 1
@@ -273,11 +281,11 @@ def test_the_interval_is_that_of_draws_of_pairs(scored):
         larger = StsTask(
             "STS99",
             {
-                subset: Pairs(pairs.first * repeats, pairs.second * repeats, np.tile(pairs.gold, repeats))
+                subset: ScoredPairs(pairs.first * repeats, pairs.second * repeats, np.tile(pairs.gold, repeats))
                 for subset, pairs in task.subsets.items()
             },
         )
-        for protocol in (PROTOCOLS["simcse"], PROTOCOLS["senteval"], Protocol("w", "spearman", "wmean")):
+        for protocol in (PROTOCOLS["simcse"], PROTOCOLS["senteval"], StsProtocol("w", "spearman", "wmean")):
             found = pair_similarities(vectors, place, larger, protocol)
             low, high = score_protocol(larger, found, protocol, 2000)["interval"]
             random = np.random.default_rng(1)
@@ -302,11 +310,11 @@ def test_the_interval_of_a_weighted_mean_has_the_weights_of_the_score():
     random, names = np.random.default_rng(0), [f"s{number}" for number in range(200)]
     gold = {"large": np.arange(90.0), "small": random.normal(size=10)}
     task = StsTask(
-        "STS99", {name: Pairs(names[: len(values)], names[100 : 100 + len(values)], values) for name, values in gold.items()}
+        "STS99", {name: ScoredPairs(names[: len(values)], names[100 : 100 + len(values)], values) for name, values in gold.items()}
     )
     found = {kind: {"large": gold["large"], "small": random.normal(size=10)} for kind in SIMILARITIES}
     intervals = {
-        aggregate: score_protocol(task, found, Protocol("w", "pearson", aggregate), 200)["interval"]
+        aggregate: score_protocol(task, found, StsProtocol("w", "pearson", aggregate), 200)["interval"]
         for aggregate in ("mean", "wmean")
     }
     small = (np.array(intervals["mean"]) - 50) / 50
@@ -317,9 +325,9 @@ def test_the_interval_of_a_weighted_mean_has_the_weights_of_the_score():
 def test_the_interval_leaves_out_a_fortieth_at_each_end():
     random, names = np.random.default_rng(0), [f"s{number}" for number in range(80)]
     gold, similar = random.normal(size=(2, 40))
-    task = StsTask("STS99", {"one": Pairs(names[:40], names[40:], gold)})
+    task = StsTask("STS99", {"one": ScoredPairs(names[:40], names[40:], gold)})
     found = {kind: {"one": similar} for kind in SIMILARITIES}
-    low, high = score_protocol(task, found, Protocol("w", "pearson", "mean"), 10_000)["interval"]
+    low, high = score_protocol(task, found, StsProtocol("w", "pearson", "mean"), 10_000)["interval"]
     rows = random.integers(40, size=(10_000, 40))
     draws = 100 * np.array([np.corrcoef(similar[row], gold[row])[0, 1] for row in rows])
     expected = np.percentile(draws, [2.5, 97.5])

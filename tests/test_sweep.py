@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import Config, Data, Train, Variant, check
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.recipes import read_config
 from jax_sentemb.reporting import plot_data
 from jax_sentemb.reporting.sweep_table import SEVEN, headline, table
 from jax_sentemb.training.sweep import parse, run_all, variants
@@ -49,7 +49,7 @@ def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type(
         ("train.seed=a", "is not a whole number"),
         ("optimizer.learning_rate=fast", "is not a number"),
         ("method.head=maybe", "is not True or False"),
-        ("method.ami=1", "is no number, text or switch"),
+        ("method.ami=1", "is not a number, text, or True or False"),
         ("train.seed=1..1000000000000", "more than 1,000 runs"),
         ("train.seed=1..40 data.subset_seed=1..26", "more than 1,000 runs"),
         ("train.seed=1,-2", "train.seed=-2 must be at least 0"),
@@ -183,7 +183,7 @@ def test_what_vary_says_comes_before_the_settings_of_a_variant():
 @pytest.mark.parametrize(
     ("vary", "says"),
     [
-        ("variant=C", "variant C: not one of this config's variants: A, B"),
+        ("variant=C", "variant C: unknown; the variants of this config are A, B"),
         ("method.ami.weight=1", "variant A: sweep: setting method.ami.weight is unknown"),
         ("train.seed,data.subset_seed=1 train.seed=2", "train.seed is given twice"),
         ("train.seed=1..600", "more than 1,000 runs"),
@@ -198,7 +198,7 @@ def test_a_mistake_in_a_study_is_one_line_before_any_run(tmp_path, vary, says):
 def test_a_study_that_does_not_fit_together_is_refused():
     config = study()
     config.variants["B"].baseline = "C"
-    with pytest.raises(ConfigError, match="B has the baseline C, which is no variant"):
+    with pytest.raises(ConfigError, match="B has the baseline C, which is not a variant"):
         check(config)
     config = study()
     config.method.temperature = 0.5  # as --config.method.temperature=0.5 does: no run would have it

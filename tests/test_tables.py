@@ -6,8 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from jax_sentemb.data.corpus_files import open_corpus, read_rows
+from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.pairs import read_pairs
+from jax_sentemb.data.tables import read_rows
 from jax_sentemb.errors import ConfigError, DataError
 
 TEXTS = ["One sentence.", "caf\u00e9 \u6f22\u5b57", "two\nlines", "", "the last one"]
@@ -131,7 +132,7 @@ def test_parquet_mistakes_are_one_line(tmp_path, parquet):
     assert "a.parquet row 1: label is int, not text" in refused(parquet, column="label")
     assert "a.parquet row 0: raw is bytes, not text" in refused(parquet, column="raw")
     empty = write_parquet(tmp_path / "empty.parquet", {"text": [None, ""]})
-    assert "no sentence in 2 lines" in refused(empty)
+    assert "contains no sentence (2 lines" in refused(empty)
     whole = (tmp_path / "a.parquet").read_bytes()
     for name, content in {
         "cut": whole[:-9],

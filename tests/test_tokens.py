@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_sentemb.data import corpus_files, workers
+from jax_sentemb.data import text_file, workers
 from jax_sentemb.data import tokens as module
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.data.tokens import Subsample, tokenize
 from jax_sentemb.errors import ConfigError, DataError
 
 WORDS = [f"{first}{second}" for first in "bcdfghjklm" for second in "aeiou"]
@@ -116,7 +116,7 @@ def rows_in_plain_numpy(corpus, tokenizer, max_seq_length, lines, ordered):
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-@pytest.mark.parametrize("subset", [None, 300])
+@pytest.mark.parametrize("subset", [module.ALL, Subsample(300, 3)])
 def test_rows_are_those_of_the_plain_algorithm_however_the_corpus_is_cut(tokenizer, write, tmp_path, monkeypatch, ordered, subset):
     random = np.random.default_rng(1)
     lines = [" ".join(random.choice(WORDS[:6], random.integers(1, 5))) for _ in range(500)]
@@ -127,8 +127,8 @@ def test_rows_are_those_of_the_plain_algorithm_however_the_corpus_is_cut(tokeniz
         monkeypatch.setattr(module, "CHUNK", sizes[1])
         monkeypatch.setattr(module, "PARTITION", sizes[2])
         cache = tmp_path / str(sizes)
-        tokens = tokenize(corpus, tokenizer, 5, cache, subset, 3, ordered)
-        wanted = range(500) if subset is None else module.draw(500, subset, 3).tolist()
+        tokens = tokenize(corpus, tokenizer, 5, cache, subset, ordered)
+        wanted = module.draw(500, subset).tolist() if subset.size else range(500)
         kept, report = rows_in_plain_numpy(corpus, tokenizer, 5, wanted, ordered)
         assert list(zip(tokens.line.tolist(), rows_of(tokens), strict=True)) == kept
         assert (tokens.report, tokens.lengths.tolist()) == (report, [len(ids) for _, ids in kept])
@@ -171,11 +171,11 @@ def test_whatever_decides_the_rows_decides_the_fingerprint(tokenizer, corpus, wr
         tokenize(corpus, tokenizer, 7, tmp_path),
         tokenize(corpus, Tokenizer.train(WORDS, 200), 8, tmp_path),
         tokenize(write([*corpus, "more"], "more.txt"), tokenizer, 8, tmp_path),
-        tokenize(corpus, tokenizer, 8, tmp_path, subset=50),
-        tokenize(corpus, tokenizer, 8, tmp_path, subset=50, seed=1),
+        tokenize(corpus, tokenizer, 8, tmp_path, Subsample(50)),
+        tokenize(corpus, tokenizer, 8, tmp_path, Subsample(50, 1)),
     ]
     assert len({first, *(tokens.fingerprint for tokens in others)}) == 6
-    assert tokenize(write(corpus, "copy.txt"), tokenizer, 8, tmp_path, seed=5).fingerprint == first  # no subset: the seed is unused
+    assert tokenize(write(corpus, "copy.txt"), tokenizer, 8, tmp_path, Subsample(0, 5)).fingerprint == first  # an unused seed
 
 
 @pytest.mark.parametrize("file", ["ids.bin", "starts.bin", "lengths.bin", "line.bin", "about.json"])
@@ -196,13 +196,13 @@ def test_a_damaged_cache_is_made_again(tokenizer, corpus, tmp_path, encoded, fil
 
 
 @pytest.mark.parametrize("large", [False, True])
-@pytest.mark.parametrize("subset", [None, 150])
+@pytest.mark.parametrize("subset", [module.ALL, Subsample(150)])
 @pytest.mark.parametrize("restored", [True, False])
 def test_text_that_is_edited_while_it_is_tokenised_is_refused_and_not_kept(
     tokenizer, corpus, tmp_path, monkeypatch, restored, subset, large
 ):
     path, encode = tmp_path / "corpus.txt", Tokenizer.encode
-    monkeypatch.setattr(corpus_files, "LARGE", 1 if large else 1 << 20)
+    monkeypatch.setattr(text_file, "LARGE", 1 if large else 1 << 20)
     monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "indexes"))
     corpus = open_corpus(str(path))
     text, times = path.read_bytes(), path.stat()
@@ -220,7 +220,7 @@ def test_text_that_is_edited_while_it_is_tokenised_is_refused_and_not_kept(
 
     with monkeypatch.context() as patch:
         patch.setattr(Tokenizer, "encode", meanwhile)
-        with pytest.raises(DataError, match=r"corpus\.txt changed while it was read: start again"):
+        with pytest.raises(DataError, match=r"corpus\.txt changed while it was read: run the command again"):
             tokenize(corpus, tokenizer, 8, tmp_path / "cache", subset)
     assert not list((tmp_path / "cache").glob("*.tokens*/about.json"))
     path.write_bytes(text)
@@ -231,8 +231,8 @@ def test_text_that_is_edited_while_it_is_tokenised_is_refused_and_not_kept(
 
 
 def test_text_whose_times_do_not_tell_is_compared(tokenizer, corpus, tmp_path, monkeypatch):
-    identity = corpus_files._identity(corpus._paths)
-    monkeypatch.setattr(corpus_files, "_identity", lambda paths: identity)  # as on a file system that keeps no time of change
+    identity = text_file.identity_of(corpus._paths)
+    monkeypatch.setattr(text_file, "identity_of", lambda paths: identity)  # as on a file system that keeps no time of change
     (tmp_path / "corpus.txt").write_bytes((tmp_path / "corpus.txt").read_bytes()[::-1])
     with pytest.raises(DataError, match="changed while it was read"):
         tokenize(corpus, tokenizer, 8, tmp_path / "cache")
@@ -251,29 +251,29 @@ def test_a_run_that_stops_while_tokenising_leaves_no_half_cache(tokenizer, corpu
 
 
 def test_a_subset_is_drawn_by_seed_and_only_it_is_tokenised(tokenizer, corpus, tmp_path, encoded):
-    drawn = [tokenize(corpus, tokenizer, 8, tmp_path, 20, seed).line.tolist() for seed in (0, 1, 0)]
+    drawn = [tokenize(corpus, tokenizer, 8, tmp_path, Subsample(20, seed)).line.tolist() for seed in (0, 1, 0)]
     assert encoded == [20, 20]
     assert drawn[0] == drawn[2] == sorted(set(drawn[0]))
     assert drawn[0] != drawn[1]
-    assert tokenize(corpus, tokenizer, 8, tmp_path, 0.1).line.tolist() == drawn[0]
-    assert tokenize(corpus, tokenizer, 8, tmp_path, 20.0).line.tolist() == drawn[0]
-    report = tokenize(corpus, tokenizer, 8, tmp_path, 20).report
+    assert tokenize(corpus, tokenizer, 8, tmp_path, Subsample(0.1)).line.tolist() == drawn[0]
+    assert tokenize(corpus, tokenizer, 8, tmp_path, Subsample(20.0)).line.tolist() == drawn[0]
+    report = tokenize(corpus, tokenizer, 8, tmp_path, Subsample(20)).report
     assert (report["lines"], report["sentences"], report["usable"]) == (200, 20, 20)
-    assert len(tokenize(corpus, tokenizer, 8, tmp_path, 0.0001)) == 1
-    assert len(tokenize(corpus, tokenizer, 8, tmp_path, 0)) == 200
+    assert len(tokenize(corpus, tokenizer, 8, tmp_path, Subsample(0.0001))) == 1
+    assert len(tokenize(corpus, tokenizer, 8, tmp_path, Subsample(0))) == 200
 
 
 def test_the_draw_of_a_seed_stays_what_it_was():
-    assert module.draw(1000, 8, 3).tolist() == DRAW
+    assert module.draw(1000, Subsample(8, 3)).tolist() == DRAW
 
 
 def test_a_subset_that_cannot_be_drawn_is_one_line(tokenizer, corpus, tmp_path):
     with pytest.raises(DataError, match=r"data.subset=201 exceeds the 200 sentences") as caught:
-        tokenize(corpus, tokenizer, 8, tmp_path, 201)
+        tokenize(corpus, tokenizer, 8, tmp_path, Subsample(201))
     assert "\n" not in str(caught.value)
     for subset in (1.5, -0.5, -3):
         with pytest.raises(ConfigError, match="whole number"):
-            tokenize(corpus, tokenizer, 8, tmp_path, subset)
+            tokenize(corpus, tokenizer, 8, tmp_path, Subsample(subset))
 
 
 def test_large_vocabularies_are_stored_whole(tokenizer, corpus, tmp_path, monkeypatch):

@@ -6,15 +6,15 @@ from test_classifier import torch_fit
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import classifier, transfer
-from jax_sentemb.evaluation.classifier import Job, Settings
-from jax_sentemb.evaluation.tasks import SPECS, Split, Task
-from jax_sentemb.evaluation.transfer import Predictions, Protocol, run, stratified_folds
+from jax_sentemb.evaluation.classifier import ClassifierJob, ClassifierSettings
+from jax_sentemb.evaluation.tasks import SPECS, Task, TaskSplit
+from jax_sentemb.evaluation.transfer import Predictions, TransferProtocol, run, stratified_folds
 
 selection = pytest.importorskip("sklearn.model_selection")
 linear_model = pytest.importorskip("sklearn.linear_model")
 
-QUICK = Protocol("quick", 3, Settings(tenacity=1, epoch_size=1, max_epoch=3, batch_size=16))
-LOGREG = Protocol("logreg", 3, None)
+QUICK = TransferProtocol("quick", 3, ClassifierSettings(tenacity=1, epoch_size=1, max_epoch=3, batch_size=16))
+LOGREG = TransferProtocol("logreg", 3, None)
 
 
 def task(name, parts, classes=2, seed=0):
@@ -28,7 +28,7 @@ def task(name, parts, classes=2, seed=0):
         labels = (scores + 2 * random.normal(size=scores.shape)).argmax(1)
         if SPECS[name].kind == "relatedness":
             labels = np.clip(3 + scores[:, 0] / 3 + random.normal(size=rows) / 3, 0, 5)
-        splits[part] = Split([""] * rows, [], labels)
+        splits[part] = TaskSplit([""] * rows, [], labels)
     return Task(name, SPECS[name], splits, tuple(map(str, range(classes))), (), ()), features
 
 
@@ -73,7 +73,7 @@ def test_nested_folds_in_the_senteval_protocol():
     result = run(mr, features, QUICK)
     accuracies, devs, chosen = [], [], []
     for train, test in stratified_folds(labels, 3, 1111):
-        jobs = [Job(train[rows], train[valid]) for rows, valid in stratified_folds(labels[train], 3, 1111)]
+        jobs = [ClassifierJob(train[rows], train[valid]) for rows, valid in stratified_folds(labels[train], 3, 1111)]
         l2, dev = torch_best(x, labels, jobs)
         model, _ = torch_fit(x, labels, classifier.validation_job(train, 1111), l2, QUICK.settings, 2)
         accuracies.append(round(100 * accuracy(model, x[test], labels[test]), 2))
@@ -88,7 +88,7 @@ def test_train_and_test_in_the_senteval_protocol():
     trec, features = task("TREC", {"train": 90, "test": 40}, classes=3)
     labels, x = trec.splits["train"].labels, features["train"]
     result = run(trec, features, QUICK)
-    l2, dev = torch_best(x, labels, [Job(*fold) for fold in stratified_folds(labels, 3, 1111)], 3)
+    l2, dev = torch_best(x, labels, [ClassifierJob(*fold) for fold in stratified_folds(labels, 3, 1111)], 3)
     model, _ = torch_fit(x, labels, classifier.validation_job(np.arange(90), 1111), l2, QUICK.settings, 3)
     expected = 100 * accuracy(model, features["test"], trec.splits["test"].labels)
     assert result.chosen == {"l2": l2}
@@ -99,7 +99,7 @@ def test_train_dev_and_test_in_the_senteval_protocol():
     sst, features = task("SST2", {"train": 90, "dev": 30, "test": 40})
     both = np.concatenate([features["train"], features["dev"]])
     labels = np.concatenate([sst.splits[part].labels for part in ("train", "dev")])
-    job = Job(np.arange(90), np.arange(90, 120))
+    job = ClassifierJob(np.arange(90), np.arange(90, 120))
     result = run(sst, features, QUICK)
     l2, dev = torch_best(both, labels, [job])
     model, _ = torch_fit(both, labels, job, l2, QUICK.settings, 2)  # trained again, as SentEval does
@@ -167,7 +167,7 @@ def test_probing_sweeps_width_and_dropout_on_the_development_set(monkeypatch):
     assert result.chosen["dropout"] in transfer.DROPOUT
     both = np.concatenate([features["train"], features["dev"]])
     labels = np.concatenate([tense.splits[part].labels for part in ("train", "dev")])
-    job = Job(np.arange(90), np.arange(90, 120))
+    job = ClassifierJob(np.arange(90), np.arange(90, 120))
     without = [
         torch_fit(both, labels, job, l2, QUICK.settings._replace(hidden=hidden), 2)[1] for hidden in (4, 5) for l2 in transfer.L2
     ]
@@ -183,7 +183,7 @@ def test_relatedness(monkeypatch):
     gold = sick.splits["test"].labels
     both = np.concatenate([features["train"], features["dev"]])
     targets = transfer.two_hot(np.concatenate([sick.splits[part].labels for part in ("train", "dev")]))
-    (weight, bias), dev = torch_fit(both, targets, Job(np.arange(90), np.arange(90, 120)), 0.0, transfer.RELATEDNESS, 5)
+    (weight, bias), dev = torch_fit(both, targets, ClassifierJob(np.arange(90), np.arange(90, 120)), 0.0, transfer.RELATEDNESS, 5)
     scores = np.exp(features["test"] @ weight.T + bias)
     found = scores / scores.sum(1, keepdims=True) @ np.arange(1, 6)
     assert result.scores["pearson"] == pytest.approx(100 * np.corrcoef(found, gold)[0, 1], abs=1e-2)

@@ -3,16 +3,14 @@
 import json
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import check
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.training import evaluator
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer
 from jax_sentemb.training.run import run
 from jax_sentemb.types import TrainState
@@ -44,13 +42,7 @@ def finished(tmp_path_factory):
     config.optimizer.learning_rate, config.optimizer.name = 1e-12, "adamw"
     config.optimizer.plateau_factor = 0.2
     config.eval.eval_steps, config.train.max_steps = 2, 6
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluator, "GRAMMAR_PAIRS", 50)
-        jax.config.update("jax_disable_most_optimizations", True)
-        try:
-            assert run(config, folder) == 0
-        finally:
-            jax.config.update("jax_disable_most_optimizations", False)
+    assert run(config, folder) == 0
     return folder
 
 

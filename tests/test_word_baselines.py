@@ -7,13 +7,16 @@ import pytest
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import neighbour_loss, sampled_softmax_loss
-from jax_sentemb.methods.infer_sent import Encoded, InferSent
+from jax_sentemb.methods.infer_sent import InferSent, LabelledPairs
 from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
 from jax_sentemb.types import Batch, TrainState
+
+NO_STATE = TrainState({}, None, None, None, None, None)
+SEEDS = np.zeros(8, np.uint32)  # of dropout, which these encoders do not have
 
 RANDOM = np.random.default_rng(0)
 ENCODER = WordVectors(WordsConfig(20, 4))
@@ -98,7 +101,7 @@ def test_infer_sent_compares_in_four_ways():
     for name in ("first", "second", "output"):
         values = values @ params["classifier"][name]["kernel"] + params["classifier"][name]["bias"]
     expected = np.mean([np.log(np.exp(row).sum()) - row[int(right)] for row, right in zip(values, label, strict=True)])
-    loss, (metrics, _) = method.objective(params, None, Encoded(*map(jnp.array, (first, second, label))))
+    loss, (metrics, _) = method.objective(params, NO_STATE, LabelledPairs(*map(jnp.array, (first, second, label))))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
     assert float(metrics["accuracy"]) == pytest.approx((values.argmax(1) == label).mean())
 
@@ -106,11 +109,11 @@ def test_infer_sent_compares_in_four_ways():
 def test_quick_thoughts_embeds_by_both_encoders():
     method = QuickThoughts(hidden=3)
     params = method.init(ENCODER, LOADED, jax.random.key(1)).params
-    encoded = method.encode(ENCODER, params, None, BATCH, None)
+    encoded = method.encode(ENCODER, params, NO_STATE, BATCH, SEEDS)
     np.testing.assert_allclose(method.embed(ENCODER, params, BATCH.rows), np.concatenate(encoded, axis=1))
     assert not np.allclose(encoded.source, encoded.target)
     expected, _ = neighbour_loss(encoded.source @ encoded.target.T, jnp.eye(len(encoded.source)), 1, "zero")
-    assert float(method.objective(params, None, encoded)[0]) == pytest.approx(float(expected), rel=1e-5)
+    assert float(method.objective(params, NO_STATE, encoded)[0]) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_the_word_average_counts_unknown_words_as_zero():

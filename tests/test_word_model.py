@@ -172,7 +172,7 @@ def test_other_models_have_one_readout(tmp_path):
     [
         ({"settings": {"hidden": 3, "views": "gg"}}, "has no tensor 'g2"),
         ({"encoder": {"vocab_size": 7, "hidden_size": 4}}, "has shape"),
-        ({"max_seq_length": "x"}, "no number of words"),
+        ({"max_seq_length": "x"}, "not a number of words"),
     ],
 )
 def test_a_directory_that_contradicts_itself_is_refused(multi_view, tmp_path, change, says):

@@ -6,12 +6,12 @@ import lzma
 import numpy as np
 import pytest
 
-from jax_sentemb.data.word_vectors import WordVectors, is_word_vectors, read_word_vectors
+from jax_sentemb.data.word_vectors import WordVectorTable, is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ModelFileError, NumericsError
 from jax_sentemb.evaluation.postprocess import first_component, remove_first_component, whiten
 from jax_sentemb.evaluation.sts import score_sts
 from jax_sentemb.evaluation.sts_data import load_sts_task
-from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverage
+from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
 
 GLOVE = "the 1 2 3\n. . . 0 0 1\nthe 9 9 9\ncaf\u00e9 -1 0.5 2e-1\n"
 EXPECTED = [[1, 2, 3], [0, 0, 1], [-1, 0.5, 0.2]]
@@ -61,7 +61,7 @@ def test_damaged_files(tmp_path, name, content, message):
 
 def test_archives_without_vectors_or_with_objects(tmp_path):
     np.savez(tmp_path / "v.npz", words=np.array(["a"]))
-    with pytest.raises(ModelFileError, match="expected arrays words and vectors"):
+    with pytest.raises(ModelFileError, match="expected the arrays words and vectors"):
         read_word_vectors(tmp_path / "v.npz")
     np.savez(tmp_path / "v.npz", words=np.array([["a"], 3], object), vectors=np.ones((2, 2)))
     with pytest.raises(ModelFileError, match="allow_pickle"):
@@ -73,20 +73,20 @@ def test_archives_without_vectors_or_with_objects(tmp_path):
         read_word_vectors(tmp_path / "v.npz", {"b"})
 
 
-VECTORS = WordVectors("v", ["the", "cat", "sat", "."], np.array([[1, 0], [0, 1], [2, 2], [9, 9]], np.float32))
+VECTORS = WordVectorTable("v", ["the", "cat", "sat", "."], np.array([[1, 0], [0, 1], [2, 2], [9, 9]], np.float32))
 
 
 def test_average():
     sentences = ["the cat sat", "The CAT unknown", "unknown", "", "cat cat the ."]
     expected = [[1, 1], [0.5, 0.5], [0, 0], [0, 0], [10 / 4, 11 / 4]]
-    np.testing.assert_allclose(WordAverage(VECTORS).encode(sentences), expected)
-    without = WordAverage(VECTORS, stop_words=True).encode(sentences)
+    np.testing.assert_allclose(WordAverageBaseline(VECTORS).encode(sentences), expected)
+    without = WordAverageBaseline(VECTORS, stop_words=True).encode(sentences)
     np.testing.assert_allclose(without, [[1, 1.5], [0, 1], [0, 0], [0, 0], [0, 1]])
-    assert WordAverage(VECTORS).fit(sentences) == WordAverage(VECTORS)
+    assert WordAverageBaseline(VECTORS).fit(sentences) == WordAverageBaseline(VECTORS)
 
 
 def test_sif_weights_rare_words_up():
-    model = WordAverage(VECTORS, sif=0.1).fit(["the cat", "the sat", "the the the x"])  # 8 words, "the" is 5 of them
+    model = WordAverageBaseline(VECTORS, sif=0.1).fit(["the cat", "the sat", "the the the x"])  # 8 words, "the" is 5 of them
     common, rare = 0.1 / (0.1 + 5 / 8), 0.1 / (0.1 + 1 / 8)
     np.testing.assert_allclose(model.encode(["the cat"])[0], [common / 2, rare / 2], rtol=1e-6)
 
@@ -123,8 +123,8 @@ def test_real_vectors_on_real_pairs(shared):
     sentences = [sentence for pairs in task.subsets.values() for side in (pairs.first, pairs.second) for sentence in side]
     vectors = read_word_vectors(file, {word for sentence in sentences for word in sentence.split()})
     assert vectors.vectors[vectors.words.index("the")][:3] == pytest.approx([0.418, 0.24968, -0.41242], abs=1e-3)
-    plain = score_sts(WordAverage(vectors).encode, task)["spearman"]["all"]
-    model = WordAverage(vectors, sif=1e-3).fit(sentences)
+    plain = score_sts(WordAverageBaseline(vectors).encode, task)["spearman"]["all"]
+    model = WordAverageBaseline(vectors, sif=1e-3).fit(sentences)
     weighted = score_sts(lambda chosen: remove_first_component(model.encode(chosen)), task)["spearman"]["all"]
     assert plain == pytest.approx(40, abs=1)
     assert weighted > plain + 10

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jax_sentemb.data import corpus_files, workers
+from jax_sentemb.data import corpus_files, text_file, workers
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.data.tokens import Subsample, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ResourceError
 
@@ -20,7 +20,7 @@ LINES = [f"the {one} of {other}\u00e9" for one in ("fox", "dog", "owl", "cat") f
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
-from jax_sentemb.data import corpus_files, workers
+from jax_sentemb.data import corpus_files, text_file, workers
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import tokenize
 
@@ -35,7 +35,7 @@ class Slow(Tokenizer):
         return super().encode(sentences, max_seq_length)
 
 if __name__ == "__main__":
-    corpus_files.LARGE = workers.PARALLEL = 1
+    text_file.LARGE = workers.PARALLEL = 1
     workers.SENTENCES = 10
     corpus = corpus_files.open_corpus(sys.argv[1] + "/corpus.txt", cache=Path(sys.argv[1]))
     tokenize(corpus, Slow.train(["the fox"] * 9, 100), 16, Path(sys.argv[1]), workers=2)
@@ -45,7 +45,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
     """400 lines that count as many."""
-    monkeypatch.setattr(corpus_files, "LARGE", 1)
+    monkeypatch.setattr(text_file, "LARGE", 1)
     monkeypatch.setattr(workers, "PARALLEL", 1)
     monkeypatch.setattr(workers, "SENTENCES", 30)
     (tmp_path / "corpus.txt").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
@@ -61,8 +61,8 @@ def entry(folder):
 def test_any_number_of_workers_writes_the_same_files(corpus, tmp_path, monkeypatch, kind):
     tokenizer = Tokenizer.train(LINES, 90) if kind == "pieces" else WordTokenizer.of(["the", "fox", "dog"], True)
     alone = tokenize(corpus, tokenizer, 8, tmp_path / "0", workers=0)
-    monkeypatch.setattr(type(tokenizer), "encode", None)  # in this process
-    subset = {"subset": 250, "seed": 1} if kind == "words" else {}
+    monkeypatch.setattr(type(tokenizer), "encode", lambda *arguments: pytest.fail("tokenised in this process"))
+    subset = {"subset": Subsample(250, 1)} if kind == "words" else {}
     assert len(tokenize(corpus, tokenizer, 8, tmp_path / "0", workers=2)) == len(alone)  # it is there
     helped = tokenize(corpus, tokenizer, 8, tmp_path / "2", workers=2, **subset)
     assert helped.fingerprint == alone.fingerprint or subset
@@ -73,12 +73,12 @@ def test_any_number_of_workers_writes_the_same_files(corpus, tmp_path, monkeypat
 
 
 def test_small_corpora_and_single_cores_have_no_workers_unless_asked_for(corpus, monkeypatch):
-    job = workers.Job(corpus, Tokenizer.train(LINES, 90), 8)
-    monkeypatch.setattr(workers, "_in_workers", lambda job, parts, count: count)
-    assert workers.blocks(job, range(400), 3) == 3
+    job = workers.TokenizeJob(corpus, Tokenizer.train(LINES, 90), 8)
+    monkeypatch.setattr(workers, "_in_workers", lambda job, parts, count: iter([count]))
+    assert list(workers.blocks(job, range(400), 3)) == [3]
     for cores in (5, 2):
         monkeypatch.setattr(os, "sched_getaffinity", lambda process, cores=cores: range(cores), raising=False)
-        assert workers.blocks(job, range(400), -1) == cores
+        assert list(workers.blocks(job, range(400), -1)) == [cores]
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
     for asked in (-1, 0):
         assert sum(len(block.lengths) for block in workers.blocks(job, range(400), asked)) == 400

@@ -100,6 +100,15 @@ def flipped_search():
     refused(3, "search", "--model", str(folder), "--corpus", str(vectors), "--query", "a man", named="000001.npy")
 
 
+@case(4, "a flipped bit of one .npy file")
+def flipped_file():
+    folder, text = model(), corpus()
+    output = text.parent / "x.npy"
+    done(*encode(folder, text, output))
+    flip(output)
+    refused(3, "search", "--model", str(folder), "--corpus", str(output), "--query", "a man", named="x.npy.json")
+
+
 @case(4, "a flipped bit and the same encode again")
 def flipped_encode():
     folder, text, vectors = shards()
@@ -151,6 +160,18 @@ def hangup():
     assert "and saved" in err, err[-100:]
 
 
+@case(7, "SIGTERM and SIGINT at the same moment")
+def two_signals():
+    workdir = fresh("run")
+    default = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    process = start(*train(workdir, steps=5000), stdout=subprocess.DEVNULL, **default)
+    await_file(process, workdir / "metrics.jsonl", lambda file: file.is_file() and '"train/loss"' in file.read_text())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process.send_signal(number)
+    code, _, err = ended(process)
+    assert code in (-signal.SIGINT, -signal.SIGTERM), f"exit code {code}: {err[-200:]}"
+
+
 @case(7, "SIGHUP with nohup")
 def nohup():
     workdir = fresh("run")
@@ -180,8 +201,9 @@ def first_of_two():
     await_file(both[0], workdir / "checkpoints", lambda folder: bool(list(folder.glob("*/manifest.json"))))
     both[0].kill()
     both[0].communicate()
-    code = ended(both[1])[0]
-    assert code in (7, -signal.SIGABRT), f"exit code {code}"  # docs/pods.md
+    code, _, err = ended(both[1])
+    assert code == 7, f"exit code {code}"
+    assert err.strip().splitlines()[-1].startswith("error: another process of this run was lost"), err[-200:]
     one = start(*train(workdir, "--config.eval.data=", steps=5000), stdout=subprocess.DEVNULL)
     said = []
     for line in one.stderr or ():

@@ -28,21 +28,28 @@ def odd_workdir():
     assert code in (2, 3) or (code == 0 and (workdir / "export").is_dir()), f"exit code {code}"
 
 
-@case(11, "an encoder after os.fork")
-def forked():
-    program = f"""
-import os
+for end, expected in (("sys.exit(3)", 3), ("pass", 0)):
+
+    @case(11, f"an encoder after os.fork, then {end}")
+    def forked(end=end, expected=expected):
+        program = f"""
+import os, signal, sys
 from jax_sentemb import SentenceEncoder
 encoder = SentenceEncoder.load({str(model())!r})
 encoder.encode("a man")
 child = os.fork()
-if not child:
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(60)
+try:
     encoder.encode("a man")
-    os._exit(0)
-os.waitpid(child, 0)
+except Exception as error:
+    print(error, file=sys.stderr)
+{end}
 """
-    code, _, err = run(program, python=("-c",))
-    assert "forked" in err, f"exit code {code}: {err[-100:]}"
+        code, _, err = run(program, python=("-c",))
+        assert "forked" in err, f"exit code {code}: {err[-100:]}"
+        assert code == expected, f"exit code {code}, not {expected}"
 
 
 @case(11, "pickle and deepcopy of an encoder")

@@ -18,16 +18,16 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import check
 from jax_sentemb.data import synthetic
 from jax_sentemb.data.batches import make_batches
 from jax_sentemb.evaluation.diagnostics import alignment, diagnose
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.models.word_vectors import make_encoder
 from jax_sentemb.parallel import make_mesh, use_compilation_cache
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.loop import batches_on_device
 from jax_sentemb.training.optimizer import make_optimizer
 from jax_sentemb.training.setup import corpus_sample, prepare
@@ -93,7 +93,7 @@ def settings(options, name):
 
 def thinned(task, step):
     """Every `step`-th pair of a set."""
-    subsets = {name: Pairs(part.first[::step], part.second[::step], part.gold[::step]) for name, part in task.subsets.items()}
+    subsets = {name: ScoredPairs(part.first[::step], part.second[::step], part.gold[::step]) for name, part in task.subsets.items()}
     return task._replace(subsets=subsets)
 
 
@@ -161,7 +161,7 @@ def train(options):
 
                 embedders[method.pooling] = Embedder(embed, material.tokenizer, config.eval.max_seq_length, 64)
             tasks = {task: thinned(material.tasks[task], every) for task, every in SETS.items()}
-            tasks["generated pairs"] = StsTask("generated pairs", {"all": Pairs(*synthetic.graded_pairs(200, 1))})
+            tasks["generated pairs"] = StsTask("generated pairs", {"all": ScoredPairs(*synthetic.graded_pairs(200, 1))})
             sentences = corpus_sample(material, SAMPLE, 0)
             versions = copies(sentences)
             state = create_state(method, encoder, optimizer, material.loaded, seed, mesh)

@@ -6,8 +6,8 @@
 
 from pathlib import Path
 
-from jax_sentemb.cli.config_flags import read_config
 from jax_sentemb.config import Config
+from jax_sentemb.recipes import read_config
 
 METHODS = ("SimCSE", "AMI+SimCSE", "MoCo+SimCSE", "miCSE")
 AMI_WEIGHT = 10.0  # chosen on STS-B dev at 1,000 sentences, seed 0: README.md has the scores

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
-from jax_sentemb.cli.recommend import Advice, Corpus, advise
+from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
 from jax_sentemb.data.corpus import TELLING, ordered, words_in_common
-from jax_sentemb.data.corpus_files import Sentences, open_text, sources_of
+from jax_sentemb.data.corpus_files import open_text, sources_of
 from jax_sentemb.data.quality import ODD, histogram, odd_sentences, token_lengths
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import ConfigError, DataError, plain
@@ -32,7 +33,7 @@ examples:
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    options = _parser().parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     facts = survey(options)
     advice = facts["advice"]
     if options.json:
@@ -42,23 +43,24 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
         prog="jax-sentemb check",
         description="What a corpus is like, before anything is trained on it, and which recipe fits it.",
         epilog=EPILOG,
     )
-    parser.add_argument(
+    found.add_argument(
         "files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv, also packed, .parquet; or hf:NAME"
     )
-    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
-    parser.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
-    parser.add_argument("--tokenizer", default="", help="directory (default: that of --weights, or a new vocabulary)")
-    parser.add_argument("--vocab-size", type=positive, default=8000, help="of a new vocabulary (default: 8000)")
-    parser.add_argument("--max-seq-length", type=positive, default=32, help="tokens that sentences are cut to (default: 32)")
-    parser.add_argument("--batch-size", type=positive, default=64, help="sentences of a batch (default: 64)")
-    parser.add_argument("--json", action="store_true", help="one JSON object in place of a text")
-    return parser
+    found.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+    found.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
+    found.add_argument("--tokenizer", default="", help="directory (default: that of --weights, or a new vocabulary)")
+    found.add_argument("--vocab-size", type=positive, default=8000, help="of a new vocabulary (default: 8000)")
+    found.add_argument("--max-seq-length", type=positive, default=32, help="tokens that sentences are cut to (default: 32)")
+    found.add_argument("--batch-size", type=positive, default=64, help="sentences of a batch (default: 64)")
+    found.add_argument("--json", action="store_true", help="one JSON object in place of a text")
+    return found
 
 
 def survey(options: argparse.Namespace) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     whole = int(np.percentile(lengths, 99, method="higher"))
     in_common = words_in_common(sentences) if len(sentences) >= TELLING else None
     in_order = ordered(*in_common) if in_common else None
-    corpus = Corpus(
+    corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
         options.tokenizer, options.vocab_size, positions,

@@ -1,16 +1,20 @@
 """jax-sentemb cluster --model runs/micse --corpus corpus.txt: groups of similar sentences of a corpus."""
 
+import math
 import sys
+from collections.abc import Sequence
 
-from jax_sentemb.cli.collection import Opener, parser_of, show
-from jax_sentemb.cli.program import positive, program
+from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_noise, show
+from jax_sentemb.cli.program import Parser, positive, program
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.terminal import table
 
-THRESHOLD, MIN_SIZE = 0.75, 10
+MIN_SIZE, SHOWN = 10, 10
 EPILOG = """\
 prints number of the group (from 0, largest first), row (from 0) and sentence; the first of a group is its centre
 --k puts all sentences into so many groups (k-means), the one nearest to the mean of a group first; without it, what lies closer
-to a sentence than --threshold is a group, and most sentences may be in none
+to a sentence than --threshold is a group, and most sentences may be in none; the default is the cosine that 1 of 1,000 random
+pairs of the corpus reaches. The sizes of the groups go to standard error: raise the threshold for smaller, tighter groups
 
 examples:
   jax-sentemb cluster --model runs/micse --corpus corpus.txt --threshold 0.8 --min-size 5
@@ -18,14 +22,19 @@ examples:
 """
 
 
+def parser() -> Parser:
+    """The options."""
+    found = parser_of("cluster", "Groups of sentences that are near to a common centre.", EPILOG)
+    found.add_argument("--threshold", type=float, help="least cosine to the centre (default: proposed from the corpus)")
+    found.add_argument("--min-size", type=positive, help=f"sentences that make a group (default: {MIN_SIZE})")
+    found.add_argument("--k", type=positive, help="how many groups, in place of the two above")
+    found.add_argument("--seed", type=int, default=0, help="of the first centres of --k (default: 0)")
+    return found
+
+
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    parser = parser_of("cluster", "Groups of sentences that are near to a common centre.", EPILOG)
-    parser.add_argument("--threshold", type=float, help=f"least cosine to the centre (default: {THRESHOLD})")
-    parser.add_argument("--min-size", type=positive, help=f"sentences that make a group (default: {MIN_SIZE})")
-    parser.add_argument("--k", type=positive, help="how many groups, in place of the two above")
-    parser.add_argument("--seed", type=int, default=0, help="of the first centres of --k (default: 0)")
-    options = parser.parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     if options.k and (options.threshold is not None or options.min_size):
         raise ConfigError("--k puts every sentence into a group: leave out --threshold and --min-size")
     from jax_sentemb.retrieval.kmeans import kmeans
@@ -35,11 +44,27 @@ def main(argv: list[str]) -> int:
     if options.k:
         groups = kmeans(corpus.vectors, options.k, options.seed).rows()
     else:
-        threshold = THRESHOLD if options.threshold is None else options.threshold
+        noise = say_noise(corpus)
+        threshold = math.ceil(100 * noise) / 100 if options.threshold is None else options.threshold
         groups = community_detection(corpus.vectors, threshold, options.min_size or MIN_SIZE)
     rows = ({"cluster": number, "row": row, "text": corpus.text(row)} for number, group in enumerate(groups) for row in group)
     show(rows, options.json)
+    print(_sizes(groups, corpus, "" if options.k else f" at threshold {threshold:.2f}"), file=sys.stderr)
     return 0
+
+
+def _sizes(groups: Sequence[Sequence[int]], corpus: Collection, how: str) -> str:
+    """The number of groups and of their sentences, and a table of the largest ones."""
+    inside, count = sum(map(len, groups)), len(corpus.vectors)
+    line = f"{len(groups):,} groups{how} hold {inside:,} of {count:,} sentences"
+    if not groups:
+        return f"{line}: lower --threshold or --min-size"
+    rows = [
+        [str(number), f"{len(group):,}", (corpus.text(group[0]) or f"row {group[0]}")[:80]]
+        for number, group in enumerate(groups[:SHOWN])
+    ]
+    more = f"\nand {len(groups) - SHOWN:,} smaller ones" if len(groups) > SHOWN else ""
+    return f"{table(('group', 'sentences', 'centre'), rows, text_columns=(2,))}{more}\n{line}"
 
 
 if __name__ == "__main__":

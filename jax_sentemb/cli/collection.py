@@ -34,7 +34,7 @@ class Collection(NamedTuple):
         return None if self.texts is None else self.texts[row]
 
 
-def parser_of(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
+def parser_of(command: str, description: str, epilog: str) -> Parser:
     """Options that the three commands share."""
     parser = Parser(
         prog=f"jax-sentemb {command}",
@@ -44,9 +44,7 @@ def parser_of(command: str, description: str, epilog: str) -> argparse.ArgumentP
     parser.add_argument(
         "--corpus", required=True, help="a text file, which is encoded, or what `encode` wrote: a directory or .npy file"
     )
-    parser.add_argument(
-        "--no-verify", action="store_true", help="do not read a directory of vectors to compare it with its SHA-256 first"
-    )
+    parser.add_argument("--no-verify", action="store_true", help="do not read the vectors to compare them with their SHA-256 first")
     parser.add_argument("--corpus-text", help="the text file that a directory of vectors was made from, to show its lines")
     add_model_options(parser, required=False)
     parser.add_argument("--json", action="store_true", help="JSON lines in place of columns separated by tabs")
@@ -106,6 +104,17 @@ class Opener:
 def _is_vectors(source: str) -> bool:
     path = user_path(source)
     return path.is_dir() or path.suffix == ".npy"
+
+
+def say_noise(collection: Collection) -> float:
+    """Says on stderr, and returns, the cosine that one of 1,000 random pairs of the collection reaches: where chance begins."""
+    from jax_sentemb.retrieval.noise import noise_level
+
+    level = noise_level(collection.vectors)
+    if level.pairs:
+        said = f"note: 1 of 1,000 random pairs of the corpus has a cosine of {level.cosine:.3f} or more: below it, expect chance"
+        print(said, file=sys.stderr)
+    return level.cosine
 
 
 def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:

@@ -1,75 +1,103 @@
-"""From `--config FILE:SIZE --config.section.field=value` to a Config."""
+"""From `--config RECIPE --config.section.field=value` to a Config."""
 
-import difflib
+import os
 import re
-import runpy
-import traceback
+import shutil
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.cli.program import Parser
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
+from jax_sentemb.recipes import read_config as read_config
+
+DESCRIPTION = "Train a sentence encoder without labels, score it, and export it for sentence-transformers."
+EPILOG = """\
+--config.SECTION.FIELD=VALUE changes a setting; --config RECIPE --help explains all settings of a recipe with their values.
+A .yaml file names a recipe and what differs from it: `recipe: simcse`, and under `data:` for instance `batch_size: 128`.
+
+examples:
+  jax-sentemb train --config quickstart
+  jax-sentemb train --config micse --workdir runs/micse \\
+      --config.data.files=corpus.txt --config.encoder.weights=path/to/bert
+
+Exit codes: 0 done, 2 usage or configuration, 3 data, 4 model file or checkpoint, 5 numerics (NaN, collapse),
+6 work directory busy, 7 disk or memory full, 75 stopped by a signal after saving: run the command again.
+"""
 
 
-def parse(argv: list[str], usage: str) -> tuple[Any, Path, dict[str, Any]]:
+def parser() -> Parser:
+    """The options of `train` beside the settings."""
+    found = Parser(
+        prog="jax-sentemb train",
+        usage="jax-sentemb train --config RECIPE [--workdir DIR] [--config.SECTION.FIELD=VALUE ...]",
+        description=DESCRIPTION, epilog=EPILOG, add_help=False, allow_abbrev=False,
+    )  # fmt: skip
+    found.add_argument("-h", "--help", action="store_true", help="this text; beside --config also the settings of the recipe")
+    found.add_argument(
+        "--config", metavar="RECIPE", nargs="?", const="", default="",
+        help="a recipe by name (jax-sentemb recipes lists them) or by file (.py, .yaml); RECIPE:tiny is a run of seconds",
+    )  # fmt: skip
+    found.add_argument(
+        "--workdir", type=user_path, metavar="DIR",
+        help="checkpoints, log, scores and export go here (default: runs/NAME of the recipe); the same command again continues",
+    )  # fmt: skip
+    found.add_argument(
+        "--distributed", action="store_true", help="one of several processes that find each other: TPU pods, SLURM, MPI"
+    )
+    found.add_argument("--coordinator", default="", metavar="HOST:PORT", help="elsewhere: address of process 0")
+    found.add_argument("--processes", type=int, default=0, metavar="N", help="how many processes there are")
+    found.add_argument("--process", type=int, default=-1, metavar="I", help="which of them this is, from 0")
+    found.add_argument("--debug", action="store_true", help="show a traceback with an error")
+    return found
+
+
+def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
     """The Config with its overrides, the work directory, and how to join other processes. Prints help and exits 0 when asked to."""
-    wants_help = {"--help", "-h", "-help", "--helpfull"} & set(argv[1:])
-    config_path = _value(argv, "config")
-    if wants_help and not config_path:
-        print(usage, end="")
+    spelled = [re.sub(r"^-(?=[a-z][a-z.])", "--", argument).replace("--helpfull", "--help") for argument in argv[1:]]
+    found = parser()
+    options, rest = found.parse_known_args(spelled)
+    if options.help and not options.config:
+        found.print_help()
         raise SystemExit(0)
-    if not config_path:
-        raise ConfigError("no --config: name a recipe, for instance --config configs/micse.py (--help lists all options)")
-    argv = _with_current_names(argv)
-    _refuse_twice(argv)
-    config, values = _load([argument for argument in argv if argument not in (wants_help or ())], config_path)
-    if wants_help:
-        from jax_sentemb.config import flatten
+    if not options.config:
+        raise ConfigError("no --config: name a recipe, for instance --config micse (jax-sentemb recipes lists them)")
+    from jax_sentemb.config import check
 
-        print(usage + f"\nSettings of {config_path}:")
-        settings = flatten(config)
-        names = settings.pop("variants")
-        for name, value in settings.items():
-            print(f"  --config.{name}={value!r}")
-        if names:
-            print(f'Variants, all of them run; some: --config.sweep="variant=A,B ...": {", ".join(names)}')
+    config = _overridden(options.config, [argv[0], *rest], found)
+    if options.help:
+        found.print_help()
+        print(f"\nSettings of {options.config}, with their values:\n\n{settings_text(config)}")
         raise SystemExit(0)
+    check(config)
     how = {
-        "automatic": values.distributed,
-        "coordinator": values.coordinator,
-        "processes": values.processes,
-        "process": values.process,
+        "automatic": options.distributed,
+        "coordinator": options.coordinator,
+        "processes": options.processes,
+        "process": options.process,
     }
-    return config, user_path(values.workdir or f"runs/{_file_and_size(config_path)[0].stem}"), how
+    stem = user_path(options.config.partition(":")[0]).stem
+    return config, options.workdir or user_path(f"runs/{stem}"), how
 
 
-def _with_current_names(argv: list[str]) -> list[str]:
-    """The arguments with --config.SETTING by the name that it has now."""
-    from jax_sentemb.config import current_name
-
-    return [re.sub(r"(?<=^--config\.)[^=]+", lambda match: current_name(match[0]), argument) for argument in argv]
-
-
-def _refuse_twice(argv: list[str]) -> None:
-    """ConfigError for an option that is given twice: which of the two is meant?"""
-    if twice := [name for name, count in Counter(filter(None, map(_name, argv[1:]))).items() if count > 1]:
-        raise ConfigError(f"--{twice[0]} is given twice: leave one of them out")
-
-
-def _load(argv: list[str], config_path: str) -> tuple[Any, Any]:
+def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
+    """The Config of a recipe with the settings of a command line."""
     from absl import flags
     from ml_collections import config_flags
 
-    from jax_sentemb.config import check
+    from jax_sentemb.config import current_name
 
-    config = read_config(config_path)
+    argv = [re.sub(r"(?<=^--config\.)[^=]+", lambda match: current_name(match[0]), argument) for argument in argv]
+    if twice := [name for name, count in Counter(filter(None, map(_name, argv[1:]))).items() if count > 1]:
+        raise ConfigError(f"--{twice[0]} is given twice: leave one of them out")
+    for name in filter(None, map(_name, argv[1:])):
+        if not re.match(r"(no)?config\.", name):
+            options.refuse(f"--{name}")
+    config = read_config(recipe)
+    argv = [argv[0], f"--config={recipe}", *argv[1:]]
     values = flags.FlagValues()
-    flags.DEFINE_string("workdir", "", "Where everything of the run goes.", flag_values=values)
-    flags.DEFINE_bool("distributed", False, "One of several processes that find each other.", flag_values=values)
-    flags.DEFINE_string("coordinator", "", "HOST:PORT of process 0.", flag_values=values)
-    flags.DEFINE_integer("processes", 0, "How many processes there are.", flag_values=values)
-    flags.DEFINE_integer("process", -1, "Which of them this is.", flag_values=values)
     config_flags.DEFINE_config_dataclass("config", config, flag_values=values, sys_argv=argv, parse_fn=lambda path: config)
     try:
         stray = values(argv)[1:]
@@ -77,61 +105,33 @@ def _load(argv: list[str], config_path: str) -> tuple[Any, Any]:
         raise ConfigError(_why_not(argv, config) or str(error).splitlines()[0]) from error
     if stray:
         raise ConfigError(f"unexpected argument {stray[0]!r}: settings are written --config.section.field=value")
-    check(values.config)
-    return values.config, values
+    return values.config
 
 
-def _file_and_size(config_path: str) -> tuple[Path, list[str]]:
-    """The file of FILE or FILE:SIZE, and what its get_config is called with."""
-    file, *size = config_path.split(":", 1)
-    return user_path(file), size
+def settings_text(config: Any) -> str:
+    """Every setting of a config by section: name, value, meaning, limits, and the default where the recipe has another value."""
+    from jax_sentemb.config import setting_lines
 
-
-def read_config(config_path: str) -> Any:
-    """The Config that FILE:SIZE makes; ConfigError, with the line of the file, for whatever it does instead."""
-    from jax_sentemb.config import Config
-
-    file, size = _file_and_size(config_path)
-    if not file.is_file():
-        problem = "is a directory: name a file in it" if file.is_dir() else f"no such file{_suggest(file)}"
-        raise ConfigError(f"--config {file}: {problem}")
-    try:
-        get_config = runpy.run_path(str(file)).get("get_config")
-        config = get_config(*size) if get_config else None
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever the file raised
-        raise ConfigError(f"--config {config_path}: {_where(error, file)}") from error
-    if get_config is None:
-        raise ConfigError(f"--config {file}: defines no get_config()")
-    if not isinstance(config, Config):
-        raise ConfigError(f"--config {config_path}: get_config returned {type(config).__name__}, not a jax_sentemb Config")
-    return config
+    width = min(shutil.get_terminal_size((100, 24)).columns if "COLUMNS" in os.environ or os.isatty(1) else 100, 132)
+    blocks: dict[str, list[str]] = {}
+    for line in setting_lines(config):
+        block = blocks.setdefault(line.section, [f"{line.section or 'run'}: {line.about}"])
+        block.append(f"  --config.{line.name}={line.value!r}")
+        if line.text:
+            block.append(textwrap.fill(line.text, width, initial_indent=" " * 6, subsequent_indent=" " * 6))
+    return "\n\n".join("\n".join(block) for block in blocks.values())
 
 
 def _name(argument: str) -> str:
     """The name in --NAME and --NAME=VALUE, "" for what is no option."""
-    found = re.match("--?([a-z][^=]*)", argument)
+    found = re.match("--([a-z][^=]*)", argument)
     return found[1] if found else ""
-
-
-def _value(argv: list[str], name: str) -> str:
-    """The value of --name VALUE or --name=VALUE, "" without one."""
-    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
-        if _name(argument) == name:
-            return argument.partition("=")[2] if "=" in argument else following
-    return ""
-
-
-def _suggest(file: Path) -> str:
-    names = [path.name for path in file.parent.glob("*.py")] if file.parent.is_dir() else []
-    close = difflib.get_close_matches(file.name, names, 1)
-    return f"; did you mean {file.parent / close[0]}?" if close else ""
 
 
 def _why_not(argv: list[str], config: Any) -> str:
     """What is wrong with the first --config.NAME that is no setting of `config`: unknown, with the nearest one, or a part of it."""
     from jax_sentemb.config import flatten
+    from jax_sentemb.recipes import suggestion
 
     settings = flatten(config)
     for name in (_name(argument) for argument in argv if _name(argument).startswith("config.")):
@@ -141,15 +141,5 @@ def _why_not(argv: list[str], config: Any) -> str:
         if inside := [key for key in settings if key.startswith(f"{path}.")]:
             return f"--{name} is a part of the config, not a setting: set what is in it, for instance --config.{inside[0]}"
         if path not in settings:
-            close = difflib.get_close_matches(path, settings, 1)
-            hint = f"did you mean --config.{close[0]}?" if close else "--help beside --config lists all settings"
-            return f"--{name} is unknown; {hint}"
+            return f"--{name} is unknown{suggestion(path, settings, '--config.')}"
     return ""
-
-
-def _where(error: BaseException, file: Path) -> str:
-    """Line of the config file, and message, of what it raised."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return (f"line {lines[-1]}: " if lines else "") + f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"

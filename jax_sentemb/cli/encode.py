@@ -23,7 +23,7 @@ logger = logging.getLogger("jax_sentemb")
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    options = _parser().parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     output = options.output
     single = output.suffix in (".npy", ".parquet")
     if single and options.part.count > 1:
@@ -47,25 +47,23 @@ def main(argv: list[str]) -> int:
     logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
     rows = sum(min(options.rows_per_shard, len(sentences) - shard * options.rows_per_shard) for shard in shards)
     with tqdm(total=len(sentences) if single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
-        if single:
-            truncated = write_file(output, options.precision, sentences, encode, bar.update, options.rows_per_shard)
-        else:
-            metadata = {
-                "jax_sentemb": __version__,
-                "model": Path(options.model).name,
-                "model_sha256": encoder.fingerprint,
-                "corpus_sha256": sentences.fingerprint,
-                **sentences.report,
-                "precision": options.precision,
-                "dtype": options.dtype,
-                "normalize": options.normalize,
-                "truncate_dim": options.truncate_dim,
-                "max_seq_length": encoder.max_seq_length,
-                "rows_per_shard": options.rows_per_shard,
-                "format": options.format,
-            }
-            manifest = write_shards(output, metadata, sentences, encode, bar.update, options.part)
-            truncated = manifest["truncated"]
+        metadata = {
+            "jax_sentemb": __version__,
+            "model": Path(options.model).name,
+            "model_sha256": encoder.fingerprint,
+            "corpus_sha256": sentences.fingerprint,
+            **sentences.report,
+            "precision": options.precision,
+            "dtype": options.dtype,
+            "normalize": options.normalize,
+            "truncate_dim": options.truncate_dim,
+            "max_seq_length": encoder.max_seq_length,
+            "rows_per_shard": options.rows_per_shard,
+            "format": options.format,
+        }
+        options_of = () if single else (options.part,)
+        manifest = (write_file if single else write_shards)(output, metadata, sentences, encode, bar.update, *options_of)
+        truncated = manifest["truncated"]
     notes = [f"{output}: {len(sentences)} vectors"]
     if not single and "part" in manifest:
         notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; the part that ends last writes vectors.json"]
@@ -108,13 +106,15 @@ def _part(text: str) -> Part:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
         prog="jax-sentemb encode",
         description="Encode the sentences of a text file, one vector for each line that is not blank.",
         epilog=f"""\
 --output vectors/      shards of --rows-per-shard rows and vectors.json; the same command again continues after a kill
---output x.npy         one file, for what fits into memory; x.parquet has columns text and embedding (needs [parquet])
+--output x.npy         one file, for what fits into memory, and x.npy.json with its SHA-256, model and corpus;
+                       x.parquet has columns text and embedding (needs [parquet])
 
 examples:
   jax-sentemb encode --model runs/micse --input corpus.txt --output vectors
@@ -123,20 +123,20 @@ examples:
 
 {EXIT_CODES}""",
     )
-    parser.add_argument(
+    found.add_argument(
         "--input", required=True, help=".txt, .jsonl, .csv or .tsv, also .gz and .xz; .parquet; globs, several; - reads lines"
     )
-    parser.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
-    add_model_options(parser, required=True)
-    parser.add_argument("--normalize", action="store_true", help="vectors of length 1")
-    parser.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
-    parser.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
-    parser.add_argument(
+    found.add_argument("--output", type=user_path, required=True, help="a directory, or a name that ends in .npy or .parquet")
+    add_model_options(found, required=True)
+    found.add_argument("--normalize", action="store_true", help="vectors of length 1")
+    found.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
+    found.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
+    found.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
+    found.add_argument(
         "--part", type=_part, default=Part(), help="encode part K of N only, K/N: on any machines, in any order, into one directory"
     )
-    parser.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
-    return parser
+    found.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
+    return found
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN, collapsed em
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    options = _parser().parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     if options.tasks == "help":
         print(_task_list())
         return 0
@@ -71,33 +71,30 @@ def main(argv: list[str]) -> int:
     return _score(options, loaded, root, protocols)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
         prog="jax-sentemb evaluate",
         description="Score sentence embeddings: similarity (STS), transfer, probing and argument similarity tasks.",
         epilog=EPILOG,
     )
-    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="what to score; see below")
-    parser.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
-    parser.add_argument(
-        "--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help"
-    )
-    parser.add_argument("--vectors", type=user_path, help="the word vectors of a model on them: words that it lacks are added")
-    parser.add_argument("--output", type=user_path, help="folder for a JSON file a task, tables.md and plots")
-    parser.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
-    parser.add_argument(
-        "--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018 or logreg"
-    )
-    parser.add_argument(
+    found.add_argument("--model", action="append", default=[], metavar="MODEL", help="what to score; see below")
+    found.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
+    found.add_argument("--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help")
+    found.add_argument("--vectors", type=user_path, help="the word vectors of a model on them: words that it lacks are added")
+    found.add_argument("--output", type=user_path, help="folder for a JSON file a task, tables.md and plots")
+    found.add_argument("--sts-protocol", default="simcse", help="simcse (default), senteval or multiview")
+    found.add_argument("--classifier", default="senteval", help="senteval (default), senteval_prototyping, senteval_2018 or logreg")
+    found.add_argument(
         "--arguments", type=user_path, action="append", default=[], help="an argument similarity corpus: file or folder"
     )
-    parser.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
-    parser.add_argument("--resamples", type=int, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
-    parser.add_argument("--batch-size", type=int, default=64, help="sentences an encoder takes at once")
-    parser.add_argument("--plots", action="store_true", help="cosine against gold for every similarity task (needs [plots])")
-    parser.add_argument("--fetch", action="store_true", help="first write what the Hugging Face hub has into --data (needs [hub])")
-    parser.add_argument("--check", action="store_true", help="list which files are there, which are missing and where they go")
-    return parser
+    found.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
+    found.add_argument("--resamples", type=int, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
+    found.add_argument("--batch-size", type=int, default=64, help="sentences an encoder takes at once")
+    found.add_argument("--plots", action="store_true", help="cosine against gold for every similarity task (needs [plots])")
+    found.add_argument("--fetch", action="store_true", help="first write what the Hugging Face hub has into --data (needs [hub])")
+    found.add_argument("--check", action="store_true", help="list which files are there, which are missing and where they go")
+    return found
 
 
 def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any) -> int:

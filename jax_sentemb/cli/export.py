@@ -6,17 +6,22 @@ from jax_sentemb.cli.program import EXIT_CODES, Parser, program
 from jax_sentemb.files import user_path
 
 
-def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
-    parser = Parser(
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
         prog="jax-sentemb export",
         description="Export a checkpoint for transformers and sentence-transformers.",
         epilog=f"example:\n  jax-sentemb export --workdir runs/micse --step 500 --output models/micse-500\n\n{EXIT_CODES}",
     )
-    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
-    parser.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")
-    parser.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
-    options = parser.parse_args(argv[1:])
+    found.add_argument("--workdir", type=user_path, required=True, help="work directory of a run")
+    found.add_argument("--step", default="best", help="best (default; last if the run kept none), last, or a step's number")
+    found.add_argument("--output", type=user_path, help="directory to write (default: WORKDIR/export)")
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    options = parser().parse_args(argv[1:])
     from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
     from jax_sentemb.inference.export import export_run
 

@@ -2,8 +2,8 @@
 
 import sys
 
-from jax_sentemb.cli.collection import Opener, parser_of, show
-from jax_sentemb.cli.program import positive, program
+from jax_sentemb.cli.collection import Opener, parser_of, say_noise, show
+from jax_sentemb.cli.program import Parser, positive, program
 
 EPILOG = """\
 prints cosine, row and row (from 0), sentence and sentence, best first
@@ -14,15 +14,21 @@ examples:
 """
 
 
+def parser() -> Parser:
+    """The options."""
+    found = parser_of("mine", "The most similar pairs of a corpus; every pair is compared.", EPILOG)
+    found.add_argument("--top-k", type=positive, default=100, help="how many pairs (default: 100)")
+    found.add_argument("--threshold", type=float, help="only pairs with this cosine or more")
+    return found
+
+
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    parser = parser_of("mine", "The most similar pairs of a corpus; every pair is compared.", EPILOG)
-    parser.add_argument("--top-k", type=positive, default=100, help="how many pairs (default: 100)")
-    parser.add_argument("--threshold", type=float, help="only pairs with this cosine or more")
-    options = parser.parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     from jax_sentemb.retrieval.search import mine_pairs
 
     corpus = Opener(options).corpus()
+    say_noise(corpus)
     pairs = mine_pairs(corpus.vectors, options.top_k, options.threshold)
     show(
         (

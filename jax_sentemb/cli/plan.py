@@ -1,15 +1,12 @@
 """jax-sentemb plan --config FILE --target tpu:v5e-16: does a run fit an accelerator that is not there, and how fast can it be."""
 
-import argparse
 import json
 import sys
 from itertools import pairwise
 from typing import Any
 
-from jax_sentemb.cli.config_flags import parse, read_config
+from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import EXIT_CODES, Parser, program
-from jax_sentemb.errors import ConfigError
-from jax_sentemb.files import user_path
 
 EPILOG = f"""\
 The step of the run is compiled by the accelerator's own compiler, which runs on any machine; no data, no accelerator and no
@@ -22,20 +19,19 @@ targets:
   h100, h100:8, h200:16      so many GPUs               needs pip install 'jax_sentemb[plan-cuda]'
 
 examples:
-  jax-sentemb plan --config configs/micse.py --target tpu:v5e-16 --config.data.batch_size=8192 --config.train.precision=bfloat16
-  jax-sentemb plan --config configs/simcse.py --target h100:8 --find batch_size
+  jax-sentemb plan --config micse --target tpu:v5e-16 --config.data.batch_size=8192 --config.train.precision=bfloat16
+  jax-sentemb plan --config simcse --target h100:8 --find batch_size
 
 {EXIT_CODES}"""
 
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first): 0 if the run fits, 7 if not."""
-    parser = _parser()
-    options, rest = parser.parse_known_args(argv[1:])
+    options, rest = parser().parse_known_args(argv[1:])
     from jax_sentemb.planning.targets import describe_devices, parse_target
 
     target = parse_target(options.target)
-    config, _, _ = parse([argv[0], *_with_files(rest)], EPILOG)
+    config, _, _ = parse([argv[0], *_with_files(rest)])
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # nothing runs, and an accelerator of this machine may be at work
@@ -63,31 +59,30 @@ def main(argv: list[str]) -> int:
     return 0 if plan.fits else 7
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> Parser:
+    """The options beside the settings."""
+    found = Parser(
         prog="jax-sentemb plan",
-        usage="jax-sentemb plan --config FILE --target TARGET [--find batch_size|fsdp] [--json] [--config.section.field=value ...]",
+        usage="jax-sentemb plan --config RECIPE --target TARGET [--find batch_size|fsdp] [--json] [--config.SECTION.FIELD=V ...]",
         description="Whether a run fits TPUs or GPUs that need not be there, and a bound of its speed on them.",
         epilog=EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("--target", required=True, help="the accelerator, as below")
-    parser.add_argument("--find", choices=("batch_size", "fsdp"), help="the largest batch, or the smallest split, that fits")
-    parser.add_argument("--json", action="store_true", help="one JSON object in place of a text")
-    return parser
+    found.add_argument("--target", required=True, help="the accelerator, as below")
+    found.add_argument("--find", choices=("batch_size", "fsdp"), help="the largest batch, or the smallest split, that fits")
+    found.add_argument("--json", action="store_true", help="one JSON object in place of a text")
+    return found
 
 
 def _with_files(rest: list[str]) -> list[str]:
     """The arguments for the config, with generated sentences where no corpus is named: none is read."""
-    path = next((value for name, value in pairwise(rest) if name == "--config"), "")
-    path = path or next((text.partition("=")[2] for text in rest if text.startswith("--config=")), "")
-    if not path:
-        raise ConfigError("no --config: name a recipe, for instance --config configs/micse.py (--help lists the options)")
-    if not user_path(path.partition(":")[0]).exists() and user_path(f"configs/{path}.py").exists():
-        rest = [text.replace(path, f"configs/{path}.py") if text in (path, f"--config={path}") else text for text in rest]
-        path = f"configs/{path}.py"
-    given = any(text.startswith("--config.data.files") for text in rest)
-    return rest if given or read_config(path).data.files else [*rest, "--config.data.files=grammar:400"]
+    from jax_sentemb.recipes import read_config
+
+    recipe = next((value for name, value in pairwise(rest) if name == "--config"), "")
+    recipe = recipe or next((text.partition("=")[2] for text in rest if text.startswith("--config=")), "")
+    if not recipe or any(text.startswith("--config.data.files") for text in rest):
+        return rest  # `parse` says what is missing
+    return rest if read_config(recipe).data.files else [*rest, "--config.data.files=grammar:400"]
 
 
 def describe(plan: Any, feed: float) -> list[str]:

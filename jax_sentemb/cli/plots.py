@@ -22,7 +22,7 @@ from jax_sentemb.reporting.plots import (
 
 def plot_attention(options: argparse.Namespace) -> list[Path]:
     """The pictures of `attention` on the command line: Figs. 5, 6 and 8 of miCSE for one encoder directory, or for two."""
-    from jax_sentemb.reporting.attention import attention_values, slice_names, view_seeds
+    from jax_sentemb.reporting.attention import attention_values, comparison, slice_names, view_seeds
     from jax_sentemb.reporting.pair_plots import PairModel, model_names, pair_panels
 
     if not 0 < options.dropout < 1:
@@ -52,10 +52,11 @@ def plot_attention(options: argparse.Namespace) -> list[Path]:
         )
     for number, (name, model) in enumerate(models.items(), 1):
         row = model.encode([options.sentence])[0]
-        first, second = attention_values(model.config, model.params, row, row, seeds=view_seeds(1)[0], dropout=options.dropout)
+        compared = comparison(model.config, dropout=options.dropout)
+        first, second = attention_values(compared, model.params, row, row, view_seeds(1)[0])
         heading = f"{name}: attention of two views by dropout {options.dropout:g}\n“{options.sentence}”"
         file = options.output / f"attention_histograms{'' if one else f'_{number}'}.png"
-        files.append(attention_histograms(file, first, second, heading, slice_names(model.config)))
+        files.append(attention_histograms(file, first, second, heading, slice_names(compared)))
     return files
 
 
@@ -86,7 +87,7 @@ def _pairs_by_syntax(options: argparse.Namespace) -> dict[str, SentencePairs]:
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first); prints the files written."""
-    options = _parser().parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     require_matplotlib()  # before anything that takes time
     for picture in options.draw(options):
         print(f"written: {picture} and {picture.with_suffix('.csv').name}")
@@ -107,13 +108,14 @@ def _plot_low_shot(options: argparse.Namespace) -> list[Path]:
     return [low_shot_curves(options.output, curves, options.title, f"Spearman x 100, {what}")]
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
         prog="jax-sentemb plots",
         description="Draw what a run, an encoder or a study shows.",
         epilog=f"example:\n  jax-sentemb plots run --help\n\n{EXIT_CODES}",
     )
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    kinds = found.add_subparsers(dest="kind", required=True, metavar="KIND")
 
     def kind(name: str, draw: Callable[[argparse.Namespace], list[Path]], says: str) -> argparse.ArgumentParser:
         added = kinds.add_parser(name, help=says, description=says)
@@ -147,7 +149,7 @@ def _parser() -> Parser:
     low_shot.add_argument("--column", default="average", help="the score to draw (average)")
     low_shot.add_argument("--title", default="Training on few sentences", help="what is written above")
     low_shot.add_argument("--output", type=user_path, required=True, help="PNG file")
-    return parser
+    return found
 
 
 if __name__ == "__main__":

@@ -1,15 +1,18 @@
 """What the commands share: options, exit codes, and errors as one line."""
 
 import argparse
+import difflib
 import logging
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from jax_sentemb.cli import cut_files
 from jax_sentemb.cli.streams import protect, refused_output
-from jax_sentemb.errors import ConfigError, ResourceError, UserError
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError
 from jax_sentemb.files import is_full
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
@@ -30,15 +33,32 @@ class _Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _Format(argparse.RawDescriptionHelpFormatter):
+    """Texts with their own line breaks, and options in one column."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(
+            prog, **{"max_help_position": 30, "width": min(shutil.get_terminal_size((120, 24)).columns, 120), **options}
+        )
+
+
 class Parser(argparse.ArgumentParser):
     """Options of a command; texts are shown with their own line breaks, and a mistake is a ConfigError."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+        super().__init__(**{"formatter_class": _Format, **options})
         self.register("action", None, _Once)
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: -"):
+            self.refuse(message.split()[2].partition("=")[0])
         raise ConfigError(f"{message} (--help lists the options)")
+
+    def refuse(self, option: str) -> NoReturn:
+        """ConfigError for an unknown option, with the one that is meant."""
+        close = difflib.get_close_matches(option, self._option_string_actions, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise ConfigError(f"option {option} is unknown; {hint}(--help lists the options)")
 
 
 def positive(text: str) -> int:
@@ -51,6 +71,7 @@ def positive(text: str) -> int:
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
     protect()
+    cut_files.install()
     debug = "--debug" in argv
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
@@ -110,7 +131,7 @@ def _runtime_problem(error: Exception) -> str:
     if "RESOURCE_EXHAUSTED" in first or "out of memory" in first.lower():
         return OUT_OF_MEMORY
     if _several_processes():
-        return f"another process of this run was lost ({first[:200]}): run the same command again, it continues"
+        return LOST_PROCESS.format(first[:200])
     return ""
 
 

@@ -10,7 +10,7 @@ LENGTHS = (32, 48, 64, 96, 128)  # that are advised: 32 is the papers', longer o
 EPOCHS = 4  # at most: what low-shot training was measured with at 1,000 sentences
 
 
-class Corpus(NamedTuple):
+class CorpusSummary(NamedTuple):
     """What the advice depends on."""
 
     files: str
@@ -50,34 +50,34 @@ class Choice(NamedTuple):
 
 
 FEW = Choice(
-    "configs/simcse_moco.py",
+    "simcse_moco",
     {"optimizer.learning_rate": 1e-5, "optimizer.warmup_steps": 0},
     60,
     "fair: measured with one BERT of four layers, over three seeds",
     "experiments/micse_low_shot: 60 steps on 1,000 (10,000) Wikipedia sentences lift [CLS] from 36.6 to 47.7 (47.9) on similarity; "
     "SimCSE 46.9 (47.1), miCSE 46.9 (47.0)",
-    ["configs/micse.py: the miCSE paper's best at this size, which did not come out here"],
+    ["micse: the miCSE paper's best at this size, which did not come out here"],
 )
 MANY = Choice(
-    "configs/simcse.py",
+    "simcse",
     {},
     400,
     "fair: the published settings for BERT-base; measured with one BERT of four layers, one seed",
     "experiments/is_bert: 400 steps on 196,812 sentences lift [CLS] from 36.6 to 50.2 on similarity; IS-BERT comes to 52.0",
     [
-        "configs/is_bert.py with --config.data.column=text: 52.0 there, at a learning rate chosen on STS-B dev",
-        "configs/mlm.py first, for a domain with words of its own: not measured on real text here",
+        "is_bert with --config.data.column=text: 52.0 there, at a learning rate chosen on STS-B dev",
+        "mlm first, for a domain with words of its own: not measured on real text here",
     ],
 )
 SCRATCH = Choice(
-    "configs/quickstart.py",
+    "quickstart",
     {"train.max_steps": -1, "eval.data": ""},
     400,
     "little: measured on generated sentences only",
     "`make quickstart`: 400 steps on 20,000 generated sentences lift Spearman x 100 from 13.1 to 52.4; tf-idf 26.7",
     [
         "--weights BERT, a directory or a hub name: an encoder that knows the language is the better start",
-        "configs/mlm.py, then configs/simcse.py on its export, for a corpus of millions of words: not measured on real text here",
+        "mlm, then simcse on its export, for a corpus of millions of words: not measured on real text here",
     ],
 )
 CHECKPOINT = (
@@ -86,12 +86,12 @@ CHECKPOINT = (
 )
 LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: more is cut, and it takes less time and memory"
 ORDERED = (
-    "configs/multi_view.py or configs/quick_thoughts.py with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
+    "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
     "here no multi-view model was far above the average of its word vectors (experiments/multiview)"
 )
 
 
-def advise(corpus: Corpus) -> Advice | None:
+def advise(corpus: CorpusSummary) -> Advice | None:
     """The recipe for a corpus; None for one that is too small for any."""
     if corpus.usable < LEAST:
         return None
@@ -109,8 +109,7 @@ def advise(corpus: Corpus) -> Advice | None:
         "train.num_train_epochs": epochs,
         **choice.settings,
     }
-    name = choice.recipe.removeprefix("configs/").removesuffix(".py")
-    command = ["jax-sentemb", "train", "--config", choice.recipe, "--workdir", f"runs/{name}"]
+    command = ["jax-sentemb", "train", "--config", choice.recipe, "--workdir", f"runs/{choice.recipe}"]
     return Advice(
         choice.recipe,
         shlex.join(command + [f"--config.{field}={value}" for field, value in flags.items()]),

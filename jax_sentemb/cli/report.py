@@ -6,15 +6,20 @@ from jax_sentemb.cli.program import EXIT_CODES, Parser, program
 from jax_sentemb.files import user_path
 
 
-def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first); prints the file written."""
-    parser = Parser(
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
         prog="jax-sentemb report",
         description="Write report.html from the files of a work directory.",
         epilog=f"example:\n  jax-sentemb report --workdir runs/micse\n\n{EXIT_CODES}",
     )
-    parser.add_argument("--workdir", type=user_path, required=True, help="work directory of a run, or of config.sweep's runs")
-    workdir = parser.parse_args(argv[1:]).workdir
+    found.add_argument("--workdir", type=user_path, required=True, help="work directory of a run, or of config.sweep's runs")
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first); prints the file written."""
+    workdir = parser().parse_args(argv[1:]).workdir
     from jax_sentemb.reporting.html_report import write_report
 
     print(f"written: {write_report(workdir)}")

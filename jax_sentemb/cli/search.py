@@ -2,8 +2,8 @@
 
 import sys
 
-from jax_sentemb.cli.collection import Opener, parser_of, show
-from jax_sentemb.cli.program import positive, program
+from jax_sentemb.cli.collection import Opener, parser_of, say_noise, show
+from jax_sentemb.cli.program import Parser, positive, program
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 
@@ -16,14 +16,19 @@ examples:
 """
 
 
+def parser() -> Parser:
+    """The options."""
+    found = parser_of("search", "The sentences of a corpus that are most similar to each query; all are compared.", EPILOG)
+    found.add_argument("--queries", help="a text file, one query a line; - reads standard input")
+    found.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
+    found.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
+    found.add_argument("--index", type=user_path, help="approximate search in this file, built when it is not there (needs [ann])")
+    return found
+
+
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    parser = parser_of("search", "The sentences of a corpus that are most similar to each query; all are compared.", EPILOG)
-    parser.add_argument("--queries", help="a text file, one query a line; - reads standard input")
-    parser.add_argument("--query", action="append", default=[], help="a query itself; may be repeated")
-    parser.add_argument("--top-k", type=positive, default=10, help="sentences for a query (default: 10)")
-    parser.add_argument("--index", type=user_path, help="approximate search in this file, built when it is not there (needs [ann])")
-    options = parser.parse_args(argv[1:])
+    options = parser().parse_args(argv[1:])
     if bool(options.queries) == bool(options.query):
         raise ConfigError("give --queries FILE or --query TEXT, one of the two")
     from jax_sentemb.retrieval.index import build_index, search_index
@@ -41,6 +46,7 @@ def main(argv: list[str]) -> int:
         hits = search_index(queries.vectors, options.index, options.top_k)
     else:
         hits = search(queries.vectors, corpus.vectors, options.top_k)
+    say_noise(corpus)
     show(
         (
             {"query": query, "row": row, "score": score, "query_text": queries.text(query), "text": corpus.text(row)}

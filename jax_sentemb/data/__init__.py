@@ -1,1 +1,1 @@
-"""Text on the host: corpora, tokenizers, examples and batches. No JAX here."""
+"""Host-side data: corpora, tokenizers, examples and batches. This folder does not import JAX."""

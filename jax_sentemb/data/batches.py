@@ -1,9 +1,10 @@
-"""Which sentences form batch number `step`: a pure function of (examples, seed, step, batch size)."""
+"""Batches of a run. The sentences of batch number `step` are a pure function of (examples, seed, step, batch size)."""
 
 from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_sentemb.data.cache import check_mapped
 from jax_sentemb.data.examples import Examples, RoundRobin
@@ -12,19 +13,20 @@ from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import DataError
 from jax_sentemb.types import ROW_NUMBERS, Batch
 
-BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens that are compiled
-GROUP = 32  # batches whose sentences are sorted by length together, where nothing else is said
-# Up to so many examples (of ordered ones: batches) an epoch's order is drawn as a whole, 8 bytes each; above, it is computed group
-# by group. That is another order, so the limit stays: what was published from small corpora must come out again.
+BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens for which the step is compiled
+GROUP = 32  # default number of batches whose sentences are sorted by length together
+# Up to this number of examples (of ordered examples: of batches), the order of an epoch is drawn as a whole, with 8 bytes for each.
+# Above, it is computed group by group, which gives another order. The limit must not change: results published for small corpora
+# depend on it.
 WHOLE = 1 << 22
 
 
 class Batches:
-    """Batches of distinct sentences, each epoch in another order, with few widths.
+    """Batches of distinct sentences, in another order each epoch, with few different widths.
 
-    The epoch's random order is cut into groups of `grouping` batches; inside a group sentences are sorted by length and cut into
-    batches whose order is drawn again. With 1 the random order is cut into batches, as it is. A batch is as wide as the smallest
-    bucket that holds its longest sentence. The last incomplete batch of an epoch is left out.
+    The random order of an epoch is cut into groups of `grouping` batches. Inside a group, sentences are sorted by length, cut into
+    batches, and the batches are shuffled. With a grouping of 1, the random order is cut into batches without sorting. A batch is as
+    wide as the smallest bucket that holds its longest sentence. The last incomplete batch of an epoch is left out.
     """
 
     def __init__(
@@ -41,34 +43,37 @@ class Batches:
         self.tokens, self.batch_size, self.seed, self._grouping = tokens, batch_size, seed, grouping
         self.buckets = (*(width for width in sorted(buckets) if width < tokens.max_seq_length), tokens.max_seq_length)
         self.steps_per_epoch = len(tokens) // batch_size
-        self._ordered = getattr(tokens, "ordered", False)  # neighbours stay neighbours: only whole batches change places
-        self._places = self.steps_per_epoch if self._ordered else len(tokens)  # that are permuted
+        self._ordered = getattr(tokens, "ordered", False)  # a batch is consecutive sentences: only whole batches are permuted
+        self._places = self.steps_per_epoch if self._ordered else len(tokens)  # number of items that are permuted
         self._group = lru_cache(maxsize=2)(self._group_order)
         self._order = lru_cache(maxsize=1)(self._epoch_order)
 
-    def rows(self, step: int) -> np.ndarray:
-        """Row numbers of the global batch, int64 [B]; DataError if a file of the cache has shrunk."""
+    def rows(self, step: int) -> Int[np.ndarray, " batch"]:
+        """Row numbers of the global batch, int64; DataError if a file of the cache has shrunk."""
         check_mapped()
         epoch, place = divmod(step, self.steps_per_epoch)
         group, place = divmod(place, self._grouping)
         return self._group(epoch, group)[place * self.batch_size : (place + 1) * self.batch_size]
 
-    def lines(self, step: int) -> np.ndarray:
-        """Corpus line numbers of the global batch, int64 [B]: what an error report names."""
+    def lines(self, step: int) -> Int[np.ndarray, " batch"]:
+        """Corpus line numbers of the global batch, int64, for error reports."""
         return self.tokens.line[self.rows(step)]
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
-        """The part of one process, as wide as the global batch; NumPy, pure in (examples, seed, step, batch_size)."""
+        """The part of one process of batch `step`, as wide as the global batch; NumPy arrays.
+
+        It is a pure function of (examples, seed, step, batch_size).
+        """
         rows = self.rows(step)
         share = slice(*(self.batch_size * index // process_count for index in (process_index, process_index + 1)))
         return self._padded(step, rows[share], self._width(rows))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
-        """The same sentences with less padding: the batch as it is or, of random order, its shorter and its longer sentences.
+        """The same sentences with less padding: the whole batch or, in random order, its shorter and its longer sentences.
 
-        Each part is as wide as its own longest sentence needs; `place` says where its sentences stand in the batch, so which
-        sentences meet, and in which order a loss sees them, stays as it is. The cut is the quarter of the batch that leaves least
-        padding: few shapes are compiled. The sizes of the parts are multiples of `unit`.
+        Each part is as wide as its own longest sentence needs. `place` has the positions of its sentences in the batch, so a loss
+        sees the same sentences in the same order. The batch is split at the quarter that leaves the least padding, so that few
+        shapes are compiled. The sizes of the parts are multiples of `unit`.
         """
         rows = self.rows(step)
         places = np.argsort(self.tokens.lengths[rows], kind="stable")
@@ -122,7 +127,7 @@ class Batches:
         return (batches[:, None] * self.batch_size + np.arange(self.batch_size)).reshape(-1)
 
     def _by_length(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """The rows of a group sorted by length and cut into batches, the batches in an order drawn anew; as they are for 1."""
+        """The rows of a group, sorted by length and cut into batches, which are shuffled; unchanged for a grouping of 1."""
         if self._grouping == 1:
             return rows
         batches = rows[np.argsort(self.tokens.lengths[rows], kind="stable")].reshape(-1, self.batch_size)
@@ -130,37 +135,37 @@ class Batches:
 
 
 class BatchesInTurn:
-    """Batches of several kinds of examples, one of each in turn; an epoch has as many of each as the smallest kind."""
+    """Batches of several kinds of examples, one of each kind in turn. An epoch has as many of each as the smallest kind has."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
         self._parts = parts
         self.steps_per_epoch = len(parts) * min(part.steps_per_epoch for part in parts)
 
     def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
-        """As that of `Batches`."""
+        """Same as `Batches.at`."""
         number, part = divmod(step, len(self._parts))
         return self._parts[part].at(number, process_index, process_count)
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
-        """As those of `Batches`."""
+        """Same as `Batches.parts`."""
         number, part = divmod(step, len(self._parts))
         return self._parts[part].parts(number, process_index, process_count, unit)
 
-    def lines(self, step: int) -> np.ndarray:
-        """As those of `Batches`."""
+    def lines(self, step: int) -> Int[np.ndarray, " batch"]:
+        """Same as `Batches.lines`."""
         number, part = divmod(step, len(self._parts))
         return self._parts[part].lines(number)
 
 
 def make_batches(examples: Examples, batch_size: int, seed: int, grouping: int = GROUP) -> Batches | BatchesInTurn:
-    """The batches of a run; kinds of examples that come in turn are drawn in another order each."""
+    """The batches of a run. With several kinds of examples in turn, each kind has its own order."""
     if isinstance(examples, RoundRobin):
         return BatchesInTurn([Batches(part, batch_size, seed + number, grouping) for number, part in enumerate(examples.parts)])
     return Batches(examples, batch_size, seed, grouping)
 
 
 def after_skips(step: int, skipped: Sequence[int]) -> int:
-    """The number of the batch of a step when some batches, in rising order, are taken out."""
+    """The number of the batch of a step if the batches `skipped` (in rising order) are left out."""
     for batch in skipped:
         step += batch <= step
     return step

@@ -1,4 +1,4 @@
-"""The cache of converted, indexed and tokenised text: entries that are complete or absent, checked for damage."""
+"""Cache of converted, indexed and tokenised text. An entry is complete or absent, and is checked for damage when it is opened."""
 
 import json
 import os
@@ -11,30 +11,32 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock
+from numpy.typing import DTypeLike
 
 from jax_sentemb.errors import DataError, ResourceError
 from jax_sentemb.files import user_path
 
 ABOUT = "about.json"
-BLOCK = 4 << 20  # bytes with a checksum of their own
-CHECKED = 32  # blocks that are read when an entry is opened
+BLOCK = 4 << 20  # bytes that share one checksum
+CHECKED = 32  # blocks that are checked when an entry is opened
 _sizes: dict[Path, int] = {}  # bytes of the files that this process has memory-mapped
 
 
 def cache_folder() -> Path:
-    """Where converted, indexed and tokenised text is kept: `text` in JAX_SENTEMB_CACHE, or in ~/.cache/jax_sentemb."""
+    """The folder of the cache: `text` in JAX_SENTEMB_CACHE, or in ~/.cache/jax_sentemb."""
     return user_path(os.environ.get("JAX_SENTEMB_CACHE") or "~/.cache/jax_sentemb") / "text"
 
 
 def cached(target: Path, write: Callable[[Path], dict[str, Any]]) -> Path:
-    """`target`: a folder with the files that `write` puts into an empty one, and about.json; as it is where it is `undamaged`.
+    """Creates the folder `target` unless it exists and is `undamaged`; returns it.
 
-    It is complete or absent, never half, also when several processes ask for it or one is killed; what `write` raises leaves none.
-    ResourceError if the cache cannot be written.
+    `write` puts files into an empty folder and returns the description for about.json. The folder is complete or absent, also if
+    several processes create it or one of them is killed; if `write` raises, there is none. ResourceError if the cache cannot be
+    written.
     """
     partial = Path(f"{target}.partial")
     try:
-        if undamaged(target):  # without the lock: a cache that is shared may be one that this process cannot write
+        if undamaged(target):  # without the lock, because this process may have no right to write to a shared cache
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{target}.lock"):
@@ -49,7 +51,7 @@ def cached(target: Path, write: Callable[[Path], dict[str, Any]]) -> Path:
                 finally:
                     _remove(partial)
     except OSError as error:
-        raise ResourceError(f"cache {target.parent}: {error.strerror or error}; JAX_SENTEMB_CACHE names another folder") from error
+        raise ResourceError(f"cache {target.parent}: {error.strerror or error}; set JAX_SENTEMB_CACHE to another folder") from error
     return target
 
 
@@ -62,13 +64,13 @@ def _remove(*paths: Path) -> None:
 
 
 def _flush(file: Path) -> None:
-    """To the disk: else a power failure can leave the name without the content."""
+    """Writes a file to the disk; without this, a power failure can leave its name without its content."""
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())
 
 
 def _write_about(folder: Path, about: dict[str, Any]) -> None:
-    """about.json: `about`, sizes and checksums of the files of the folder, and a checksum of all that."""
+    """Writes about.json: `about`, sizes and checksums of the files of the folder, and a checksum of these values."""
     files = sorted(folder.iterdir())
     sizes = {file.name: file.stat().st_size for file in files}
     checksums = {file.name: [_checksum(file, block) for block in range(-(-sizes[file.name] // BLOCK))] for file in files}
@@ -77,7 +79,7 @@ def _write_about(folder: Path, about: dict[str, Any]) -> None:
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What about.json tells; ValueError where it is damaged."""
+    """The content of about.json; ValueError if it is damaged."""
     content, checksum, end = (folder / ABOUT).read_text(encoding="utf-8").split("\n")
     if end or checksum != str(zlib.crc32(content.encode())):
         raise ValueError(f"{folder / ABOUT} is damaged")
@@ -85,10 +87,10 @@ def read_about(folder: Path) -> dict[str, Any]:
 
 
 def undamaged(folder: Path) -> bool:
-    """Whether the files have their sizes and what is read of them has its checksum.
+    """Whether the files have the recorded sizes and the checked blocks have the recorded checksums.
 
-    Entries of up to CHECKED blocks are read whole. Of larger ones so many blocks are drawn anew each time: a start stays quick, and
-    a damaged block is not found by every start but by one of (blocks / CHECKED) on average.
+    Entries of up to CHECKED blocks are checked completely. Of larger entries, CHECKED random blocks are checked each time: opening
+    stays fast, and a damaged block is found on average once in (blocks / CHECKED) times.
     """
     try:
         about = read_about(folder)
@@ -107,20 +109,21 @@ def _checksum(file: Path, block: int) -> int:
         return zlib.crc32(opened.read(BLOCK))
 
 
-def mapped(path: Path, kind: Any) -> np.ndarray:
-    """The numbers of a file, memory-mapped; a plain array: NumPy's memmap class costs a microsecond with every access."""
+def mapped(path: Path, kind: DTypeLike) -> np.ndarray:
+    """The numbers of a file, memory-mapped, as a plain array: NumPy's memmap class costs a microsecond at every access."""
     _sizes[path] = path.stat().st_size
     return np.asarray(np.memmap(path, kind, "r")) if _sizes[path] else np.zeros(0, kind)
 
 
 def check_mapped() -> None:
-    """DataError if a memory-mapped file has shrunk: reading beyond its end would kill the process by SIGBUS.
+    """DataError if a memory-mapped file has shrunk, because reading beyond its end kills the process by SIGBUS.
 
-    Called before each batch; it does not help if a file shrinks while the batch is read. A deleted file stays mapped.
+    It is called before each batch, and does not protect against a file that shrinks while the batch is read. A deleted file stays
+    mapped.
     """
     for path, size in list(_sizes.items()):
         try:
             if path.stat().st_size < size:
-                raise DataError(f"{path} was cut while it was read: start again, and it is made anew")
+                raise DataError(f"{path} was truncated while it was read: run the command again, which writes it anew")
         except OSError:
             _sizes.pop(path, None)

@@ -11,17 +11,17 @@ ID, FORM, HEAD, RELATION, MISC = 0, 1, 6, 7, 9
 
 
 class Parse(NamedTuple):
-    """A sentence and its tree: of each word the number of its head (0: root) and the relation to it; miCSE, appendix B."""
+    """A sentence and its tree: for each word the number of its head (0: root) and the relation to it (miCSE, appendix B)."""
 
     text: str
     tree: tuple[tuple[int, str], ...]
 
 
 def read_conllu(path: str | Path) -> list[Parse]:
-    """The sentences of a file in its order; DataError with the line that is wrong, or for a file without a sentence.
+    """The sentences of a file, in order; DataError names a malformed line, or the file if it has no sentence.
 
-    The text is that of the comment "# text = ", or the words with the spaces that SpaceAfter=No does not forbid. Lines of
-    multiword tokens (1-2) and empty nodes (1.1) are no words of the tree.
+    The text is that of the comment "# text = ", or else the words, with a space after each word unless it has SpaceAfter=No. Lines
+    of multiword tokens (1-2) and empty nodes (1.1) are not words of the tree.
     """
     file = user_path(path)
     try:
@@ -43,20 +43,20 @@ def read_conllu(path: str | Path) -> list[Parse]:
             found.append(_parse(text, words, f"{file}:{last}"))
             text, words = "", []
     if not found:
-        raise DataError(f"{file}: no parsed sentence")
+        raise DataError(f"{file} has no parsed sentence")
     return found
 
 
 def _word(fields: list[str], where: str) -> list[str]:
     if len(fields) != COLUMNS:
-        raise DataError(f"{where}: {len(fields)} fields instead of {COLUMNS}, with tabs between them: not CoNLL-U")
+        raise DataError(f"{where}: {len(fields)} tab-separated fields instead of {COLUMNS}: not CoNLL-U")
     if fields[ID].isdecimal() and not fields[HEAD].isdecimal():
         raise DataError(f"{where}: the head {fields[HEAD]!r} of word {fields[ID]} is not a number")
     return fields
 
 
 def _parse(text: str, lines: list[list[str]], where: str) -> Parse:
-    """The sentence that ends at `where`; DataError where its numbers are no tree."""
+    """The sentence that ends at `where`; DataError if its heads do not form a tree."""
     words = [fields for fields in lines if fields[ID].isdecimal()]
     if [fields[ID] for fields in words] != [str(number) for number in range(1, len(words) + 1)]:
         raise DataError(f"{where}: the words of this sentence are not numbered 1, 2, ...")
@@ -67,9 +67,9 @@ def _parse(text: str, lines: list[list[str]], where: str) -> Parse:
         word, steps = start, 0
         while word and steps <= len(heads):
             if word > len(heads):
-                raise DataError(f"{where}: head {word} of a sentence of {len(heads)} words")
+                raise DataError(f"{where}: head {word} is beyond the {len(heads)} words of this sentence")
             word, steps = heads[word - 1], steps + 1
         if word:
-            raise DataError(f"{where}: word {start} of this sentence does not hang on its root")
+            raise DataError(f"{where}: word {start} of this sentence is not connected to the root")
     joined = "".join(fields[FORM] + " " * ("SpaceAfter=No" not in fields[MISC].split("|")) for fields in words).strip()
     return Parse(text or joined, tuple(zip(heads, (fields[RELATION] for fields in words), strict=True)))

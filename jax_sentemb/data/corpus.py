@@ -1,46 +1,45 @@
-"""The corpus of a run: what a method asks it for, and whether its order means something."""
+"""The corpus of a run, in the form that a method reads: single sentences, ordered, packed, perturbed, masked, or in pairs."""
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from jax_sentemb.data.corpus_files import Sentences, open_corpus
+from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.examples import Perturbed, RoundRobin, SpanMasked
 from jax_sentemb.data.packing import LONGEST, pack
-from jax_sentemb.data.pairs import Pairs, PairTokens, read_pairs
+from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.perturb import RANKED
-from jax_sentemb.data.tokenizer import Lines
-from jax_sentemb.data.tokens import Tokens, draw, tokenize
+from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.data.tokens import ALL, Subsample, Tokens, draw, tokenize
+from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import DataError
 
-TELLING, ORDER_SAMPLE = 1000, 2000  # sentences from which on the order of a corpus is checked, pairs that are looked at
+TELLING, ORDER_SAMPLE = 1000, 2000  # fewest sentences for which the order of a corpus is checked; pairs that the check compares
 
 
 class Corpus:
-    """The files of a run. A method asks once for what it reads; `sentences` and `tokenizer` are there afterwards."""
+    """The files of a run. A method calls one of the methods below, once; this sets `sentences` and `tokenizer`."""
 
     sentences: Lines
-    tokenizer: Any  # a Tokenizer, or a WordTokenizer
+    tokenizer: Tokenizer | WordTokenizer
 
     def __init__(
         self,
         files: Callable[[bool], tuple[str, str]],
-        make_tokenizer: Callable[[Lines], Any],
+        make_tokenizer: Callable[[Lines], Tokenizer | WordTokenizer],
         max_seq_length: int,
-        subset: float = 0.0,
-        subset_seed: int = 0,
+        subset: Subsample = ALL,
         workers: int = 0,
         pack: bool = False,
     ) -> None:
-        """`files` gives names and column(s): of sentences for False, of labelled pairs for True. `workers` tokenise.
+        """`files` returns file names and column(s): for False those of sentences, for True those of labelled pairs.
 
-        `pack`: the run asks for `packed` rows; methods that read them look here.
+        `workers`: processes that tokenise. `pack`: whether the run requests `packed` rows; methods that support them check it.
         """
         self._files, self._max_seq_length = files, max_seq_length
-        self._make_tokenizer, self._subset, self._subset_seed = make_tokenizer, subset, subset_seed
-        self._workers = workers
+        self._make_tokenizer, self._subset, self._workers = make_tokenizer, subset, workers
         self.pack = pack
 
     def plain(self) -> Tokens:
@@ -50,12 +49,12 @@ class Corpus:
     def _plain(self) -> tuple[Sentences, Tokens]:
         sentences = open_corpus(*self._files(False))
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
-        return sentences, self._tokens(sentences, self._subset, self._subset_seed)
+        return sentences, self._tokens(sentences, self._subset)
 
     def ordered(self) -> Tokens:
-        """Sentences in the order of the corpus, duplicates included; batches of them are consecutive.
+        """Sentences in the order of the corpus, duplicates included. Batches of them are consecutive sentences.
 
-        DataError for a corpus whose neighbours have no more words in common than any two of its sentences.
+        DataError for a corpus that seems to be shuffled.
         """
         files, column = self._files(False)
         sentences = open_corpus(files, column)
@@ -68,18 +67,18 @@ class Corpus:
         sentences = open_corpus(*self._files(False))
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
         longest = max(LONGEST, self._max_seq_length)
-        tokens = tokenize(sentences, self.tokenizer, longest, None, self._subset, self._subset_seed, True, self._workers)
+        tokens = tokenize(sentences, self.tokenizer, longest, None, self._subset, True, self._workers)
         return pack(tokens, sentences, self._max_seq_length)
 
-    def _tokens(self, sentences: Sentences, subset: float = 0.0, seed: int = 0, ordered: bool = False) -> Tokens:
-        return tokenize(sentences, self.tokenizer, self._max_seq_length, None, subset, seed, ordered, self._workers)
+    def _tokens(self, sentences: Sentences, subset: Subsample = ALL, ordered: bool = False) -> Tokens:
+        return tokenize(sentences, self.tokenizer, self._max_seq_length, None, subset, ordered, self._workers)
 
-    def perturbed(self, task: str, k: int, seed: int) -> "Perturbed":
-        """Distinct sentences, made inconsistent or cut in two for a task of ConsSent."""
+    def perturbed(self, task: str, k: int, seed: int) -> Perturbed:
+        """Distinct sentences, made inconsistent or split in two for a task of ConsSent."""
         return Perturbed(self.plain(), self.tokenizer.vocab_size, task, k, seed)
 
-    def perturbed_in_turn(self, tasks: str, k: int, seed: int) -> "RoundRobin":
-        """The same sentences for several tasks of ConsSent, a batch each in turn; labels tell the classified tasks apart."""
+    def perturbed_in_turn(self, tasks: str, k: int, seed: int) -> RoundRobin:
+        """The same sentences for several tasks of ConsSent, one batch per task in turn; labels identify the classified task."""
         tokens, classified = self.plain(), [task for task in tasks if task not in RANKED]
         places = [classified.index(task) if task in classified else 0 for task in tasks]
         parts = [
@@ -88,44 +87,46 @@ class Corpus:
         ]
         return RoundRobin(parts)
 
-    def span_masked(self, span: int, seed: int) -> "SpanMasked":
-        """Distinct sentences, each beside a copy in which `span` characters are masked."""
+    def span_masked(self, span: int, seed: int) -> SpanMasked:
+        """Distinct sentences, each with a copy in which `span` characters are masked."""
         sentences, tokens = self._plain()
+        assert isinstance(self.tokenizer, Tokenizer)  # methods on word vectors do not mask spans
         return SpanMasked(tokens, sentences, self.tokenizer, span, seed)
 
     def pairs(self, classes: tuple[str, ...] = (), joined: bool = False) -> PairTokens:
-        """Labelled pairs: a class of `classes`, or a score. Two texts a row, or `joined` to one."""
+        """Pairs labelled with one of `classes`, or with a score. A row is two texts, or one text of `joined` sentences."""
         pairs = read_pairs(self._files(True)[0], classes)
-        if self._subset:
-            pairs = _some(pairs, self._subset, self._subset_seed)
+        if self._subset.size:
+            pairs = _drawn(pairs, self._subset)
         self.sentences, self.tokenizer = pairs.sentences, self._make_tokenizer(pairs.sentences)
         return PairTokens(pairs, self.tokenizer, self._max_seq_length, joined)
 
 
-def _some(pairs: Pairs, subset: float, seed: int) -> Pairs:
-    rows = draw(len(pairs.first), subset, seed)
-    return Pairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.labels[rows], pairs.unlabelled)
+def _drawn(pairs: LabelledPairs, subset: Subsample) -> LabelledPairs:
+    rows = draw(len(pairs.first), subset)
+    first, second = ([side[row] for row in rows] for side in (pairs.first, pairs.second))
+    return LabelledPairs(first, second, pairs.labels[rows], pairs.unlabelled)
 
 
 def check_order(sentences: Lines, name: str) -> None:
-    """DataError if neighbouring sentences have hardly more words in common than sentences drawn from anywhere.
+    """DataError if neighbouring sentences share hardly more words than two random sentences of the corpus.
 
-    Measured: 2.7 to 11 times as much in running text, 0.7 to 1.2 in shuffled text. Below TELLING sentences nothing is said.
+    The measured ratio is 2.7 to 11 in running text and 0.7 to 1.2 in shuffled text. Corpora below TELLING sentences are accepted.
     """
     if len(sentences) >= TELLING and not ordered(*words_in_common(sentences)):
         raise DataError(
-            f"data.files={name}: neighbouring sentences have no more words in common than any two of the corpus: it seems to be "
+            f"data.files={name}: neighbouring sentences have no more words in common than random ones: the corpus seems to be "
             "shuffled, and this method learns from consecutive sentences"
         )
 
 
 def ordered(neighbours: float, anywhere: float) -> bool:
-    """Whether such `words_in_common` are those of running text."""
+    """Whether these two results of `words_in_common` are those of running text."""
     return neighbours >= 1.5 * anywhere
 
 
 def words_in_common(sentences: Lines) -> tuple[float, float]:
-    """The share of long words that neighbouring sentences have in common, and that of any two; means over ORDER_SAMPLE pairs."""
+    """The share of long words common to neighbouring sentences, and to random ones; means over ORDER_SAMPLE pairs."""
     count, random = len(sentences), np.random.default_rng(0)
     at, anywhere = random.integers(count - 1, size=ORDER_SAMPLE), random.integers(count, size=ORDER_SAMPLE)
 

@@ -1,41 +1,43 @@
-"""What a method reads from its corpus: sentences, sentences beside a copy with a masked span, or labelled pairs."""
+"""Training examples: rows of one or more texts. Sentences with a masked copy, perturbed sentences, subsets, round robin."""
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
-from jax_sentemb.data.corpus_files import Sentences
 from jax_sentemb.data.perturb import RANKED, Draws, delete, insert, permute, replace, split_at, split_randomly, unchangeable
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError
 
 
+@runtime_checkable
 class Examples(Protocol):
-    """Rows that batches are made of."""
+    """The rows of which batches are made. A row is one text, or several views or parts of a sentence."""
 
-    line: Any  # int64 [N], an array or LazyArray: the number of the (first) sentence of a row in the corpus, rising
-    lengths: Any  # int [N], an array or LazyArray: tokens of the longest text of a row
-    report: dict[str, Any]  # counts for people
-    fingerprint: str  # stands for the content: a run with another one does not continue
+    line: Any  # int64 [N], an array or LazyArray: the number of the (first) sentence of each row in the corpus, rising
+    lengths: Any  # int [N], an array or LazyArray: tokens of the longest text of each row
+    report: dict[str, Any]  # counts for the log
+    fingerprint: str  # identifies the content: a run does not resume with another one
     pad_id: int
     max_seq_length: int
 
     def __len__(self) -> int: ...
 
-    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
-        """int32 ids of every text of the rows: V lists of one array a row; pure in (rows, epoch)."""
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+        """int32 ids of every text of the rows: for each view a list of one array a row; pure in (rows, epoch)."""
         ...
 
-    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
-        """float32 [B], or None without labels."""
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
+        """float32 labels of the rows, or None without labels."""
         ...
 
 
 class LazyArray:
-    """Values [N] that are computed when they are asked for: for N that no memory holds."""
+    """An array [N] whose values are computed on access, for an N that does not fit into memory."""
 
     def __init__(self, count: int, at: Callable[[Any], Any]) -> None:
         self._count, self._at = count, at
@@ -50,25 +52,25 @@ class LazyArray:
         return iter(self[np.arange(self._count)])
 
 
-def all_but(rows: np.ndarray, count: int) -> LazyArray:
-    """0 .. count - 1 without `rows`, which are sorted."""
-    before = rows - np.arange(len(rows))  # how many numbers that stay are smaller
+def all_but(rows: Int[np.ndarray, " rows"], count: int) -> LazyArray:
+    """The numbers 0 .. count - 1 without the sorted `rows`."""
+    before = rows - np.arange(len(rows))  # how many of the remaining numbers are smaller
     return LazyArray(count - len(rows), lambda places: places + np.searchsorted(before, places, side="right"))
 
 
 class SpanMasked:
-    """Sentences beside a copy with a masked span (Mirror-BERT): `span` characters, drawn anew each epoch, become one [MASK].
+    """Sentences, each with a copy in which `span` random characters are replaced by one [MASK] (Mirror-BERT).
 
-    Sentences of fewer than SHORTEST characters stay as they are. The mask is the tokenizer's own (the published code writes the
-    text " [MASK] ", also for RoBERTa, whose mask token has another name).
+    The span is drawn anew each epoch. Sentences of fewer than SHORTEST characters are not masked. The mask is the tokenizer's mask
+    token (the published code writes the text " [MASK] ", also for RoBERTa, whose mask token has another name).
     """
 
     SHORTEST = 30
-    GROWTH = 4  # tokens that a masked copy may have more than its sentence: pieces of a word that was cut apart
+    GROWTH = 4  # additional tokens that a masked copy may have, because a word that is cut apart gives more pieces
 
     def __init__(self, tokens: Tokens, sentences: Sentences, tokenizer: Tokenizer, span: int, seed: int) -> None:
         self._tokens, self._sentences, self._span, self._seed = tokens, sentences, span, seed
-        self._tokenizer = tokenizer.copy()  # batches are made in a thread of their own
+        self._tokenizer = tokenizer.copy()  # batches are made in another thread
         self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
         self.max_seq_length = tokens.max_seq_length
         self.lengths = LazyArray(len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + self.GROWTH, tokens.max_seq_length))
@@ -77,8 +79,8 @@ class SpanMasked:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
-        """The sentences, and the sentences with a masked span."""
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+        """The ids of the sentences, and of the sentences with a masked span."""
         whole = self._tokens.texts(rows, epoch)[0]
         numbered = list(enumerate(rows.tolist()))
         halves = self._sentences.settled(lambda: {place: cut for place, row in numbered if (cut := self._halves(row, epoch))})
@@ -90,12 +92,12 @@ class SpanMasked:
             masked[place] = ids if len(ids) <= limit else np.append(ids[: limit - 1], ids[-1])
         return [whole, masked]
 
-    def labels(self, rows: np.ndarray, epoch: int) -> None:
-        """There are none."""
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
+        """None: these examples have no labels."""
         return None
 
     def _halves(self, row: int, epoch: int) -> tuple[str, str] | None:
-        """What is left and right of the masked span of a sentence; None for one that is too short to mask."""
+        """The text to the left and to the right of the masked span; None for a sentence that is too short to mask."""
         text = self._sentences[int(self.line[row])]
         if len(text) < max(self.SHORTEST, self._span + 1):
             return None
@@ -105,11 +107,11 @@ class SpanMasked:
 
 
 class Perturbed:
-    """Sentences for a task of ConsSent: one text that is made inconsistent half of the time, or the two parts of a cut sentence.
+    """Sentences for a task of ConsSent: a text that is made inconsistent with probability 1/2, or the two parts of a sentence.
 
-    Labels of the first kind: 1 consistent, 0 not, and 2 * `place` more where the task is one of several. Sentences that are too
-    short for the change, or that no change makes another sentence, stay consistent (the paper does not say);
-    those that cannot be cut, of fewer than 3 words, are left out. `report` counts all of them.
+    Labels of the first kind are 1 for consistent and 0 for inconsistent sentences, plus 2 * `place` if the task is one of several.
+    Sentences that are too short for the change, or that the change cannot make a different sentence, stay consistent (the paper
+    does not specify it). Sentences of fewer than 3 words, which cannot be split, are left out. `report` counts all of these.
     """
 
     def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int, place: int = 0) -> None:
@@ -129,7 +131,7 @@ class Perturbed:
         self.report = {**tokens.report, "too short for the task": short, "not changed by the task": len(self._fixed)}
         if short + len(self._fixed) == len(tokens):
             need = 3 if self._ranked else k + 1
-            kind = ", of different words but not all of the corpus" if len(self._fixed) else ""
+            kind = " that a change can make different" if len(self._fixed) else ""
             raise DataError(
                 f"task {task}({k}) needs sentences of {need} words or more{kind}, and the corpus has none: lower method.k"
             )
@@ -137,8 +139,8 @@ class Perturbed:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
-        """The sentences as the task has them."""
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+        """The ids of the sentences after the changes of the task."""
         batch = pad([self._tokens.ids(row) for row in self._kept[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
         lengths, draws = batch.mask.sum(axis=1), Draws(self._seed, epoch, rows)
         if self._ranked:
@@ -150,20 +152,20 @@ class Perturbed:
         plain, kept = _ragged(batch.tokens, lengths), self._consistent(rows, epoch)
         return [[whole if keep else other for whole, other, keep in zip(plain, changed, kept, strict=True)]]
 
-    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
-        """float32 [B], 1 for a consistent sentence; None for the tasks that rank."""
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
+        """float32 labels (see the class); None for the tasks that rank."""
         return None if self._ranked else self._consistent(rows, epoch).astype(np.float32) + 2 * self._place
 
-    def _consistent(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """Bool [B]: half of the sentences, and those that are too short to change or cannot be changed."""
+    def _consistent(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Bool[np.ndarray, " rows"]:
+        """Whether each sentence stays consistent: half of them, and those that cannot be changed."""
         kept, sentences = Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5, self._kept[rows]
         return kept | (self._tokens.lengths[sentences] <= self._k) | np.isin(sentences, self._fixed)
 
 
 class RoundRobin:
-    """Several kinds of examples that are trained on in turn, a batch each; what is asked of all of them is that of the first."""
+    """Several kinds of examples, used in turn for one batch each. As `Examples`, it has the values of the first kind."""
 
-    def __init__(self, parts: Sequence[Any]) -> None:
+    def __init__(self, parts: Sequence[Examples]) -> None:
         self.parts = parts
         first = parts[0]
         self.line, self.lengths, self.pad_id, self.max_seq_length = first.line, first.lengths, first.pad_id, first.max_seq_length
@@ -173,17 +175,17 @@ class RoundRobin:
     def __len__(self) -> int:
         return len(self.parts[0])
 
-    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
-        """Those of the first kind."""
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+        """The texts of the first kind."""
         return self.parts[0].texts(rows, epoch)
 
-    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
-        """Those of the first kind."""
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
+        """The labels of the first kind."""
         return self.parts[0].labels(rows, epoch)
 
 
 class Subset:
-    """Some rows of other examples; `which` names them in the fingerprint."""
+    """Some rows of other examples; `which` describes them in the fingerprint."""
 
     def __init__(self, whole: Examples, rows: np.ndarray | LazyArray, which: str) -> None:
         self._whole, self._rows = whole, rows
@@ -196,19 +198,22 @@ class Subset:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
-        """Those of the rows."""
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+        """The texts of the rows of the subset."""
         return self._whole.texts(self._rows[rows], epoch)
 
-    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray | None:
-        """Those of the rows."""
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
+        """The labels of the rows of the subset."""
         return self._whole.labels(self._rows[rows], epoch)
 
 
 def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[Examples, Examples]:
-    """The examples without `count` sentences, and those of them: drawn by seed, or the last ones of an ordered corpus."""
+    """Splits off `count` sentences for validation: random ones by `seed`, or the last ones of an ordered corpus.
+
+    Returns (examples for training, examples for validation). DataError if none are left for training.
+    """
     if count >= len(examples):
-        raise DataError(f"data.validation={count} leaves nothing of the {len(examples)} examples to train on")
+        raise DataError(f"data.validation={count} leaves none of the {len(examples)} examples to train on")
     if getattr(examples, "ordered", False):
         rows = np.arange(len(examples) - count, len(examples))
     else:
@@ -221,14 +226,14 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
 
 
 def _divide(examples: Examples, held: np.ndarray, count: int) -> tuple[Examples, Examples]:
-    """The examples without the sorted rows `held`, and those."""
+    """The examples without the sorted rows `held`, and the examples of these rows."""
     which = f"{count} held out {zlib.crc32(held.tobytes())}"
     return Subset(examples, all_but(held, len(examples)), f"without {which}"), Subset(examples, held, which)
 
 
 def _rows_of_lines(examples: Examples, lines: np.ndarray) -> np.ndarray:
-    """The rows of those of the sorted `lines` that the examples have, by bisection: there may be too many rows to look at all."""
-    rows = np.zeros(len(lines), np.int64)  # how many rows are known to have a smaller line
+    """The rows of the sorted `lines`, as far as the examples have them, by bisection, because there may be billions of rows."""
+    rows = np.zeros(len(lines), np.int64)  # the number of rows known to have a smaller line
     for bit in reversed(range(len(examples).bit_length())):
         further = np.minimum(rows + (1 << bit), len(examples))
         rows = np.where(examples.line[further - 1] < lines, further, rows)

@@ -1,4 +1,4 @@
-"""Rows packed from consecutive sentences: what masked-language-model training reads with `data.pack`."""
+"""Packs consecutive sentences into rows of full length, for masked-language-model training with `data.pack`."""
 
 import contextlib
 import hashlib
@@ -7,22 +7,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_sentemb.data.cache import cache_folder, cached, mapped, read_about
-from jax_sentemb.data.corpus_files import Sentences
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokens import COLUMNS, Tokens, length_report
 
-FORMAT = 1  # of packed rows: part of the fingerprint
+FORMAT = 1  # of packed rows; part of the fingerprint
 SENTENCES = 1 << 15  # packed at once
-LONGEST = 512  # tokens of a sentence before it is packed; what is longer is cut
+LONGEST = 512  # tokens to which a sentence is cut before it is packed
 
 
 class Stream(NamedTuple):
-    """Tokens of consecutive sentences, without [CLS] and with a [SEP] at the end of each."""
+    """Tokens of consecutive sentences, without [CLS], with a [SEP] at the end of each sentence."""
 
-    ids: np.ndarray  # [N]
-    line: np.ndarray  # int64 [N]: the sentence of a token
-    document: np.ndarray  # int64 [N]
+    ids: Int[np.ndarray, " tokens"]
+    line: Int[np.ndarray, " tokens"]  # int64, the sentence of each token
+    document: Int[np.ndarray, " tokens"]  # int64, the document of each token
 
     def part(self, start: int, end: int) -> "Stream":
         """Tokens start .. end - 1."""
@@ -30,25 +31,24 @@ class Stream(NamedTuple):
 
 
 def pack(tokens: Tokens, sentences: Sentences, max_seq_length: int, cache: Path | None = None) -> Tokens:
-    """Rows [CLS] a [SEP] b [SEP] of up to `max_seq_length` tokens, from `tokens`: the rows of single `sentences`, in their order.
+    """Rows [CLS] a [SEP] b [SEP] of up to `max_seq_length` tokens. `tokens` are the rows of the single `sentences`, in order.
 
-    Every sentence keeps the [SEP] that it has alone. One that does not fit goes on in the next row, so that only the last row of a
-    document is shorter than others. A blank line or the end of a file ends a document, and no row goes beyond it; text without
-    blank lines is one document. (RoBERTa's FULL-SENTENCES cuts no sentence and crosses documents.) `line` is that of a row's first
-    token. Memory does not grow with the corpus. Rows that are in `cache` are not made again.
+    A sentence that does not fit continues in the next row, so only the last row of a document is shorter than the others. A blank
+    line or the end of a file ends a document, and rows do not cross documents; text without blank lines is one document. (RoBERTa's
+    FULL-SENTENCES does not cut sentences and crosses documents.) `line` of a row is the line of its first token. Memory does not
+    grow with the corpus. Rows are read from `cache` if it has them.
     """
     fingerprint = hashlib.sha256(f"{FORMAT}|{tokens.fingerprint}|packed {max_seq_length}".encode()).hexdigest()
     folder = cached(
         (cache or cache_folder()) / f"{fingerprint[:24]}.packed",
         lambda partial: _write(partial, tokens, sentences, max_seq_length),
     )
-    columns = {name: mapped(folder / f"{name}.bin", kind) for name, kind in COLUMNS.items()}
-    report = read_about(folder)["report"]
-    return Tokens(mapped(folder / "ids.bin", tokens.id_type), columns, report, fingerprint, tokens.pad_id, max_seq_length)
+    columns = {name: mapped(folder / f"{name}.bin", kind) for name, kind in {"ids": tokens.id_type, **COLUMNS}.items()}
+    return Tokens(columns, read_about(folder)["report"], fingerprint, tokens.pad_id, max_seq_length)
 
 
 def _write(folder: Path, tokens: Tokens, sentences: Sentences, max_seq_length: int) -> dict[str, Any]:
-    """Write the files of a cached corpus of tokens: ids.bin, one for each of COLUMNS; their description."""
+    """Writes ids.bin and a file for each of COLUMNS; returns the report."""
     histogram, at, last_document = np.zeros(max_seq_length + 1, np.int64), 0, -1
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in ("ids", *COLUMNS)}
@@ -72,7 +72,7 @@ def _write(folder: Path, tokens: Tokens, sentences: Sentences, max_seq_length: i
 
 
 def _streams(tokens: Tokens, sentences: Sentences) -> Iterator[Stream]:
-    """The corpus, SENTENCES at a time. Documents are numbered from 0; those without a token take no number."""
+    """The corpus, SENTENCES at a time. Documents are numbered from 0; a document without tokens has no number."""
     open_document = -1
     new = True
     for first in range(0, len(sentences), SENTENCES):
@@ -83,7 +83,7 @@ def _streams(tokens: Tokens, sentences: Sentences) -> Iterator[Stream]:
             new = new or bool(borders[-1])
             continue
         lines, counts = tokens.line[start:end], tokens.lengths[start:end] - 1
-        numbers = borders[lines - first]  # of documents, with gaps where a subset left all their sentences out
+        numbers = borders[lines - first]  # of documents; a document of which the subset has no sentence leaves a gap
         changes = np.diff(numbers, prepend=0) > 0
         changes[0] |= new
         documents = open_document + np.cumsum(changes)
@@ -93,12 +93,12 @@ def _streams(tokens: Tokens, sentences: Sentences) -> Iterator[Stream]:
 
 
 def _whole_rows(streams: Iterator[Stream], size: int) -> Iterator[Stream]:
-    """The same tokens, each part of which ends where a row of `size` tokens ends."""
+    """The same tokens in parts that end where a row of `size` tokens ends."""
     rest = None
     for stream in streams:
         if rest is not None:
             stream = Stream(*(np.concatenate(pair) for pair in zip(rest, stream, strict=True)))
-        opened = int(np.searchsorted(stream.document, stream.document[-1]))  # the last document may go on
+        opened = int(np.searchsorted(stream.document, stream.document[-1]))  # the last document may continue in the next stream
         end = opened + (len(stream.ids) - opened) // size * size
         if end:
             yield stream.part(0, end)
@@ -107,10 +107,13 @@ def _whole_rows(streams: Iterator[Stream], size: int) -> Iterator[Stream]:
         yield rest
 
 
-def cut(stream: Stream, size: int, start_id: int, end_id: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of up to `size` tokens of one document, between [CLS] and [SEP]: ids one after the other, lengths and lines [R].
+def cut(
+    stream: Stream, size: int, start_id: int, end_id: int
+) -> tuple[Int[np.ndarray, " ids"], Int[np.ndarray, " rows"], Int[np.ndarray, " rows"]]:
+    """Rows of up to `size` tokens of one document, between [CLS] and [SEP]: concatenated ids, and lengths and lines of the rows.
 
-    A [SEP] is not written twice: a row whose last token is one gets no other, one that would come first in a row is left out.
+    No row has two [SEP] at its end or a [SEP] after [CLS]: a row that ends with a [SEP] gets no other one, and a [SEP] that would
+    be the first token of a row is removed.
     """
     ids, line, document = stream
     places = np.arange(len(ids))

@@ -1,26 +1,29 @@
-"""Labelled pairs of sentences, for the supervised baselines: read from tables, tokenised apart or as one row."""
+"""Labelled pairs of sentences for the supervised baselines: read from tables, tokenised separately or as one row."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from jax_sentemb.data.corpus_files import read_rows, sources_of
+from jax_sentemb.data.corpus_files import sources_of
+from jax_sentemb.data.tables import read_rows
 from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.workers import Reader
 from jax_sentemb.errors import DataError
 
 SIDES = ("sentence1", "sentence2")
-WHOLE = 10_000  # tokens of a side that are looked at
-NO_LABEL = ("", "-")  # SNLI writes "-" where people did not agree
+WHOLE = 10_000  # tokens to which a side of a joined pair is tokenised
+NO_LABEL = ("", "-")  # SNLI writes "-" if the annotators did not agree
 
 
-class Pairs(NamedTuple):
-    """Pairs of sentences with a class number or a score each."""
+class LabelledPairs(NamedTuple):
+    """Pairs of sentences, each with a class number or a score."""
 
     first: list[str]
     second: list[str]
-    labels: np.ndarray  # float32 [N]
+    labels: Float[np.ndarray, " pairs"]  # float32
     unlabelled: int  # rows that were left out
 
     @property
@@ -29,12 +32,12 @@ class Pairs(NamedTuple):
         return self.first + self.second
 
 
-def read_pairs(files: str, classes: tuple[str, ...] = ()) -> Pairs:
+def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
     """The pairs of .tsv, .csv or .jsonl files (.gz, .xz), .parquet files and data sets.
 
-    Columns: sentence1, sentence2 and score, or label. With `classes` the column is `label`, and holds one of their names or
-    its number; without, `score` holds a number. Rows without a label, or without a sentence, are left out and counted. DataError
-    names the row that is malformed.
+    The columns are sentence1, sentence2, and label or score. With `classes` the column `label` has the name or the number of a
+    class, without them `score` has a number. Rows without a label or a sentence are left out and counted. DataError for a malformed
+    row.
     """
     columns = (*SIDES, "label" if classes else "score")
     remedy = f"labelled pairs have the columns {', '.join(columns)}"
@@ -42,8 +45,8 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> Pairs:
     return make_pairs(rows, classes, files)
 
 
-def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ...], files: str) -> Pairs:
-    """Pairs from (where, (sentence, sentence, label or score))."""
+def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ...], files: str) -> LabelledPairs:
+    """Pairs from rows (position for messages, (sentence, sentence, label or score)); errors as `read_pairs`."""
     first, second, labels, left_out = [], [], [], 0
     for where, (one, other, label) in rows:
         for side, sentence in zip(SIDES, (one, other), strict=True):
@@ -56,8 +59,8 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
         second.append(other.strip())
         labels.append(_class(label, classes, where) if classes else _score(label, where))
     if not first:
-        raise DataError(f"data.files={files}: no pair with a label in {left_out} rows")
-    return Pairs(first, second, np.array(labels, np.float32), left_out)
+        raise DataError(f"data.files={files}: none of the {left_out} rows is a pair with a label")
+    return LabelledPairs(first, second, np.array(labels, np.float32), left_out)
 
 
 def _class(label: Any, classes: tuple[str, ...], where: str) -> int:
@@ -80,10 +83,11 @@ def _score(score: Any, where: str) -> float:
 
 
 class PairTokens:
-    """Pairs as token rows: two texts a row, or joined to one as a cross-encoder reads them. See `examples.Examples`."""
+    """Token rows of pairs, see `examples.Examples`: two texts a row, or `joined` to one as a cross-encoder reads them."""
 
-    def __init__(self, pairs: Pairs, tokenizer: Tokenizer, max_seq_length: int, joined: bool = False) -> None:
+    def __init__(self, pairs: LabelledPairs, tokenizer: Reader, max_seq_length: int, joined: bool = False) -> None:
         if joined:
+            assert isinstance(tokenizer, Tokenizer)  # cross-encoders read word pieces
             ids, cut = JoinedPairs(tokenizer).encode(list(zip(pairs.first, pairs.second, strict=True)), max_seq_length)
             self._sides = [ids]
         else:
@@ -106,19 +110,19 @@ class PairTokens:
     def __len__(self) -> int:
         return len(self.line)
 
-    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
         """The int32 ids of each text of each row."""
         return [[side[row] for row in rows.tolist()] for side in self._sides]
 
-    def labels(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """float32 [B]: class numbers or scores."""
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"]:
+        """Class numbers or scores, float32."""
         return self._labels[rows]
 
 
 class JoinedPairs:
-    """A tokenizer whose texts are pairs: [CLS] first [SEP] second [SEP], the longer side cut first, as transformers does.
+    """A tokenizer of pairs: [CLS] first [SEP] second [SEP]. The longer side is cut first, as transformers does.
 
-    RoBERTa separates with two tokens.
+    RoBERTa separates the sides with two tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -126,16 +130,17 @@ class JoinedPairs:
         self._between = [tokenizer.sep_id] * (2 if tokenizer.names["cls"] == "<s>" else 1)
 
     def encode(self, pairs: Sequence[tuple[str, str]], max_seq_length: int) -> tuple[list[np.ndarray], int]:
-        """int32 ids of each pair, at most `max_seq_length`, and how many pairs were cut."""
+        """int32 ids of each pair, at most `max_seq_length`, and the number of pairs that were cut."""
         room = max_seq_length - 2 - len(self._between)
-        # Which side is longer decides who gets an odd token: sides are looked at beyond what can stay.
+        # The full length of the sides decides which one gets an odd token, so they are tokenised beyond `room`.
         first, second = (self._tokenizer.encode(list(side), WHOLE)[0] for side in zip(*pairs, strict=True))
         rows, cut = [], 0
         for one, other in zip(first, second, strict=True):
             left, right = one[1:-1], other[1:-1]
             if len(left) + len(right) > room:
                 cut += 1
-                # The shorter side stays whole, or both get half; an odd token goes to the longer one, at a tie to the second.
+                # The shorter side stays whole if it fits into half of the room; else both sides get half. An odd token goes to the
+                # longer side, or to the second one if they are equally long.
                 shorter = min(len(left), len(right), room // 2)
                 keep = room - shorter if len(left) > len(right) else shorter
                 left, right = left[:keep], right[: room - keep]

@@ -1,60 +1,60 @@
-"""Sentences made inconsistent, and sentences cut in two (ConsSent, Brahma 2018, section 3): pure functions, whole batches at once.
+"""Makes sentences inconsistent or splits them in two (ConsSent, Brahma 2018, section 3): pure functions on whole batches.
 
-Rows are padded arrays [B, T] with lengths [B]; what is random comes from a table of uniform numbers for each row, so a row gets the
-same change in any batch. A sentence that is too short for a change stays as it is; any other one really changes, unless no change
-exists: P of one repeated word, I and R of a sentence that has every word of the corpus (`Perturbed` counts those).
+Rows are padded arrays [B, T] with lengths [B]. Random numbers are functions of the row, so a row gets the same change in any batch.
+A sentence that is too short for a change stays the same. Every other sentence becomes a different one if possible; it is not for P
+of one repeated word, and for I and R of a sentence with every word of the corpus (`Perturbed` counts these).
 """
 
-from collections.abc import Callable
-
 import numpy as np
+from jaxtyping import Float, Int
 
 from jax_sentemb.data.shuffle import hash64
 from jax_sentemb.data.tokens import Tokens
 
-Change = Callable[[np.ndarray, np.ndarray, "Draws"], tuple[np.ndarray, np.ndarray]]
 CLASSIFIED, RANKED = ("D", "P", "I", "R"), ("N", "C")
-CANDIDATES = 8  # random words that are tried until one is not in the sentence
+CANDIDATES = 8  # random words of which the first that is not in the sentence is used
 BEHIND = 2.0  # larger than any uniform number
+IdRows = Int[np.ndarray, "rows tokens"]
+Lengths = Int[np.ndarray, " rows"]
 
 
 class Draws:
-    """Uniform numbers in [0, 1) for given rows of a corpus: functions of (seed, epoch, row, purpose, place) alone."""
+    """Uniform numbers in [0, 1) for given rows of a corpus; pure functions of (seed, epoch, row, purpose, place)."""
 
-    def __init__(self, seed: int, epoch: int, rows: np.ndarray) -> None:
+    def __init__(self, seed: int, epoch: int, rows: Int[np.ndarray, " rows"]) -> None:
         self._base = hash64(hash64(np.asarray(rows, np.uint64)) ^ hash64(np.array([seed * 2**20 + epoch], np.uint64)))
 
-    def uniform(self, purpose: int, places: int) -> np.ndarray:
-        """Float64 [B, places]."""
+    def uniform(self, purpose: int, places: int) -> Float[np.ndarray, "rows places"]:
+        """`places` numbers a row, float64; another `purpose` gives independent numbers."""
         counter = np.arange(purpose << 32, (purpose << 32) + places, dtype=np.uint64)
         return (hash64(self._base[:, None] ^ hash64(counter)) >> np.uint64(11)) * 2.0**-53
 
 
 def _chosen(lengths: np.ndarray, width: int, k: int, draws: Draws) -> np.ndarray:
-    """Bool [B, width]: k random places of each sentence; none in one of k words or fewer."""
+    """Bool [B, width]: k random places of each sentence, none in a sentence of k words or fewer."""
     keys = np.where(np.arange(width) < lengths[:, None], draws.uniform(1, width), BEHIND)
     rank = keys.argsort(axis=1).argsort(axis=1)
     return (rank < k) & (lengths > k)[:, None]
 
 
 def _compress(tokens: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The kept tokens of each row, moved to its start, and their number."""
+    """Moves the kept tokens of each row to its start; returns the rows and the numbers of kept tokens."""
     order = (~keep).argsort(axis=1, kind="stable")
     lengths = keep.sum(axis=1)
     moved = np.take_along_axis(tokens, order, axis=1)
     return np.where(np.arange(tokens.shape[1]) < lengths[:, None], moved, 0), lengths
 
 
-def delete(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """D(k): k random tokens are left out."""
+def delete(tokens: IdRows, lengths: Lengths, k: int, draws: Draws) -> tuple[IdRows, Lengths]:
+    """D(k): deletes k random tokens."""
     real = np.arange(tokens.shape[1]) < lengths[:, None]
     return _compress(tokens, real & ~_chosen(lengths, tokens.shape[1], k, draws))
 
 
-def permute(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-    """P(k): the words of k random places change places, so that the sentence is another one.
+def permute(tokens: IdRows, lengths: Lengths, k: int, draws: Draws) -> tuple[IdRows, Lengths]:
+    """P(k): permutes the words at k random places, so that the sentence becomes a different one.
 
-    A permutation that changes nothing (the identity, or one that swaps equal words) is drawn again.
+    A permutation that changes nothing (the identity, or one of equal words) is drawn again.
     """
     chosen = _chosen(lengths, tokens.shape[1], k, draws)
     rows, changed = np.flatnonzero(chosen.any(axis=1)), tokens.copy()
@@ -64,13 +64,13 @@ def permute(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws) -> tu
     tried = words[np.arange(len(rows))[:, None, None], orders]
     changes = (tried != words[:, None]).any(axis=2)
     first = tried[np.arange(len(rows)), changes.argmax(axis=1)]
-    turned = np.roll(words, 1, axis=1)  # differs wherever two of the words do
+    turned = np.roll(words, 1, axis=1)  # differs from `words` if two of the words differ
     changed[rows[:, None], places] = np.where(changes.any(axis=1)[:, None], first, turned)
     return changed, lengths
 
 
 def _places_of_two_words(tokens: np.ndarray, lengths: np.ndarray, rows: np.ndarray, places: np.ndarray, draws: Draws) -> np.ndarray:
-    """The places [R, k]; where they all hold one word, the last moves to a random place of another word, if there is one."""
+    """The places [R, k]. If all of a row have the same word, the last moves to a random place with another word, if any."""
     words = np.take_along_axis(tokens[rows], places, axis=1)
     real = np.arange(tokens.shape[1]) < lengths[rows][:, None]
     others = real & (tokens[rows] != words[:, :1])
@@ -80,8 +80,13 @@ def _places_of_two_words(tokens: np.ndarray, lengths: np.ndarray, rows: np.ndarr
     return np.concatenate([places[:, :-1], np.where(moves, other, places[:, -1])[:, None]], axis=1)
 
 
-def insert(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """I(k): k random words that are not in the sentence stand at random places between its tokens."""
+def insert(
+    tokens: IdRows, lengths: Lengths, k: int, draws: Draws, share: Float[np.ndarray, " vocab"]
+) -> tuple[Int[np.ndarray, "rows longer"], Lengths]:
+    """I(k): inserts k random words that are not in the sentence at random places between its tokens.
+
+    share: cumulative word frequencies, ending at 1.
+    """
     longer = lengths + np.where(lengths > k, k, 0)
     width = tokens.shape[1] + k
     keys = np.where(np.arange(width) < longer[:, None], draws.uniform(1, width), BEHIND)
@@ -93,16 +98,16 @@ def insert(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws, share:
     return result, longer
 
 
-def replace(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws, share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """R(k): k random tokens become random words that are not in the sentence."""
+def replace(tokens: IdRows, lengths: Lengths, k: int, draws: Draws, share: Float[np.ndarray, " vocab"]) -> tuple[IdRows, Lengths]:
+    """R(k): replaces k random tokens by random words that are not in the sentence; `share` as for `insert`."""
     chosen = _chosen(lengths, tokens.shape[1], k, draws)
     changed = tokens.copy()
     changed[chosen] = _other_words(tokens, lengths, k, draws, share)[lengths > k].reshape(-1)
     return changed, lengths
 
 
-def split_randomly(tokens: np.ndarray, lengths: np.ndarray, draws: Draws) -> list[tuple[np.ndarray, np.ndarray]]:
-    """N: each token goes to the first part with probability 1/2, else to the second; neither is empty from two tokens on."""
+def split_randomly(tokens: IdRows, lengths: Lengths, draws: Draws) -> list[tuple[IdRows, Lengths]]:
+    """N: assigns each token to one of two parts, with probability 1/2 each. No part is empty if there are two tokens or more."""
     real = np.arange(tokens.shape[1]) < lengths[:, None]
     first = draws.uniform(1, tokens.shape[1]) < 0.5
     first[:, 0] = np.where((first | ~real).all(axis=1), False, first[:, 0])
@@ -110,8 +115,8 @@ def split_randomly(tokens: np.ndarray, lengths: np.ndarray, draws: Draws) -> lis
     return [_compress(tokens, real & first), _compress(tokens, real & ~first)]
 
 
-def split_at(tokens: np.ndarray, lengths: np.ndarray, draws: Draws) -> list[tuple[np.ndarray, np.ndarray]]:
-    """C: a cut before token i, uniform in 2..n-1 counted from 1: the second part has at least two tokens (of three or more)."""
+def split_at(tokens: IdRows, lengths: Lengths, draws: Draws) -> list[tuple[IdRows, Lengths]]:
+    """C: cuts before token i, uniform in 2..n-1 counted from 1, so the second part has two tokens or more (of three or more)."""
     choices = np.maximum(lengths - 2, 1)
     cut = 1 + (draws.uniform(1, 1)[:, 0] * choices).astype(int)
     place = np.arange(tokens.shape[1])
@@ -119,26 +124,26 @@ def split_at(tokens: np.ndarray, lengths: np.ndarray, draws: Draws) -> list[tupl
     return [_compress(tokens, real & (place < cut[:, None])), _compress(tokens, real & (place >= cut[:, None]))]
 
 
-def unchangeable(tokens: Tokens, task: str, k: int, share: np.ndarray) -> np.ndarray:
-    """int64, sorted: the rows of more than k words that P(k), I(k) or R(k) cannot make another sentence."""
+def unchangeable(tokens: Tokens, task: str, k: int, share: Float[np.ndarray, " vocab"]) -> Int[np.ndarray, " found"]:
+    """The rows of more than k words that P(k), I(k) or R(k) cannot make a different sentence; int64, sorted."""
     if task == "P":
         rows = tokens.rows_of_one_word()
         return rows[tokens.lengths[rows] > k]
     if task not in ("I", "R"):
         return np.zeros(0, np.int64)
     words = np.flatnonzero(np.diff(share, prepend=0.0))
-    rows = np.flatnonzero((tokens.lengths > k) & (tokens.lengths >= len(words)))  # few, but in toy corpora
+    rows = np.flatnonzero((tokens.lengths > k) & (tokens.lengths >= len(words)))  # few, except in tiny corpora
     return np.array([row for row in rows.tolist() if np.isin(words, tokens.ids(row)).all()], np.int64)
 
 
 def _other_words(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws, share: np.ndarray) -> np.ndarray:
-    """int [B, k]: words drawn by `share` (cumulative, [V], ending at 1) that are not in their sentence, if there are any."""
+    """int [B, k]: random words that are not in their sentence, if any exist. `share` [V]: cumulative frequencies ending at 1."""
     place = draws.uniform(3, k * CANDIDATES)
     drawn = np.minimum(np.searchsorted(share, place, side="right"), len(share) - 1).reshape(len(tokens), k, CANDIDATES)
     real = np.arange(tokens.shape[1]) < lengths[:, None]
     there = ((drawn[..., None] == tokens[:, None, None, :]) & real[:, None, None, :]).any(axis=-1)
     words = np.take_along_axis(drawn, there.argmin(axis=-1)[..., None], axis=-1)[..., 0]
-    for row in np.flatnonzero(there.all(axis=-1).any(axis=-1)):  # rare: every candidate was in the sentence
+    for row in np.flatnonzero(there.all(axis=-1).any(axis=-1)):  # rare: every candidate is in the sentence
         rest = np.diff(share, prepend=0.0)
         rest[tokens[row, : lengths[row]]] = 0.0
         if rest.any():

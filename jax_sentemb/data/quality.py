@@ -1,19 +1,20 @@
-"""What a look at every sentence of a corpus finds: characters that hardly anybody put there on purpose, and lengths."""
+"""Suspicious characters and length statistics of a corpus."""
 
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
-from jax_sentemb.data.corpus_files import LONGEST, Sentences
+from jax_sentemb.data.sentences import LONGEST, Sentences
 from jax_sentemb.data.workers import Reader
 
-SAMPLE = 50_000  # sentences whose whole length is looked at
+SAMPLE = 50_000  # sentences whose lengths are measured
 CHUNK = 1000
 OVERLONG = f"longer than {LONGEST} bytes"
 
-# UTF-8 that somebody took for Latin-1 or Windows-1252: an accented letter, a curly quote, Cyrillic, an emoji, a byte order mark.
+# UTF-8 that was decoded as Latin-1 or Windows-1252: an accented letter, a curly quote, Cyrillic, an emoji, a byte order mark.
 _SECOND = (
     "[\u0080-\u00bf\u0152\u0153\u0160\u0161\u0178\u017d\u017e\u0192\u02c6\u02dc\u2013-\u2022\u2026\u2030\u2039\u203a\u20ac\u2122]"
 )
@@ -22,33 +23,36 @@ _MOJIBAKE = (
     f"\u00f0[\u0178\u009f]{_SECOND}|\u00ef\u00bb\u00bf"
 )
 _HTML = r"</?[A-Za-z][\w:-]*(?:\s[^<>]*)?/?>|&(?:[A-Za-z]{2,8}|#\d{2,7}|#x[\da-fA-F]{2,6});"
-_OTHER_WORD = "a word with one is another word: delete them"
-# Name -> pattern, and what to do about it.
+_OTHER_WORD = "it makes a word a different word: delete it"
+# Name -> pattern and advice.
 ODD = {
-    "NUL": ("\0", "no text file has them: is it one?"),
-    "control character": ("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]", "delete them, for instance with tr -d"),
-    "lone carriage return": ("\r", "it ends no line here: replace it by a line feed where a line ends"),
+    "NUL": ("\0", "text files do not contain it: check that this is a text file"),
+    "control character": ("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]", "delete it, for instance with tr -d"),
+    "lone carriage return": ("\r", "it does not end a line: replace it by a line feed where a line ends"),
     "replacement character U+FFFD": ("\ufffd", "text was lost when the file was converted: convert the original again"),
-    "byte order mark inside": ("\ufeff", "files were joined with their marks: delete them"),
-    "zero-width character": ("[\u00ad\u200b-\u200d\u2060]", f"{_OTHER_WORD} (but U+200C and U+200D where the script has them)"),
+    "byte order mark inside": ("\ufeff", "files were joined without removing their byte order marks: delete it"),
+    "zero-width character": (
+        "[\u00ad\u200b-\u200d\u2060]",
+        f"{_OTHER_WORD} (but keep U+200C and U+200D where the script needs them)",
+    ),
     "direction mark": ("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", _OTHER_WORD),
-    "mojibake": (_MOJIBAKE, "UTF-8 was read as Latin-1 somewhere: repair it, for instance with the package ftfy"),
-    "HTML tag or entity": (_HTML, "take the text out of it"),
-    OVERLONG: ("(?!)", "the rest of them is not read: one sentence, one line"),
+    "mojibake": (_MOJIBAKE, "UTF-8 was decoded as Latin-1: repair it, for instance with the package ftfy"),
+    "HTML tag or entity": (_HTML, "extract the text"),
+    OVERLONG: ("(?!)", "the rest of the line is not read: write one sentence a line"),
 }
 _PATTERNS = {name: re.compile(pattern) for name, (pattern, _) in ODD.items()}
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in ODD.values()))
 
 
 class Found(NamedTuple):
-    """How many sentences have something, and which is the first, from 0."""
+    """The number of sentences with a kind of suspicious character, and the first of them, from 0."""
 
     sentences: int
     first: int
 
 
 def odd_sentences(sentences: Sentences) -> dict[str, Found]:
-    """The kinds of ODD that occur."""
+    """The kinds of ODD that occur in the corpus."""
     found: dict[str, Found] = {}
 
     def note(name: str, number: int) -> None:
@@ -56,7 +60,7 @@ def odd_sentences(sentences: Sentences) -> dict[str, Found]:
         found[name] = Found(known.sentences + 1, known.first)
 
     for number, text in enumerate(sentences):
-        if len(text) > LONGEST // 4 - 4 and len(text.encode()) > LONGEST - 4:  # it was cut, and the last character with it
+        if len(text) > LONGEST // 4 - 4 and len(text.encode()) > LONGEST - 4:  # cut, possibly inside its last character
             note(OVERLONG, number)
         if text.isascii() and text.isprintable() and "<" not in text and "&" not in text:
             continue
@@ -67,8 +71,11 @@ def odd_sentences(sentences: Sentences) -> dict[str, Found]:
     return found
 
 
-def token_lengths(sentences: Sentences, tokenizer: Reader, longest: int) -> np.ndarray:
-    """Tokens of up to SAMPLE evenly spaced sentences, special ones included and at most `longest` counted; int64, sorted."""
+def token_lengths(sentences: Sentences, tokenizer: Reader, longest: int) -> Int[np.ndarray, " sample"]:
+    """Numbers of tokens of up to SAMPLE evenly spaced sentences; int64, sorted.
+
+    Special tokens are included. Sentences are cut after `longest` tokens.
+    """
     numbers = range(0, len(sentences), -(-len(sentences) // SAMPLE))
     lengths = [
         len(row)
@@ -78,7 +85,7 @@ def token_lengths(sentences: Sentences, tokenizer: Reader, longest: int) -> np.n
     return np.sort(np.array(lengths, np.int64))
 
 
-def histogram(lengths: np.ndarray, edges: Sequence[int]) -> dict[int, int]:
-    """Edge -> how many lengths lie above the edge before and not above this one."""
+def histogram(lengths: Int[np.ndarray, " sample"], edges: Sequence[int]) -> dict[int, int]:
+    """Edge -> number of lengths that are greater than the previous edge and not greater than this one."""
     counts = np.bincount(np.searchsorted(edges, lengths), minlength=len(edges))
     return dict(zip(edges, counts.tolist(), strict=True))

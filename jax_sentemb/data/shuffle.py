@@ -1,14 +1,17 @@
-"""A random-looking order of any number of things, of which any part can be computed alone."""
+"""Pseudo-random permutations of any size, of which each entry can be computed alone."""
 
 import math
 
 import numpy as np
+from jaxtyping import Int, UInt64
 
-ROUNDS = 6  # from 4 on such a network cannot be told from a random permutation (Luby and Rackoff 1988), if its rounds cannot
+# With 4 rounds or more, a Feistel network of pseudo-random functions is indistinguishable from a random permutation (Luby and
+# Rackoff 1988).
+ROUNDS = 6
 
 
-def hash64(values: np.ndarray) -> np.ndarray:
-    """uint64 to random-looking uint64, one to one: the step and the finaliser of splitmix64."""
+def hash64(values: UInt64[np.ndarray, "*shape"]) -> UInt64[np.ndarray, "*shape"]:
+    """A pseudo-random bijection of uint64: the step and the finaliser of splitmix64."""
     with np.errstate(over="ignore"):
         values = values + np.uint64(0x9E3779B97F4A7C15)
         values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -16,12 +19,12 @@ def hash64(values: np.ndarray) -> np.ndarray:
     return values ^ (values >> np.uint64(31))
 
 
-def permuted(positions: np.ndarray, count: int, key: tuple[int, int]) -> np.ndarray:
-    """What stands at `positions` of a permutation of 0 .. count - 1 that belongs to `key`; int64, memory of the positions only.
+def permuted(positions: Int[np.ndarray, " positions"], count: int, key: tuple[int, int]) -> Int[np.ndarray, " positions"]:
+    """The entries at `positions` of the permutation of 0 .. count - 1 that `key` determines; int64.
 
-    A Feistel network over pairs (left, right) with left < a, right < b and a b just above `count`; sums modulo a and b in place of
-    exclusive ors, so that hardly a position comes out at `count` or above. Those that do go through it again, until they are below
-    (Black and Rogaway 2002).
+    It is a Feistel network over pairs (left, right) with left < a, right < b and a b slightly above `count`. It adds modulo a and b
+    instead of using exclusive or, so that few results are `count` or more. Those pass the network again until they are below
+    (Black and Rogaway 2002). Memory is proportional to the positions.
     """
     # Philox is counter-based and gives the same numbers on every platform.
     keys = np.random.Generator(np.random.Philox(key=list(key))).integers(2**64, size=ROUNDS, dtype=np.uint64)

@@ -1,17 +1,19 @@
-"""A small grammar that writes English sentences whose similarity in meaning is known.
+"""Generates English sentences and pairs with known semantic similarity, from a small grammar.
 
-A sentence is written from a scene: who did what to which thing, where, when and how. The gold score of a pair compares
-the two scenes and never the words. Words say little about it: a concept has several names (bread, loaf, baguette), a scene
-several word orders, half of the pairs use no name twice, and the same empty phrases ("according to the report") introduce
-related and unrelated scenes. What an encoder can learn from the bare text is which words keep each other's company, as in
-natural text.
+A sentence describes a scene: who did what to which thing, where, when and how. The gold score of a pair compares the two scenes,
+not the words. Word overlap predicts it poorly: a concept has several names (bread, loaf, baguette), a scene has several word
+orders, half of the pairs do not repeat a name, and the same phrases ("according to the report") introduce related and unrelated
+scenes. From the text alone, an encoder can learn which words occur together, as in natural text.
 """
 
 import zlib
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from jaxtyping import Float
+
+Choice = TypeVar("Choice")
 
 # A block is a domain, a row an activity: agents | actions | objects | places. ";" separates concepts, "," the names of one
 # concept. Every verb has one form for past tense and participle; a name that ends in one "s" is a plural.
@@ -88,13 +90,13 @@ CLAUSES = (
     "it was the {object} that the {agent} {action}",
 )
 WEIGHTS = {"agent": 1.0, "action": 1.0, "object": 1.0, "place": 1.0, "time": 0.5, "manner": 0.5}
-SAME_ACTIVITY, SAME_DOMAIN = 0.6, 0.3  # how alike two different concepts of one role are, on a scale from 0 to 1
-NEW_NAMES = 0.5  # share of the pairs whose second sentence repeats none of the names of the first
-HELD_OUT = 10  # one sentence in ten, by its checksum, is kept for the pairs
+SAME_ACTIVITY, SAME_DOMAIN = 0.6, 0.3  # similarity of two different concepts of one role, from 0 to 1
+NEW_NAMES = 0.5  # share of the pairs whose second sentence repeats no name of the first
+HELD_OUT = 10  # one sentence in ten, chosen by its checksum, is reserved for the pairs
 
 
 class Concept(NamedTuple):
-    """One meaning: where it belongs and its names in English."""
+    """One meaning: its domain, its activity, and its names in English."""
 
     domain: int
     activity: int
@@ -102,7 +104,7 @@ class Concept(NamedTuple):
 
 
 Scene = dict[str, Concept | None]  # role -> concept; time and manner may be absent
-Names = dict[str, str]  # role -> the name that its concept goes by in one sentence
+Names = dict[str, str]  # role -> the name of its concept in one sentence
 
 
 def _concepts(text: str, domain: int = -1, activity: int = -1) -> tuple[Concept, ...]:
@@ -110,7 +112,7 @@ def _concepts(text: str, domain: int = -1, activity: int = -1) -> tuple[Concept,
 
 
 def _activities() -> list[list[dict[str, tuple[Concept, ...]]]]:
-    """Per domain, per activity: role -> its concepts."""
+    """For each domain and activity: role -> its concepts."""
     roles = ("agent", "action", "object", "place")
     return [
         [
@@ -124,12 +126,12 @@ def _activities() -> list[list[dict[str, tuple[Concept, ...]]]]:
 _WORLD, _TIMES, _MANNERS = _activities(), _concepts(TIMES), _concepts(MANNERS)
 
 
-def _pick(random: np.random.Generator, choices: Sequence):
+def _pick(random: np.random.Generator, choices: Sequence[Choice]) -> Choice:
     return choices[int(random.integers(len(choices)))]
 
 
 def _scene(random: np.random.Generator, domain: int, activity: int) -> Scene:
-    """A scene of one activity; now and then a role comes from a sister activity of the same domain."""
+    """A scene of one activity; each role comes from a random activity of the same domain with probability 0.2."""
     scene: Scene = {}
     for role in ("agent", "action", "object", "place"):
         home = _WORLD[domain][activity] if random.random() < 0.8 else _pick(random, _WORLD[domain])
@@ -146,13 +148,13 @@ def _any_scene(random: np.random.Generator) -> tuple[Scene, int, int]:
 
 
 def _names(random: np.random.Generator, scene: Scene, avoid: Collection[str] = ()) -> Names:
-    """One name for every concept of the scene, drawn without a look at the meaning; none of `avoid`."""
+    """A random name for every concept of the scene, except those in `avoid`."""
     filled = {role: concept for role, concept in scene.items() if concept is not None}
     return {role: _pick(random, [name for name in concept.names if name not in avoid]) for role, concept in filled.items()}
 
 
 def _write(random: np.random.Generator, names: Names) -> str:
-    """The names in a sentence: word order and empty phrases are drawn without a look at the meaning."""
+    """Writes a sentence with the names. Word order and introductory phrases are random."""
     plural = names["object"].endswith("s") and not names["object"].endswith("ss")
     clause = _pick(random, CLAUSES).format(**names, was="were" if plural else "was")
     before, after = [], []
@@ -169,7 +171,7 @@ def _held_out(sentence: str) -> bool:
 
 
 def _write_split(random: np.random.Generator, scene: Scene, held_out: bool, avoid: Collection[str] = ()) -> tuple[str, Names]:
-    """The sentence and its names: written anew until it falls into the wanted part, while the scene stays as it is."""
+    """A sentence for the scene and its names. Sentences are drawn until one is in the requested part (held out or not)."""
     while True:
         names = _names(random, scene, avoid)
         sentence = _write(random, names)
@@ -178,7 +180,7 @@ def _write_split(random: np.random.Generator, scene: Scene, held_out: bool, avoi
 
 
 def sentences(count: int, seed: int) -> list[str]:
-    """`count` training sentences; a function of the seed. None of them can occur in `graded_pairs`, whatever the two seeds."""
+    """`count` training sentences, a function of the seed. None of them can occur in held-out `graded_pairs` of any seed."""
     random = np.random.default_rng(seed)
     return [_write_split(random, _any_scene(random)[0], held_out=False)[0] for _ in range(count)]
 
@@ -194,14 +196,14 @@ def _alike(one: Concept | None, other: Concept | None) -> float:
 
 
 def similarity(first: Scene, second: Scene) -> float:
-    """Gold score of two scenes, 0 (unrelated) to 5 (the same meaning): weighted mean over the roles that either of them fills."""
+    """Gold score of two scenes, from 0 (unrelated) to 5 (same meaning): a weighted mean over the roles that either of them has."""
     roles = [role for role in WEIGHTS if first[role] is not None or second[role] is not None]
     total = sum(WEIGHTS[role] * _alike(first[role], second[role]) for role in roles)
     return 5.0 * total / sum(WEIGHTS[role] for role in roles)
 
 
 def _scene_pair(random: np.random.Generator) -> tuple[Scene, Scene]:
-    """Two scenes: of one activity, of sister activities, or of different domains; roles of related scenes are partly copied."""
+    """Two scenes of the same activity, the same domain or different domains; related scenes share some of their roles."""
     first, domain, activity = _any_scene(random)
     relation = random.integers(3)
     if relation == 0:
@@ -215,10 +217,10 @@ def _scene_pair(random: np.random.Generator) -> tuple[Scene, Scene]:
     return first, second | {role: first[role] for role in shared if random.random() < keep}
 
 
-def graded_pairs(count: int, seed: int, held_out: bool = True) -> tuple[list[str], list[str], np.ndarray]:
-    """`count` pairs and their gold scores, float64 [count], spread evenly over 0 to 5; a function of the seed.
+def graded_pairs(count: int, seed: int, held_out: bool = True) -> tuple[list[str], list[str], Float[np.ndarray, " count"]]:
+    """`count` pairs and their gold scores (float64), spread evenly over 0 to 5; a function of the seed.
 
-    Held-out ones share no sentence with the others, or with `sentences`, whatever the seeds.
+    Held-out pairs share no sentence with other pairs or with `sentences`, for any seeds.
     """
     random = np.random.default_rng(seed)
     first, second, gold = [], [], np.zeros(count)

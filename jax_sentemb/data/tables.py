@@ -1,25 +1,120 @@
-"""Texts of Parquet files, Hugging Face `datasets` and `tensorflow-datasets`, all optional and imported only when they are named."""
+"""Reads columns of tables: .tsv, .csv, .jsonl and Parquet files, Hugging Face `datasets` and `tensorflow-datasets`.
 
-from collections.abc import Iterator, Sequence
+The packages for Parquet files and data sets are optional and imported only when a source needs them.
+"""
+
+import csv
+import functools
+import gzip
+import json
+import lzma
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from jax_sentemb.data.text_file import not_utf8_error, open_bytes
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import user_path
 
+KINDS = (".txt", ".jsonl", ".csv", ".tsv")
+PARQUET = ".parquet"  # compressed internally, so .parquet.gz is not supported
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+UNPACKED = 1 << 30  # bytes: the longest row, and the size of unpacked text that is always accepted
 ROWS = 1000  # read at once
 BUFFER = 1 << 20  # bytes of a Parquet column
+SET_COLUMN = "set data.column"
+
+Rows = Iterator[tuple[str, Sequence[Any]]]  # the position of a row for messages, and its values
 
 
-Rows = Iterator[tuple[str, Sequence[Any]]]  # where a row is, and its values
+def read_rows(source: str, columns: tuple[str, ...], remedy: str = SET_COLUMN) -> Rows:
+    """The position and the values of `columns` of each row of a structured file or a data set.
+
+    `remedy` is the advice in the error about a missing column. DataError as in `open_corpus`.
+    """
+    if source.startswith(("hf:", "tfds:")):
+        return dataset_rows(source, columns)[0]
+    path = Path(source)
+    kind, opener = file_kind(path)
+    if kind == ".txt":
+        raise DataError(
+            f"data.files={source} has no columns: this method reads {', '.join(columns)} of .tsv, .csv, .jsonl or .parquet files"
+        )
+    if kind == PARQUET:
+        return parquet_rows(path, columns, remedy)
+    if kind == ".jsonl":
+        return _json_rows(path, opener, columns, remedy)
+    return _csv_rows(path, opener, columns, kind, remedy)
+
+
+def file_kind(path: Path) -> tuple[str, Callable[..., Any]]:
+    """The kind of a file (".txt", ".csv", ...) by its name, and the function that opens it; DataError for an unknown kind."""
+    packing = path.suffix if path.suffix in COMPRESSED else ""
+    kind = Path(path.name.removesuffix(packing)).suffix
+    if kind not in KINDS and path.suffix != PARQUET:
+        known = f"{', '.join(KINDS)} (each also with .gz or .xz) and {PARQUET}"
+        raise DataError(f"data.files={path}: unknown kind of file; supported are {known}")
+    return kind, COMPRESSED.get(packing, open)
+
+
+def _text_lines(path: Path, opener: Callable[..., Any]) -> Iterator[str]:
+    """Lines of UTF-8 text with their line ends, without a byte order mark."""
+    at = 0
+    with open_bytes(path, opener) as file:
+        for number, line in enumerate(iter(functools.partial(file.readline, UNPACKED), b""), 1):
+            if len(line) == UNPACKED:
+                raise DataError(f"{path} line {number} has {UNPACKED:,} bytes or more, far more than a row of text")
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise not_utf8_error(path, number, at + error.start, error) from error
+            yield text.removeprefix("\ufeff") if at == 0 else text
+            at += len(line)
+
+
+def _json_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], remedy: str) -> Rows:
+    for number, line in enumerate(_text_lines(path, opener), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{path} line {number}: not JSON ({error})") from error
+        if missing := [column for column in columns if not isinstance(row, dict) or column not in row]:
+            raise DataError(f"{path} line {number} has no key {missing[0]!r}: {remedy}")
+        yield f"{path} line {number}", [row[column] for column in columns]
+
+
+def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: str) -> Rows:
+    csv.field_size_limit(1 << 30)
+    lines = _text_lines(path, opener)
+    # In a TSV, only tabs separate fields, and quotes are text.
+    rows = csv.reader(lines, strict=True) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    good = 0  # the last line of the last complete row: an unclosed quote extends over all lines that follow
+    try:
+        header = next(rows, [])
+        if missing := [column for column in columns if column not in header]:
+            there = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
+            raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: {remedy}")
+        places = [header.index(column) for column in columns]
+        for row in filter(None, rows):
+            if len(row) <= max(places):
+                raise DataError(
+                    f"{path} line {rows.line_num} has {len(row)} fields, {header[max(places)]!r} is field {max(places) + 1}"
+                )
+            yield f"{path} line {rows.line_num}", [row[place] for place in places]
+            good = rows.line_num
+    except csv.Error as error:
+        raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
 
 
 def dataset_rows(source: str, wanted: tuple[str, ...]) -> tuple[Rows, str]:
-    """The `wanted` columns, row by row, and a string that identifies them; nothing is read before the first is asked for.
+    """The `wanted` columns of a data set row by row, and a string that identifies them. Reading starts at the first row.
 
     `hf:NAME[:SPLIT]`: a hub name, a folder of data files, or a folder that save_to_disk wrote. `tfds:NAME[:SPLIT]`: a name, or the
-    folder of a data set prepared as array_record. Split: train unless named; the libraries' slices (train[:10%]) work, except in
-    save_to_disk folders. ConfigError without the extra, DataError for what cannot be loaded.
+    folder of a data set prepared as array_record. The default split is train; the libraries' slices (train[:10%]) work, except in
+    save_to_disk folders. ConfigError if the extra is not installed, DataError if the data set cannot be loaded.
     """
     kind, _, rest = source.partition(":")
     name, _, split = rest.partition(":")
@@ -34,10 +129,10 @@ def dataset_rows(source: str, wanted: tuple[str, ...]) -> tuple[Rows, str]:
 
 
 def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: str) -> Rows:
-    """The `wanted` columns of a Parquet file, row by row; a null is an empty field, as in a table.
+    """The `wanted` columns of a Parquet file, row by row; a null becomes an empty field, as in a table.
 
-    A buffer of each column is in memory, whatever the size of a row group. ConfigError without the extra, DataError for a file that
-    is damaged or lacks a column.
+    Memory holds one buffer of each column, whatever the size of a row group. ConfigError if the extra is not installed, DataError
+    for a file that is damaged or lacks a column.
     """
     pyarrow = import_arrow(f"data.files={path}")
     try:
@@ -55,7 +150,7 @@ def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: str) -> Rows:
         raise _cannot_load(str(path), error) from error
 
 
-def import_arrow(what: str) -> Any:
+def import_arrow(what: str) -> ModuleType:
     """The package pyarrow with its module `parquet`; ConfigError that names `what` if it is not installed."""
     try:
         import pyarrow.parquet
@@ -72,11 +167,11 @@ def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -
     saved = any((user_path(name) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
         data: Any = datasets.load_from_disk(user_path(name)) if saved else datasets.load_dataset(name, split=split)
-    except Exception as error:  # a dozen kinds from the hub, the cache and the readers
+    except Exception as error:  # the hub, the cache and the readers raise a dozen kinds of exceptions
         raise _cannot_load(source, error) from error
     if isinstance(data, datasets.DatasetDict):
         if split not in data:
-            raise DataError(f"data.files={source}: no split {split!r}, only {', '.join(map(str, data))}")
+            raise DataError(f"data.files={source} has no split {split!r}, only {', '.join(map(str, data))}")
         data = data[split]
 
     def values() -> Iterator[Sequence[Any]]:
@@ -94,7 +189,7 @@ def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...]) -> 
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
         data = builder.as_data_source(split=split)
-    except Exception as error:  # as above; random access needs a data set prepared as array_record
+    except Exception as error:  # as above; random access requires a data set prepared as array_record
         raise _cannot_load(source, error) from error
 
     def values() -> Iterator[Sequence[Any]]:
@@ -102,7 +197,7 @@ def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...]) -> 
             for row in data.__getitems__(range(start, min(start + ROWS, len(data)))):
                 yield [_decoded(row[column], source) for column in wanted]
 
-    # Shard sizes tell apart two versions of a data set that was prepared twice under one name.
+    # Shard sizes distinguish two data sets that were prepared under one name.
     shards = [(str(part), info.num_bytes, info.shard_lengths) for part, info in sorted(builder.info.splits.items())]
     return list(builder.info.features), values(), f"{builder.info.full_name}|{builder.data_path}|{split}|{shards}"
 

@@ -1,99 +1,110 @@
-"""A corpus as token ids, tokenised once and memory-mapped from the cache afterwards."""
+"""Tokenised corpora: token ids of all sentences, written to the cache once and then memory-mapped."""
 
 import contextlib
 import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_sentemb.data.cache import cache_folder, cached, mapped, read_about
-from jax_sentemb.data.corpus_files import Sentences
-from jax_sentemb.data.workers import Job, Reader, blocks, id_type
+from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.workers import Reader, TokenizeJob, blocks, id_type
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.types import Rows
 
-FORMAT = 2  # of the rows: part of the fingerprint, so a change ends the runs that were interrupted before it
+FORMAT = 2  # of the rows. Part of the fingerprint: after a change, a run does not resume with rows of the format before
 COLUMNS = {"starts": np.dtype("<i8"), "lengths": np.dtype("<i4"), "line": np.dtype("<i8")}
-CHUNK = 1 << 18  # rows that are looked at in one go
-PARTITION = 1 << 21  # rows, about, among which duplicates are looked for at once: some 100 MB
+CHUNK = 1 << 18  # rows processed at once
+PARTITION = 1 << 21  # rows, on average, among which duplicates are searched at once: about 100 MB
 DIGEST = np.dtype([("digest", np.uint64), ("row", np.int64)])
 
 
+class Subsample(NamedTuple):
+    """A random subset of a corpus, for low-shot training."""
+
+    size: float = 0  # from 1 on a number of sentences, below 1 a fraction, 0 for the whole corpus
+    seed: int = 0
+
+
+ALL = Subsample()
+
+
 class Tokens:
-    """Token rows, none empty and, unless the corpus is `ordered`, all distinct.
+    """Token rows. No row is empty and, unless the corpus is `ordered`, no two rows are equal.
 
-    `line[row]`: number of its sentence in the corpus, `lengths[row]`: its number of tokens.
+    `line[row]` is the number of its sentence in the corpus, `lengths[row]` its number of tokens.
 
-    `report`: lines, blank (lines without text), sentences (tokenised), usable (rows), duplicates (left out, so that no batch holds
-    a sentence twice), truncated, mean_tokens, median_tokens, p95_tokens (of the rows), unknown_token_rate (of all pieces),
-    max_seq_length. `fingerprint` stands for corpus, tokenizer, length and subset.
+    `report`: lines, blank (lines without text), sentences (tokenised), usable (rows), duplicates (removed, so that no batch has a
+    sentence twice), truncated, mean_tokens, median_tokens, p95_tokens (of the rows), unknown_token_rate (of all pieces),
+    max_seq_length. `fingerprint` identifies corpus, tokenizer, length and subset.
     """
 
     def __init__(
         self,
-        ids: np.ndarray,
-        rows: dict[str, np.ndarray],
+        columns: dict[str, np.ndarray],
         report: dict[str, Any],
         fingerprint: str,
         pad_id: int,
         max_seq_length: int,
         ordered: bool = False,
     ) -> None:
+        """`columns`: "ids", the tokens of all rows concatenated, and for each row "starts" (in ids), "lengths" and "line"."""
         self.ordered = ordered
-        self.line, self.lengths, self.report = rows["line"], rows["lengths"], report
+        self.line, self.lengths, self.report = columns["line"], columns["lengths"], report
         self.fingerprint, self.pad_id, self.max_seq_length = fingerprint, pad_id, max_seq_length
-        self._ids, self._starts = ids, rows["starts"]
+        self._ids, self._starts = columns["ids"], columns["starts"]
 
     def __len__(self) -> int:
         return len(self.line)
 
     @property
     def id_type(self) -> np.dtype:
-        """What ids are stored as."""
+        """The dtype in which ids are stored."""
         return self._ids.dtype
 
-    def texts(self, rows: np.ndarray, epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
         """The ids of the rows: one text each, the same in every epoch."""
         return [[self.ids(row) for row in rows.tolist()]]
 
-    def word_counts(self, vocab_size: int) -> np.ndarray:
-        """How often each token stands in the rows, int64 [V]."""
+    def word_counts(self, vocab_size: int) -> Int[np.ndarray, " vocab"]:
+        """The number of occurrences of each token in the rows, int64 [V]."""
         counts = np.zeros(vocab_size, np.int64)
         for first in range(0, len(self), CHUNK):
             starts, lengths = self._starts[first : first + CHUNK], self.lengths[first : first + CHUNK]
-            ids = self._ids[starts[0] : starts[-1] + lengths[-1]]  # those of duplicates stand between the rows
+            ids = self._ids[starts[0] : starts[-1] + lengths[-1]]  # ids of duplicates lie between the rows
             change = np.zeros(len(ids) + 1, np.int8)
             change[starts - starts[0]] += 1
             change[starts - starts[0] + lengths] -= 1
             counts += np.bincount(ids[np.cumsum(change[:-1], dtype=np.int8) > 0], minlength=vocab_size)
         return counts
 
-    def rows_of_one_word(self) -> np.ndarray:
-        """int64: the rows whose tokens are all the same."""
+    def rows_of_one_word(self) -> Int[np.ndarray, " rows"]:
+        """The rows whose tokens are all equal, int64."""
         found = [np.zeros(0, np.int64)]
         for first in range(0, len(self), CHUNK):
             starts, lengths = self._starts[first : first + CHUNK], self.lengths[first : first + CHUNK]
             ids = self._ids[starts[0] : starts[-1] + lengths[-1]]
-            changes = np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])])  # between neighbours, up to each token
+            changes = np.concatenate([[0], np.cumsum(ids[1:] != ids[:-1])])  # number of changes between neighbours up to a token
             begin = starts - starts[0]
             found.append(first + np.flatnonzero(changes[begin + lengths - 1] == changes[begin]))
         return np.concatenate(found)
 
-    def labels(self, rows: np.ndarray, epoch: int) -> None:
-        """There are none."""
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
+        """None: a corpus has no labels."""
         return None
 
-    def ids(self, row: int) -> np.ndarray:
+    def ids(self, row: SupportsIndex) -> Int[np.ndarray, " tokens"]:
         """int32 ids of a row."""
         start = self._starts[row]
         return self._ids[start : start + self.lengths[row]].astype(np.int32)
 
 
-def pad(ids: Sequence[np.ndarray], width: int, pad_id: int) -> Rows:
-    """Right-padded rows [R, width] of id arrays that are no longer than `width`."""
+def pad(ids: Sequence[Int[np.ndarray, " _"]], width: int, pad_id: int) -> Rows:
+    """Right-padded rows [R, width] from arrays of at most `width` ids."""
     lengths = np.array([len(row) for row in ids])
     mask = np.arange(width) < lengths[:, None]
     tokens = np.full((len(ids), width), pad_id, np.int32)
@@ -106,46 +117,47 @@ def tokenize(
     tokenizer: Reader,
     max_seq_length: int,
     cache: Path | None = None,
-    subset: int | float | None = None,
-    seed: int = 0,
+    subset: Subsample = ALL,
     ordered: bool = False,
     workers: int = 0,
 ) -> Tokens:
-    """The tokens of a corpus, from `cache` (default: the user's cache folder) if they are there; `ordered` keeps duplicates.
+    """The tokens of a corpus, read from `cache` (default: the user's cache folder) if it has them; `ordered` keeps duplicates.
 
-    `subset` draws a low-shot corpus by seed: a number of sentences from 1 on, a fraction below 1, None or 0 for all. Only those are
-    read and tokenised. `workers`: processes that tokenise, as for `workers.blocks`; the rows are the same for any number. Memory
-    does not grow with the corpus (with a subset: 8 bytes a sentence of it). ResourceError if a worker dies.
+    Only the sentences of `subset` are read and tokenised. `workers` is the number of processes that tokenise, as for
+    `workers.blocks`; it does not change the rows. Memory does not grow with the corpus (with a subset: 8 bytes for each of its
+    sentences). ConfigError or DataError for a subset that cannot be drawn, ResourceError if a worker dies.
     """
-    lines = range(len(sentences)) if not subset else draw(len(sentences), subset, seed)
+    lines = draw(len(sentences), subset) if subset.size else range(len(sentences))
     known = f"{FORMAT}|{sentences.fingerprint}|{tokenizer.fingerprint}|{max_seq_length}{'|ordered' * ordered}"
-    fingerprint = hashlib.sha256(f"{known}|{float(subset or 0)}|{seed if subset else 0}".encode()).hexdigest()
+    drawn = f"{float(subset.size)}|{subset.seed if subset.size else 0}"
+    fingerprint = hashlib.sha256(f"{known}|{drawn}".encode()).hexdigest()
 
     def write(partial: Path) -> dict[str, Any]:
-        report = _write(partial, Job(sentences, tokenizer, max_seq_length), lines, ordered, workers)
-        sentences.check_unchanged(content=not (subset and sentences.indexed))  # to read all of it for a few lines would take long
+        report = _write(partial, TokenizeJob(sentences, tokenizer, max_seq_length), lines, ordered, workers)
+        # Reading the whole corpus again to compare it would take long for a few lines of it.
+        sentences.check_unchanged(content=not (subset.size and sentences.indexed))
         return {"report": report}
 
     folder = cached((cache or cache_folder()) / f"{fingerprint[:24]}.tokens", write)
-    rows = {name: mapped(folder / f"{name}.bin", kind) for name, kind in COLUMNS.items()}
-    ids = mapped(folder / "ids.bin", id_type(tokenizer))
-    return Tokens(ids, rows, read_about(folder)["report"], fingerprint, tokenizer.pad_id, max_seq_length, ordered)
+    columns = {name: mapped(folder / f"{name}.bin", kind) for name, kind in {"ids": id_type(tokenizer), **COLUMNS}.items()}
+    return Tokens(columns, read_about(folder)["report"], fingerprint, tokenizer.pad_id, max_seq_length, ordered)
 
 
-def draw(count: int, subset: int | float, seed: int) -> np.ndarray:
-    """The sorted numbers of a subset of `count` things: a number of them from 1 on, a fraction below 1; drawn by seed."""
-    wanted = int(subset) if subset >= 1 else max(round(subset * count), 1)
-    if subset < 0 or (subset > 1 and subset != wanted):
-        raise ConfigError(f"data.subset={subset} must be a whole number of sentences, or a fraction between 0 and 1")
+def draw(count: int, subset: Subsample) -> Int[np.ndarray, " drawn"]:
+    """The sorted numbers, out of 0 .. count - 1, that a subset consists of; int64."""
+    size = subset.size
+    wanted = int(size) if size >= 1 else max(round(size * count), 1)
+    if size < 0 or (size > 1 and size != wanted):
+        raise ConfigError(f"data.subset={size} must be a whole number of sentences, or a fraction between 0 and 1")
     if wanted > count:
-        raise DataError(f"data.subset={subset} exceeds the {count} sentences of the corpus")
-    return np.sort(np.random.Generator(np.random.Philox(seed)).choice(count, wanted, replace=False))
+        raise DataError(f"data.subset={size} exceeds the {count} sentences of the corpus")
+    return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, wanted, replace=False))
 
 
-def _write(folder: Path, job: Job, lines: Sequence[int] | np.ndarray, ordered: bool, workers: int) -> dict[str, Any]:
-    """The report, after writing ids.bin (the rows of all sentences, one after the other) and COLUMNS (of the distinct rows).
+def _write(folder: Path, job: TokenizeJob, lines: Sequence[int] | np.ndarray, ordered: bool, workers: int) -> dict[str, Any]:
+    """Writes ids.bin (the rows of all sentences, concatenated) and COLUMNS (of the distinct rows); returns the report.
 
-    What is known of all sentences goes through files, as the corpus may be larger than memory.
+    Values for all sentences are kept in files, because the corpus may be larger than memory.
     """
     work = folder / "work"
     work.mkdir()
@@ -181,7 +193,7 @@ def _write(folder: Path, job: Job, lines: Sequence[int] | np.ndarray, ordered: b
 
 
 def _mark_first(digests: np.ndarray, kept: np.ndarray, folder: Path) -> None:
-    """True in `kept` for the first of equal digests: these are dealt out to files by digest, and each file is sorted alone."""
+    """Sets `kept` to True at the first of equal digests. Digests are distributed to files by value, and each file is sorted."""
     count = -(-len(digests) // PARTITION)
     for start in range(0, len(digests), CHUNK):
         chunk = digests[start : start + CHUNK]
@@ -201,16 +213,16 @@ def _mark_first(digests: np.ndarray, kept: np.ndarray, folder: Path) -> None:
 
 
 def _write_columns(
-    folder: Path, lengths: np.ndarray, kept: np.ndarray, lines: Sequence[int] | np.ndarray, job: Job
+    folder: Path, lengths: np.ndarray, kept: np.ndarray, lines: Sequence[int] | np.ndarray, job: TokenizeJob
 ) -> tuple[np.ndarray, int]:
-    """How many rows have each length, int64 [max_seq_length + 1], and how many sentences have text."""
+    """Writes COLUMNS; returns the number of rows of each length, int64 [max_seq_length + 1], and of sentences with text."""
     histogram, sentences, at = np.zeros(job.max_seq_length + 1, np.int64), 0, 0
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in COLUMNS}
         for start in range(0, len(lengths), CHUNK):
             part = slice(start, start + CHUNK)
             length = lengths[part]
-            text = length > job.tokenizer.added  # a row of [CLS] and [SEP] alone has none
+            text = length > job.tokenizer.added  # a row of only [CLS] and [SEP] has no text
             rows = np.flatnonzero(kept[part] & text)
             ends = at + np.cumsum(length, dtype=np.int64)
             for name, values in (("starts", ends - length), ("lengths", length), ("line", np.asarray(lines[part]))):
@@ -221,8 +233,11 @@ def _write_columns(
     return histogram, sentences
 
 
-def length_report(histogram: np.ndarray) -> dict[str, float | int]:
-    """Mean, median and 95th percentile, the last two interpolated as NumPy's and rounded down."""
+def length_report(histogram: Int[np.ndarray, " lengths"]) -> dict[str, float | int]:
+    """Mean, median and 95th percentile of lengths, the last two interpolated as NumPy does and rounded down.
+
+    histogram: the number of rows of each length from 0 on.
+    """
     count, below = int(histogram.sum()), np.cumsum(histogram)
     if not count:
         return {"mean_tokens": 0.0, "median_tokens": 0, "p95_tokens": 0}

@@ -1,4 +1,4 @@
-"""Words as tokens, for methods on word vectors: a thin wrapper over `tokenizers`, without [CLS] and [SEP]."""
+"""Word tokenizer for methods on word vectors: wraps `tokenizers`, without [CLS] and [SEP]."""
 
 import hashlib
 import json
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
+from jaxtyping import Int
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 
-from jax_sentemb.data.tokenizer import check_rules, count_tokens, damage
+from jax_sentemb.data.tokenizer_checks import check_rules, count_tokens, damage
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import replacing
 
@@ -20,9 +21,9 @@ FILE = "tokenizer.json"
 
 
 class WordTokenizer:
-    """Sentences to word numbers: split at spaces and punctuation, in lower case if the vocabulary is.
+    """Converts sentences to word ids: splits at spaces and punctuation, and lower-cases if the vocabulary is in lower case.
 
-    Attributes as a Tokenizer's: vocab_size, pad_id, unk_id and fingerprint; `added` is the number of special tokens of a row.
+    Attributes as those of Tokenizer: vocab_size, pad_id, unk_id and fingerprint; `added` is the number of special tokens of a row.
     """
 
     added = 0
@@ -30,17 +31,17 @@ class WordTokenizer:
     def __init__(self, inner: tokenizers.Tokenizer, where: str = "the tokenizer") -> None:
         pad, unknown = inner.token_to_id(PAD), inner.token_to_id(UNKNOWN)
         if pad is None or unknown is None:
-            raise ModelFileError(f"{where} has no {PAD} or no {UNKNOWN}: it is not a word vocabulary of ours")
+            raise ModelFileError(f"{where} lacks {PAD} or {UNKNOWN}: it is not a word vocabulary of jax_sentemb")
         inner.no_padding()
         inner.no_truncation()
         self._inner, self.pad_id, self.unk_id = inner, pad, unknown
         self.vocab_size = count_tokens(inner, where)
-        self.mask_id = self.sep_id = unknown  # words have no such tokens, and no method on words asks for them
+        self.mask_id = self.sep_id = unknown  # word vocabularies have no such tokens, and methods on words do not use them
         self.fingerprint = hashlib.sha256(inner.to_str().encode()).hexdigest()
 
     @classmethod
     def of(cls, words: Sequence[str], lowercase: bool) -> "WordTokenizer":
-        """A vocabulary of these words, numbered in their order behind [PAD] and [UNK]."""
+        """A vocabulary of these words, numbered in this order after [PAD] and [UNK]."""
         vocabulary = {word: number for number, word in enumerate(dict.fromkeys((PAD, UNKNOWN, *words)))}
         inner = tokenizers.Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
         inner.normalizer, inner.pre_tokenizer = _rules(lowercase)
@@ -48,22 +49,22 @@ class WordTokenizer:
 
     @property
     def words(self) -> list[str]:
-        """All of them in the order of their numbers, [PAD] and [UNK] included."""
+        """All words in the order of their ids, with [PAD] and [UNK]."""
         vocabulary = self._inner.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
 
     @property
     def lowercase(self) -> bool:
-        """Whether sentences are read in lower case."""
+        """Whether sentences are lower-cased."""
         return self._inner.normalizer is None or self._inner.normalizer.normalize_str("A") == "a"
 
     def extended(self, words: Iterable[str]) -> "WordTokenizer":
-        """With further words behind those that it has."""
+        """A tokenizer with these words added at the end of the vocabulary."""
         return WordTokenizer.of([*self.words[2:], *words], self.lowercase)
 
     @classmethod
     def load(cls, directory: str | Path) -> "WordTokenizer":
-        """From tokenizer.json; ModelFileError where it is missing, damaged or no word vocabulary."""
+        """Reads tokenizer.json; ModelFileError if it is missing, damaged or not a word vocabulary."""
         file = Path(directory) / FILE
         if not file.is_file():
             raise ModelFileError(f"{file} is missing")
@@ -73,23 +74,23 @@ class WordTokenizer:
             found = cls(inner, str(file))
             kind = json.loads(inner.to_str())["model"]["type"]
         if kind != "WordLevel":
-            raise ModelFileError(f"{file} is a {kind} tokenizer, expected words (WordLevel)")
+            raise ModelFileError(f"{file} is a {kind} tokenizer, expected a word vocabulary (WordLevel)")
         if sorted(inner.get_vocab().values()) != list(range(found.vocab_size)) or (found.pad_id, found.unk_id) != (0, 1):
-            raise ModelFileError(f"{file} is damaged: words are not numbered from 0, {PAD} and {UNKNOWN} first")
+            raise ModelFileError(f"{file} is damaged: ids do not run from 0, with {PAD} and {UNKNOWN} first")
         return found
 
     def save(self, directory: str | Path) -> None:
-        """tokenizer.json."""
+        """Writes tokenizer.json."""
         Path(directory).mkdir(parents=True, exist_ok=True)
         with replacing(Path(directory) / FILE) as partial:
             self._inner.save(str(partial))
 
     def copy(self) -> "WordTokenizer":
-        """An equal one, for another thread."""
+        """An equal tokenizer, for another thread."""
         return WordTokenizer(tokenizers.Tokenizer.from_str(self._inner.to_str()))
 
-    def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[np.ndarray], int]:
-        """int32 word numbers of each sentence, at most `max_seq_length`, and how many sentences were cut."""
+    def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
+        """int32 word ids of each sentence, at most `max_seq_length`, and the number of sentences that were cut."""
         with damage("the tokenizer"):
             rows = [encoding.ids for encoding in self._inner.encode_batch_fast(list(sentences), add_special_tokens=False)]
         cut = sum(len(row) > max_seq_length for row in rows)
@@ -97,7 +98,7 @@ class WordTokenizer:
 
 
 def count_words(sentences: Iterable[str], lowercase: bool) -> Counter[str]:
-    """How often each word occurs, split as a WordTokenizer splits."""
+    """The number of occurrences of each word, split as WordTokenizer does."""
     normalizer, splitter = _rules(lowercase)
     counts: Counter[str] = Counter()
     for sentence in sentences:

@@ -1,4 +1,4 @@
-"""Word vectors from the files in which they are distributed: GloVe and fastText text, and NumPy archives."""
+"""Reads files of word vectors: text of GloVe and fastText, and NumPy archives."""
 
 import gzip
 import lzma
@@ -7,9 +7,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import user_path
@@ -18,25 +19,26 @@ ENDINGS = (".txt", ".vec", ".npz")
 PACKED = {".gz": gzip.open, ".xz": lzma.open}
 
 
-class WordVectors(NamedTuple):
-    """Words and their vectors, row by row."""
+class WordVectorTable(NamedTuple):
+    """Words and their vectors; row i of `vectors` belongs to words[i]."""
 
     name: str
     words: list[str]
-    vectors: np.ndarray  # float32 [words, E]
+    vectors: Float[np.ndarray, "words width"]  # float32
 
 
 def is_word_vectors(path: str | Path) -> bool:
-    """Whether the name is that of a word-vector file: .txt, .vec or .npz, the first two also with .gz or .xz."""
+    """Whether a file has the name of a word-vector file: .txt, .vec or .npz, the first two also with .gz or .xz."""
     path = Path(path)
     return path.with_suffix("").suffix in ENDINGS[:2] if path.suffix in PACKED else path.suffix in ENDINGS
 
 
-def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVectors:
-    """The vectors of a file, of the words in `keep` only where it is given; the first of equal words counts.
+def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVectorTable:
+    """The vectors of a file; with `keep`, only those of these words. If a word occurs twice, the first vector counts.
 
-    Text: a word and its numbers a line, with or without fastText's first line (count and width). `.npz`: `words` (UTF-8
-    bytes or text) and `vectors` [words, E]. Memory grows with the words that are kept. ModelFileError names the line.
+    Text has a word and its numbers on each line, with or without fastText's first line (count and width). A .npz archive has
+    `words` (UTF-8 bytes or text) and `vectors` [words, E]. Memory grows with the words that are kept. ModelFileError for a file
+    that is missing or damaged; it names the line.
     """
     path = user_path(path)
     try:
@@ -46,12 +48,12 @@ def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVec
     except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise ModelFileError(f"{path} is damaged: {error}") from None
     if not found:
-        raise ModelFileError(f"{path} has no vector" + (" for any word of the text" if keep else ""))
+        raise ModelFileError(f"{path} has no vector" + (" for any word of the text" if keep else "s"))
     matrix = np.stack(list(found.values()))
     if not np.isfinite(matrix).all():
         row = int((~np.isfinite(matrix)).any(axis=1).argmax())
         raise ModelFileError(f"{path}: the vector of {list(found)[row]!r} is not finite (NaN or Inf)")
-    return WordVectors(_name(path), list(found), matrix)
+    return WordVectorTable(_name(path), list(found), matrix)
 
 
 def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
@@ -66,7 +68,7 @@ def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]
             if not line:
                 continue
             width = width or len(line.split(" ")) - 1
-            # From the right: some words of GloVe 840B hold spaces.
+            # Split from the right, because some words of GloVe 840B contain spaces.
             word, *numbers = line.rsplit(" ", width)
             if len(numbers) != width or not width:
                 raise ModelFileError(f"{path}:{number}: expected a word and {width or 'its'} numbers")
@@ -84,13 +86,13 @@ def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarra
         with np.load(path, allow_pickle=False) as archive:
             words, vectors = archive["words"], archive["vectors"]
     except KeyError as error:
-        raise ModelFileError(f"{path}: {str(error.args[0])[:80]}; expected arrays words and vectors") from None
+        raise ModelFileError(f"{path}: {str(error.args[0])[:80]}; expected the arrays words and vectors") from None
     except OSError:
         raise
-    except Exception as error:  # NumPy parses headers as Python literals, which fails in half a dozen kinds
+    except Exception as error:  # NumPy parses headers as Python literals, which raises half a dozen kinds of exceptions
         raise ModelFileError(f"{path} is damaged: {(str(error).splitlines() or [type(error).__name__])[0][:100]}") from None
     if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or words.dtype.kind not in "SU":
-        raise ModelFileError(f"{path}: words {list(words.shape)} and vectors {list(vectors.shape)} do not belong together")
+        raise ModelFileError(f"{path}: the shapes of words {list(words.shape)} and vectors {list(vectors.shape)} do not match")
     seen: set[str] = set()
     for word, vector in zip(words.tolist(), vectors, strict=True):
         text = word.decode("utf-8", errors="replace") if isinstance(word, bytes) else word
@@ -100,7 +102,7 @@ def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarra
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator:
+def _opened(path: Path) -> Iterator[IO[bytes]]:
     with PACKED.get(path.suffix, open)(path, "rb") as file:
         yield file
 

@@ -1,4 +1,4 @@
-"""Sentences as token ids, block by block, in this process or in several: the same bytes however many there are."""
+"""Tokenises sentences block by block, in this process or in several; the result does not depend on their number."""
 
 import multiprocessing
 import os
@@ -8,20 +8,22 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Int, UInt64
 
-from jax_sentemb.data.corpus_files import Sentences
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.shuffle import hash64
 from jax_sentemb.errors import ResourceError
 
 SENTENCES = 10_000  # tokenised at once
-PARALLEL = 200_000  # sentences from which on workers pay: each takes half a second to start
+PARALLEL = 200_000  # sentences from which on workers save time: each takes half a second to start
 
 
+@runtime_checkable
 class Reader(Protocol):
-    """What is asked of a tokenizer here: a Tokenizer or a WordTokenizer."""
+    """What tokenisation of a corpus needs of a tokenizer; Tokenizer and WordTokenizer have it."""
 
     added: int  # special tokens of a row
     vocab_size: int
@@ -35,16 +37,16 @@ class Reader(Protocol):
 class Block(NamedTuple):
     """Consecutive sentences as tokens."""
 
-    ids: bytes  # of all rows, one after the other, in `id_type`
-    lengths: np.ndarray  # int32 [N]
-    digests: np.ndarray  # uint64 [N]: equal for equal rows
+    ids: bytes  # of all rows, concatenated, in `id_type`
+    lengths: Int[np.ndarray, " rows"]  # int32
+    digests: UInt64[np.ndarray, " rows"]  # equal for equal rows
     truncated: int
     pieces: int
     unknown: int
 
 
-class Job(NamedTuple):
-    """What a worker has to know."""
+class TokenizeJob(NamedTuple):
+    """What a worker needs to tokenise."""
 
     sentences: Sentences
     tokenizer: Reader
@@ -60,15 +62,15 @@ class Job(NamedTuple):
 
 
 def id_type(tokenizer: Reader) -> np.dtype:
-    """What ids are stored as."""
+    """The dtype in which ids are stored."""
     return np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
 
 
-def blocks(job: Job, lines: Sequence[int] | np.ndarray, workers: int) -> Iterator[Block]:
-    """The tokens of the lines, SENTENCES at once, in their order.
+def blocks(job: TokenizeJob, lines: Sequence[int] | np.ndarray, workers: int) -> Iterator[Block]:
+    """The tokens of the lines, SENTENCES at once, in order.
 
-    `workers`: processes that tokenise beside this one; 0 for none, -1 for one a core where there are several. Small corpora are
-    not worth them.
+    `workers`: number of additional processes that tokenise; 0 for none, -1 for one on each core if there are several. Corpora below
+    PARALLEL sentences are tokenised in this process.
     """
     parts = (lines[start : start + SENTENCES] for start in range(0, len(lines), SENTENCES))
     if workers < 0:
@@ -84,41 +86,41 @@ def _numbers(lines: Sequence[int] | np.ndarray) -> Sequence[int]:
     return lines.tolist() if isinstance(lines, np.ndarray) else lines
 
 
-def _in_workers(job: Job, parts: Iterator[Sequence[int] | np.ndarray], workers: int) -> Iterator[Block]:
+def _in_workers(job: TokenizeJob, parts: Iterator[Sequence[int] | np.ndarray], workers: int) -> Iterator[Block]:
     waiting: deque[Future[Block]] = deque()
-    spawn = multiprocessing.get_context("spawn")  # JAX has threads: a forked copy of this process could hang
+    spawn = multiprocessing.get_context("spawn")  # JAX has threads, so a forked copy of this process could hang
     with ProcessPoolExecutor(workers, spawn, _start, (job,)) as pool:
         try:
             for part in parts:
                 waiting.append(pool.submit(_work, part))
-                if len(waiting) > 2 * workers:  # so many results are held at most
+                if len(waiting) > 2 * workers:  # limits the results held in memory
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool:
             raise ResourceError(
-                "a worker process that tokenises the corpus ended (killed, or out of memory): the same command tries again, "
-                "data.num_workers=0 does without workers"
+                "a worker process that tokenises the corpus ended (killed, or out of memory): run the same command again, or set "
+                "data.num_workers=0 to tokenise without workers"
             ) from None
         finally:
             for future in waiting:
                 future.cancel()
 
 
-_job: Job | None = None  # of a worker
+_job: TokenizeJob | None = None  # set in a worker process
 
 
-def _start(job: Job) -> None:
-    """The first thing in a worker."""
+def _start(job: TokenizeJob) -> None:
+    """Initialises a worker process."""
     global _job
     _job = job
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there are as many workers as cores
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends its workers
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each core has a worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """A worker of a parent that was killed would wait for work for ever."""
+    """Ends this worker when its parent ends; without this, the worker of a killed parent waits forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -132,10 +134,11 @@ def _work(lines: Sequence[int] | np.ndarray) -> Block:
     return _job.block(_numbers(lines))
 
 
-def digests(flat: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """uint64 of each row of `flat`: the sum of a random-looking number for each (place, id), so equal for equal rows.
+def digests(flat: Int[np.ndarray, " tokens"], lengths: Int[np.ndarray, " rows"]) -> UInt64[np.ndarray, " rows"]:
+    """A hash of each row of the concatenated rows `flat`: the sum of a pseudo-random number for each (place, id).
 
-    Two of 10^8 different rows share one with a chance of 3e-4, and then one sentence of the corpus is left out.
+    Equal rows have equal hashes. Among 10^8 different rows, two have the same one with probability 3e-4, and then one sentence of
+    the corpus is left out.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     place = np.arange(len(flat)) - np.repeat(ends - lengths, lengths)

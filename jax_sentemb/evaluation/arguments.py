@@ -18,7 +18,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.sts import SAME_COSINE, similarity
-from jax_sentemb.evaluation.sts_data import Pairs
+from jax_sentemb.evaluation.sts_data import ScoredPairs
 from jax_sentemb.evaluation.transfer import pair_features
 from jax_sentemb.files import user_path
 
@@ -43,7 +43,7 @@ class ArgumentTask(NamedTuple):
     """Pairs of arguments by topic."""
 
     name: str
-    topics: dict[str, Pairs]
+    topics: dict[str, ScoredPairs]
     files: tuple[Path, ...]
     warnings: tuple[str, ...] = ()
 
@@ -199,7 +199,7 @@ def _ridge(features: np.ndarray, gold: np.ndarray, test: np.ndarray) -> tuple[np
     return (test - mean) / scale @ (axes @ weights[:, best]) + gold.mean(), float(PENALTIES[best])
 
 
-def _afs(path: Path) -> tuple[Pairs, str]:
+def _afs(path: Path) -> tuple[ScoredPairs, str]:
     """The pairs of one topic of AFS, and a warning or ""."""
     content = _bytes(path)
     text = content.decode("utf-8", errors="ignore")
@@ -222,7 +222,7 @@ def _afs(path: Path) -> tuple[Pairs, str]:
     return _pairs(entries), f"{path}: bytes that are not UTF-8 and were dropped: {dropped}" if dropped else ""
 
 
-def _table(path: Path) -> dict[str, Pairs]:
+def _table(path: Path) -> dict[str, ScoredPairs]:
     """The pairs of each topic of a tab-separated file with quotes."""
     try:
         text = _bytes(path).decode("utf-8")
@@ -277,7 +277,7 @@ def _value(text: str) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _pairs(entries: Iterable[tuple[str, str, float]]) -> Pairs:
+def _pairs(entries: Iterable[tuple[str, str, float]]) -> ScoredPairs:
     first, second, gold = zip(*entries, strict=True)
     one, other = ([" ".join(sentence.split()) for sentence in side] for side in (first, second))
-    return Pairs(one, other, np.array(gold))
+    return ScoredPairs(one, other, np.array(gold))

@@ -25,7 +25,7 @@ from jax_sentemb.types import Array, Params
 SLOTS = 16  # jobs that train side by side: enough work for two cores, and their batches stay in the cache
 
 
-class Settings(NamedTuple):
+class ClassifierSettings(NamedTuple):
     """How a classifier is trained; the defaults are SentEval's for results that are compared with the literature."""
 
     hidden: int = 0  # units of a sigmoid layer; 0: logistic regression
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     seed: int = 1111
 
 
-class Job(NamedTuple):
+class ClassifierJob(NamedTuple):
     """Rows to train on, in the order in which the batches are drawn from them, and rows to stop by."""
 
     train: np.ndarray  # int [n]
@@ -47,23 +47,28 @@ class Job(NamedTuple):
     drawn_before: int = 0  # length of the permutation that `validation_job` drew from the same generator first; 0: none
 
 
-class Fitted(NamedTuple):
+class ClassifierFits(NamedTuple):
     """Best weights of every fit and the score they had on the validation rows."""
 
     params: Params  # leaves [jobs, fits, ...]
     valid: np.ndarray  # float [jobs, fits]: accuracy, or Pearson correlation for the squared loss
 
 
-def validation_job(rows: np.ndarray, seed: int, share: float = 0.05) -> Job:
+def validation_job(rows: np.ndarray, seed: int, share: float = 0.05) -> ClassifierJob:
     """A job on `rows` that keeps 5 % of them, drawn as SentEval draws them, to stop by."""
     order = np.random.RandomState(seed).permutation(len(rows))  # SentEval's generator
     cut = int(share * len(rows))
-    return Job(rows[order[cut:]], rows[order[:cut]], len(rows))
+    return ClassifierJob(rows[order[cut:]], rows[order[:cut]], len(rows))
 
 
 def fit(
-    features: Array, targets: np.ndarray, jobs: Sequence[Job], l2: np.ndarray, settings: Settings, dropout: np.ndarray | None = None
-) -> Fitted:
+    features: Array,
+    targets: np.ndarray,
+    jobs: Sequence[ClassifierJob],
+    l2: np.ndarray,
+    settings: ClassifierSettings,
+    dropout: np.ndarray | None = None,
+) -> ClassifierFits:
     """Train every job at every L2 of its row.
 
     features [N, D]; targets int [N] (classes from 0), or for the squared loss float [N, C] with the gold score as its
@@ -89,7 +94,7 @@ def fit(
     )
     # Draws and shapes are in the arrays: the seed and the number of hidden units need no program of their own.
     best, scores = _train(data, settings=settings._replace(seed=0, hidden=0), slots=min(SLOTS, len(jobs)))
-    return Fitted(jax.device_get(best), np.asarray(scores, np.float64))
+    return ClassifierFits(jax.device_get(best), np.asarray(scores, np.float64))
 
 
 @jax.jit
@@ -111,7 +116,7 @@ class _Plan(NamedTuple):
     stream: Array  # int32 [jobs + 1]: which of the orders a job follows
 
 
-def _plan(jobs: Sequence[Job], settings: Settings) -> _Plan:
+def _plan(jobs: Sequence[ClassifierJob], settings: ClassifierSettings) -> _Plan:
     """The jobs as arrays. Jobs with as many rows follow the same orders, because every fit starts from the same seed."""
     steps = -(-max(len(job.train) for job in jobs) // settings.batch_size)
     rounds = settings.max_epoch // settings.epoch_size + 1
@@ -140,7 +145,7 @@ def _padded(rows: list[np.ndarray]) -> tuple[Array, Array]:
     return jnp.asarray(table), jnp.array([len(row) for row in rows] + [0], jnp.int32)
 
 
-def _initial(classes: int, width: int, settings: Settings) -> Params:
+def _initial(classes: int, width: int, settings: ClassifierSettings) -> Params:
     """Linear layers as torch.manual_seed(seed) leaves them: U(-1/sqrt(in), 1/sqrt(in)), weights first, then biases."""
     generator = np.random.RandomState(settings.seed)  # torch draws from the same Mersenne Twister
 
@@ -186,7 +191,7 @@ class _Slot(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames=("settings", "slots"))
-def _train(data: _Data, *, settings: Settings, slots: int) -> tuple[Params, Array]:
+def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[Params, Array]:
     """Best parameters (leaves [jobs, fits, ...]) and their validation scores [jobs, fits]."""
     jobs, fits = len(data.l2) - 1, data.l2.shape[1]
     optimizer = _optimizer(settings)
@@ -209,7 +214,7 @@ def _train(data: _Data, *, settings: Settings, slots: int) -> tuple[Params, Arra
     return jax.tree.map(lambda leaf: leaf[:jobs], results), scores[:jobs]
 
 
-def _optimizer(settings: Settings) -> optax.GradientTransformation:
+def _optimizer(settings: ClassifierSettings) -> optax.GradientTransformation:
     """PyTorch's Adam or RMSprop, with the rates of SentEval."""
     if settings.optimizer == "adam":
         return optax.adam(1e-3)
@@ -236,7 +241,7 @@ def _new(data: _Data, optimizer: optax.GradientTransformation, job: Array) -> _S
     )
 
 
-def _round(data: _Data, optimizer: optax.GradientTransformation, settings: Settings, table: _Slot) -> _Slot:
+def _round(data: _Data, optimizer: optax.GradientTransformation, settings: ClassifierSettings, table: _Slot) -> _Slot:
     """Every slot (leaves [slots, ...]) after `epoch_size` passes and the check behind them."""
     steps = data.plan.orders.shape[2] // settings.batch_size
 
@@ -252,7 +257,7 @@ def _round(data: _Data, optimizer: optax.GradientTransformation, settings: Setti
 
 
 def _batch(
-    data: _Data, optimizer: optax.GradientTransformation, settings: Settings, slot: _Slot, step: Array
+    data: _Data, optimizer: optax.GradientTransformation, settings: ClassifierSettings, slot: _Slot, step: Array
 ) -> tuple[Params, Any]:
     """Parameters and moments after one batch; unchanged where the job has no batch left in this pass."""
     plan = data.plan
@@ -276,7 +281,7 @@ def _batch(
     return jax.tree.map(lambda new, old: jnp.where(valid.any(), new, old), moved, (slot.params, slot.moments))
 
 
-def _check(data: _Data, settings: Settings, slot: _Slot) -> _Slot:
+def _check(data: _Data, settings: ClassifierSettings, slot: _Slot) -> _Slot:
     """After a round: keep what is better, count what is not, stop what has failed too often or runs out of passes."""
     rows = data.plan.valid[slot.job]
     valid = jnp.arange(rows.shape[0]) < data.plan.valid_rows[slot.job]
@@ -315,7 +320,7 @@ def _linear(weight: Array, bias: Array, x: Array) -> Array:
     return (x @ weight.reshape(fits * outputs, width).T).T.reshape(fits, outputs, len(x)) + bias[..., None]
 
 
-def _losses(logits: Array, targets: Array, settings: Settings) -> Array:
+def _losses(logits: Array, targets: Array, settings: ClassifierSettings) -> Array:
     """Loss of every fit and row [fits, n]."""
     if settings.loss == "squared":  # torch's mean is over rows and classes
         return jnp.square(jax.nn.softmax(logits, axis=1) - targets.T).mean(axis=1)
@@ -323,7 +328,7 @@ def _losses(logits: Array, targets: Array, settings: Settings) -> Array:
     return jax.nn.logsumexp(logits, axis=1) - picked
 
 
-def _scores(logits: Array, targets: Array, valid: Array, settings: Settings) -> Array:
+def _scores(logits: Array, targets: Array, valid: Array, settings: ClassifierSettings) -> Array:
     """Accuracy, or for the squared loss Pearson's r of expectation and gold (0 where it has no variance), float32 [fits]."""
     if settings.loss != "squared":
         return ((logits.argmax(axis=1) == targets) * valid).sum(axis=1) / jnp.maximum(valid.sum(), 1)

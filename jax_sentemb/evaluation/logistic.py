@@ -28,14 +28,14 @@ AXES = 2048  # wider features are not turned: their principal axes would cost mo
 SCORES = 2**27  # entries of the matrix of scores [fits, classes, rows]: more fits than that are done in portions
 
 
-class Fitted(NamedTuple):
+class LogisticFits(NamedTuple):
     """Coefficients as scikit-learn's `coef_` and `intercept_`, one row for two classes."""
 
     weight: np.ndarray  # float32 [fits, outputs, D]
     bias: np.ndarray  # float32 [fits, outputs]
 
 
-def fit(features: Array, labels: np.ndarray, rows: np.ndarray, inverse_l2: np.ndarray) -> Fitted:
+def fit(features: Array, labels: np.ndarray, rows: np.ndarray, inverse_l2: np.ndarray) -> LogisticFits:
     """Logistic regression for every row of `rows`, bool [fits, N], with C from `inverse_l2`, float [fits].
 
     features [N, D]; labels int [N], classes from 0. NumericsError where a feature is not finite, where a fit sees one
@@ -71,7 +71,7 @@ def fit(features: Array, labels: np.ndarray, rows: np.ndarray, inverse_l2: np.nd
         weights.append(np.asarray(weight @ axes.T) / scale)
         biases.append(np.asarray(bias, np.float64))
     weight, bias = np.concatenate(weights), np.concatenate(biases)
-    return Fitted(weight, (bias - weight @ mean).astype(np.float32))
+    return LogisticFits(weight, (bias - weight @ mean).astype(np.float32))
 
 
 def probabilities(weight: np.ndarray, bias: np.ndarray, features: Array) -> np.ndarray:

@@ -6,6 +6,7 @@ is done to the embeddings of a task (whiten, remove-first, unit), in order.
 """
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,14 +16,14 @@ import numpy as np
 from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
-from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverage
+from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
 from jax_sentemb.files import sha256, user_path
 from jax_sentemb.inference.load import READOUTS, load, split_options
 from jax_sentemb.inference.views import NO_VIEWS, Views, unit_length
 from jax_sentemb.models.pooling import POOLINGS
 
+logger = logging.getLogger("jax_sentemb")
 Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
-
 
 AFTERWARDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "whiten": whiten,
@@ -82,7 +83,7 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
         if pooling:
             raise ConfigError(f"--model {text}: {pooling[0]} is a pooling of encoders; word vectors are averaged")
         vectors = read_word_vectors(path, vocabulary())
-        average = WordAverage(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
+        average = WordAverageBaseline(vectors, sif=SIF if "sif" in words else None, stop_words="stop-words" in words)
         fit, per_task = _fitted(average), "sif" in words
         metadata |= {"kind": "word vectors", "sha256": sha256(path), "dimensions": int(vectors.vectors.shape[1])}
     else:
@@ -94,6 +95,8 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
             model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
         except ConfigError as error:
             raise ConfigError(f"--model {error}") from None
+        if model.prompts.default:
+            logger.warning("%s: its default prompt %r is ignored in scores", source, model.prompts.default)
         fit, views = _constant(functools.partial(model.embedder, model.params)), model.views
         metadata |= model.metadata
     label = name or "+".join([path.resolve().name or source, *options])

@@ -13,14 +13,14 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.evaluation.postprocess import remove_first_component
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.inference.views import NO_VIEWS, Views
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 SAME_COSINE = 1e-9  # cosines that differ by less come from float32 rounding of equal vectors: their order means nothing
 
 
-class Protocol(NamedTuple):
+class StsProtocol(NamedTuple):
     """Which of a set's correlations is its score."""
 
     name: str
@@ -32,11 +32,11 @@ class Protocol(NamedTuple):
 
 PROTOCOLS = {
     # Gao et al. 2021, and Reimers and Gurevych 2019, IS-BERT, miCSE.
-    "simcse": Protocol("simcse", "spearman", "all"),
+    "simcse": StsProtocol("simcse", "spearman", "all"),
     # Conneau and Kiela 2018.
-    "senteval": Protocol("senteval", "pearson", "mean"),
+    "senteval": StsProtocol("senteval", "pearson", "mean"),
     # Tang and de Sa 2019.
-    "multiview": Protocol("multiview", "pearson", "mean", remove_first_component=True, smt=True),
+    "multiview": StsProtocol("multiview", "pearson", "mean", remove_first_component=True, smt=True),
 }
 
 
@@ -64,7 +64,7 @@ def task_cosines(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, 
     place = {sentence: index for index, sentence in enumerate(dict.fromkeys(s for side in every for s in side))}
     vectors = _unit_length(np.asarray(embed(list(place)), np.float64), ", ".join(tasks))
 
-    def cosines(pairs: Pairs) -> np.ndarray:
+    def cosines(pairs: ScoredPairs) -> np.ndarray:
         first, second = ([place[sentence] for sentence in side] for side in (pairs.first, pairs.second))
         return similarity(vectors[first], vectors[second], "dot")
 
@@ -74,7 +74,7 @@ def task_cosines(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, 
 def task_pair_scores(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
     """As `task_cosines`, of a model that maps pairs of sentences to scores [N]."""
 
-    def scores(pairs: Pairs) -> np.ndarray:
+    def scores(pairs: ScoredPairs) -> np.ndarray:
         found = np.asarray(score(list(zip(pairs.first, pairs.second, strict=True))), np.float64)
         if not np.isfinite(found).all():
             raise NumericsError(f"{', '.join(tasks)}: scores of pairs are not finite (NaN or Inf)")
@@ -96,7 +96,7 @@ def correlate_tasks(found: TaskSimilarities, tasks: dict[str, StsTask]) -> dict[
     }
 
 
-def _of_subsets(similarities: Callable[[Pairs], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
+def _of_subsets(similarities: Callable[[ScoredPairs], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
     return {name: {subset: similarities(pairs) for subset, pairs in task.subsets.items()} for name, task in tasks.items()}
 
 
@@ -104,7 +104,7 @@ Similarities = dict[str, dict[str, np.ndarray]]  # kind -> subset -> float64 [pa
 
 
 def pair_similarities(
-    vectors: np.ndarray, place: dict[str, int], task: StsTask, protocol: Protocol, views: Views = NO_VIEWS
+    vectors: np.ndarray, place: dict[str, int], task: StsTask, protocol: StsProtocol, views: Views = NO_VIEWS
 ) -> Similarities:
     """Every kind of similarity of the pairs of one set; `place` maps a sentence to its row of `vectors` [n, E].
 
@@ -126,7 +126,7 @@ def pair_similarities(
     return found
 
 
-def score_protocol(task: StsTask, similarities: Similarities, protocol: Protocol, resamples: int = 1000) -> dict[str, Any]:
+def score_protocol(task: StsTask, similarities: Similarities, protocol: StsProtocol, resamples: int = 1000) -> dict[str, Any]:
     """The score of one set under a protocol, its 95 % bootstrap interval, and what every other choice would have given.
 
     {"score", "interval" [low, high] (percentiles over `resamples` draws of pairs, within each subset for the means; none
@@ -159,7 +159,7 @@ def similarity(first: np.ndarray, second: np.ndarray, kind: str = "cosine") -> n
     raise ValueError(f"similarity {kind!r} is not one of {', '.join(SIMILARITIES)}")
 
 
-def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: Protocol, resamples: int) -> list[float]:
+def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: StsProtocol, resamples: int) -> list[float]:
     """The 2.5th and 97.5th percentile of the protocol's score over draws of pairs with replacement."""
     random = np.random.default_rng(0)
     if protocol.aggregate == "all":

@@ -11,7 +11,7 @@ from jax_sentemb.errors import DataError
 from jax_sentemb.files import user_path
 
 # The subsets of each year as SentEval names its files. Its STS13 lacks SMT, whose licence does not let SentEval pass it on: papers
-# that score SentEval's files leave it out, older ones (SIF, Tang and de Sa) count it. See Protocol.smt.
+# that score SentEval's files leave it out, older ones (SIF, Tang and de Sa) count it. See StsProtocol.smt.
 SMT = "SMT"
 SUBSETS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
@@ -38,7 +38,7 @@ COUNTS = {
 DEVELOPMENT = ("STSBenchmark-dev", "SICKRelatedness-trial")  # to select by, not to report
 
 
-class Pairs(NamedTuple):
+class ScoredPairs(NamedTuple):
     """Sentence pairs with the similarity that people gave them."""
 
     first: list[str]
@@ -50,7 +50,7 @@ class StsTask(NamedTuple):
     """One evaluation set: a year of STS with its subsets, or a single file as its only subset."""
 
     name: str
-    subsets: dict[str, Pairs]
+    subsets: dict[str, ScoredPairs]
 
 
 def sts_files(name: str, folder: Path, smt: bool = False) -> list[Path]:
@@ -112,13 +112,13 @@ def load_sts_task(name: str, root: Path, smt: bool = False) -> StsTask:
     return StsTask(name, {subset: _single_spaces(pairs) for subset, pairs in subsets.items()})
 
 
-def _single_spaces(pairs: Pairs) -> Pairs:
+def _single_spaces(pairs: ScoredPairs) -> ScoredPairs:
     """Tokens joined by one space, as SentEval hands them on."""
     first, second = ([" ".join(sentence.split()) for sentence in side] for side in (pairs.first, pairs.second))
-    return Pairs(first, second, pairs.gold)
+    return ScoredPairs(first, second, pairs.gold)
 
 
-def load_pairs(path: str | Path) -> Pairs:
+def load_pairs(path: str | Path) -> ScoredPairs:
     """The pairs of a `.tsv` or `.csv` file whose header names `sentence1`, `sentence2` and `score`.
 
     A TSV is split at tabs and its quotes are text; a CSV may quote fields. Rows without a score are dropped. DataError
@@ -127,7 +127,7 @@ def load_pairs(path: str | Path) -> Pairs:
     return _load_columns(user_path(path), ("sentence1", "sentence2", "score"))
 
 
-def _load_subset(directory: Path, subset: str) -> Pairs:
+def _load_subset(directory: Path, subset: str) -> ScoredPairs:
     sentences, scores = directory / f"STS.input.{subset}.txt", directory / f"STS.gs.{subset}.txt"
     inputs, gold = _lines(sentences), _lines(scores)
     if len(inputs) != len(gold):
@@ -138,13 +138,13 @@ def _load_subset(directory: Path, subset: str) -> Pairs:
     return _pairs(sentences, ((number, fields[0], fields[1], score) for (number, fields), (_, score) in both))
 
 
-def _load_benchmark(path: Path) -> Pairs:
+def _load_benchmark(path: Path) -> ScoredPairs:
     """STS-B as distributed: no header; genre, file, year, id, score, two sentences, and sometimes sources."""
     rows = ((number, _fields(path, number, line, 7)) for number, line in _lines(path))
     return _pairs(path, ((number, fields[5], fields[6], fields[4]) for number, fields in rows))
 
 
-def _load_columns(path: Path, names: tuple[str, str, str]) -> Pairs:
+def _load_columns(path: Path, names: tuple[str, str, str]) -> ScoredPairs:
     """The columns `names` (two sentences and a score) of a table with a header."""
     table = _table(path)
     _, header = next(table, (1, []))
@@ -176,7 +176,7 @@ def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}:{reader.line_num}: not a CSV file: {error}") from None
 
 
-def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Pairs:
+def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> ScoredPairs:
     """Pairs of the rows (line number, sentence, sentence, score) that have a score."""
     first, second, gold = [], [], []
     for number, one, other, score in rows:
@@ -193,7 +193,7 @@ def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Pairs:
         gold.append(value)
     if len(set(gold)) < 2:
         raise DataError(f"{path}: {len(gold)} pairs with {len(set(gold))} distinct scores: a correlation needs at least two")
-    return Pairs(first, second, np.array(gold))
+    return ScoredPairs(first, second, np.array(gold))
 
 
 def _fields(path: Path, number: int, line: str, expected: int) -> list[str]:

@@ -1,6 +1,8 @@
 """All tasks by name, and one model scored on any of them, each distinct sentence encoded once."""
 
+import difflib
 import platform
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +28,22 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "transfer": tuple(name for name, spec in tasks.SPECS.items() if spec.group == "transfer"),
     "probing": tuple(name for name, spec in tasks.SPECS.items() if spec.group == "probing"),
     "arguments": tuple(ARGUMENTS),
+}
+# Spellings of papers and of other toolkits, small letters and digits only. STSBenchmark alone is SentEval's supervised task.
+ALIASES = {
+    "stsb": "STSBenchmark-test",
+    "stsbtest": "STSBenchmark-test",
+    "stsbdev": "STSBenchmark-dev",
+    "sickr": "SICKRelatedness-test",
+    "sickrtest": "SICKRelatedness-test",
+    "sickrtrial": "SICKRelatedness-trial",
+    "sickrdev": "SICKRelatedness-trial",
+    "sicke": "SICKEntailment",
+    "sst": "SST2",
+    "ukp": "UKP_ASPECT",
+    "ukpaspect": "UKP_ASPECT",
+    "topconst": "TopConstituents",
+    "coordinv": "CoordinationInversion",
 }
 ENCODED_AT_ONCE = 4096  # sentences between two movements of the progress bar
 
@@ -65,8 +83,8 @@ class Outcome(NamedTuple):
 class Protocols(NamedTuple):
     """How each group is scored."""
 
-    sts: sts.Protocol
-    classifier: transfer.Protocol
+    sts: sts.StsProtocol
+    classifier: transfer.TransferProtocol
     resamples: int = 1000
 
 
@@ -78,14 +96,27 @@ def select(text: str) -> list[tuple[str, bool]]:
             chosen = {name: False for names in GROUPS.values() for name in names} | chosen
         elif word in GROUPS:
             chosen = {name: False for name in GROUPS[word]} | chosen
-        elif any(word in names for names in GROUPS.values()):
-            chosen[word] = True
+        elif name := task_name(word):
+            chosen[name] = True
         else:
-            raise ConfigError(f"--tasks {word}: unknown; groups are {', '.join(GROUPS)}, all; --tasks help lists the tasks")
+            close = difflib.get_close_matches(word, [name for names in GROUPS.values() for name in names], 1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise ConfigError(f"--tasks {word}: unknown; groups are {', '.join(GROUPS)}, all; {hint}--tasks help lists the tasks")
     if not chosen:
         raise ConfigError("--tasks is empty: name tasks or groups, for instance --tasks sts,transfer")
     order = [name for names in GROUPS.values() for name in names]
     return sorted(chosen.items(), key=lambda entry: order.index(entry[0]))
+
+
+def task_name(word: str) -> str:
+    """The task that `word` means, in any usual spelling (STS-B, sick_r, SST-2), "" if none."""
+    names = {_letters(name): name for group in GROUPS.values() for name in group}
+    spelled = _letters(word)
+    return word if word in names.values() else ALIASES.get(spelled) or names.get(spelled, "")
+
+
+def _letters(word: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", word.lower())
 
 
 def group_of(name: str) -> str:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.sts_data import DEVELOPMENT
+from jax_sentemb.terminal import WIDTH, table
 
 # Columns that no average counts: development sets, second metrics, and what the papers' seven transfer tasks leave out.
 NOT_AVERAGED = (
@@ -89,20 +90,20 @@ def _title(group: str, protocols: suite.Protocols) -> str:
 _AGGREGATE = {"all": "all pairs of a year", "mean": "mean over subsets", "wmean": "weighted mean over subsets"}
 
 
-def as_text(table: Table) -> str:
-    """A table for the terminal; long ones are cut into several, one below the other."""
-    name_width = max(len("model"), *(len(name) for name, _ in table.rows))
-    widths = [max(len(column), *(len(cells[i]) for _, cells in table.rows)) for i, column in enumerate(table.columns)]
-    lines, start = [table.title], 0
+def as_text(found: Table) -> str:
+    """A table for the terminal; a wide one is cut into several, one below the other."""
+    name_width = max(len("model"), *(len(name) for name, _ in found.rows))
+    widths = [max(len(column), *(len(cells[i]) for _, cells in found.rows)) for i, column in enumerate(found.columns)]
+    parts, start = [], 0
     while start < len(widths):
         end, used = start, name_width
-        while end < len(widths) and (end == start or used + widths[end] + 2 <= 118):
+        while end < len(widths) and (end == start or used + widths[end] + 2 <= WIDTH):
             used += widths[end] + 2
             end += 1
-        for name, cells in [("model", table.columns), *table.rows]:
-            lines.append(f"{name:<{name_width}}" + "".join(f"  {cells[i]:>{widths[i]}}" for i in range(start, end)))
+        rows = [(name, *cells[start:end]) for name, cells in found.rows]
+        parts.append(table(("model", *found.columns[start:end]), rows))
         start = end
-    return "\n".join(lines + table.notes)
+    return "\n".join([found.title, *parts, *found.notes])
 
 
 def as_markdown(table: Table) -> str:

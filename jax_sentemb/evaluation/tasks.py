@@ -31,7 +31,7 @@ class Spec(NamedTuple):
     pairs: bool = False
 
 
-class Split(NamedTuple):
+class TaskSplit(NamedTuple):
     """Sentences, or pairs of them, with their labels, in SentEval's order."""
 
     first: list[str]
@@ -44,7 +44,7 @@ class Task(NamedTuple):
 
     name: str
     spec: Spec
-    splits: dict[str, Split]
+    splits: dict[str, TaskSplit]
     classes: tuple[str, ...]
     files: tuple[Path, ...]
     warnings: tuple[str, ...]
@@ -229,7 +229,7 @@ def load_task(name: str, folder: Path) -> Task:
     return Task(name, spec, splits, classes, files, warnings)
 
 
-def _split(where: str, examples: list[Example], classes: tuple[str, ...], spec: Spec) -> Split:
+def _split(where: str, examples: list[Example], classes: tuple[str, ...], spec: Spec) -> TaskSplit:
     """The examples in SentEval's order: by tokens of the first sentence, of the second, and label; else as in the file."""
     if not examples:
         raise DataError(f"{where}: a part of it is empty")
@@ -251,7 +251,7 @@ def _split(where: str, examples: list[Example], classes: tuple[str, ...], spec: 
     labels = np.array([value for _, _, value in rows])
     if len(np.unique(labels)) < 2:
         raise DataError(f"{where}: {len(rows)} examples of one class only: nothing to tell apart")
-    return Split([" ".join(first) for first, _, _ in rows], [" ".join(second) for _, second, _ in rows] * spec.pairs, labels)
+    return TaskSplit([" ".join(first) for first, _, _ in rows], [" ".join(second) for _, second, _ in rows] * spec.pairs, labels)
 
 
 def _text(path: Path, encoding: str) -> str:

@@ -14,27 +14,27 @@ from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import classifier, logistic
-from jax_sentemb.evaluation.classifier import Job, Settings
+from jax_sentemb.evaluation.classifier import ClassifierJob, ClassifierSettings
 from jax_sentemb.evaluation.tasks import Task
 
 
-class Protocol(NamedTuple):
+class TransferProtocol(NamedTuple):
     """How classifiers are trained and how many folds there are."""
 
     name: str
     folds: int
-    settings: Settings | None  # None: logistic regression to the optimum
+    settings: ClassifierSettings | None  # None: logistic regression to the optimum
 
 
 PROTOCOLS = {
-    "senteval": Protocol("senteval", 10, Settings()),
-    "senteval_prototyping": Protocol(
-        "senteval_prototyping", 5, Settings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
+    "senteval": TransferProtocol("senteval", 10, ClassifierSettings()),
+    "senteval_prototyping": TransferProtocol(
+        "senteval_prototyping", 5, ClassifierSettings(optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2)
     ),
-    "senteval_2018": Protocol("senteval_2018", 10, Settings(summed=True)),
-    "logreg": Protocol("logreg", 10, None),
+    "senteval_2018": TransferProtocol("senteval_2018", 10, ClassifierSettings(summed=True)),
+    "logreg": TransferProtocol("logreg", 10, None),
 }
-RELATEDNESS = Settings(tenacity=3, epoch_size=50, max_epoch=1000, loss="squared")
+RELATEDNESS = ClassifierSettings(tenacity=3, epoch_size=50, max_epoch=1000, loss="squared")
 
 L2 = (1e-5, 1e-4, 1e-3, 1e-2)
 INVERSE_L2 = tuple(2.0**power for power in range(-2, 4))  # one set, or train, dev and test
@@ -59,7 +59,7 @@ class Result(NamedTuple):
     predictions: Predictions
 
 
-def run(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> Result:
+def run(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol) -> Result:
     """Train and score `task` on features {split: [n, D]}, see `pair_features` for pairs.
 
     NumericsError where features are not finite or all equal; DataError where a class has fewer rows than folds.
@@ -114,7 +114,7 @@ def ensemble(task: Task, members: Sequence[Predictions]) -> dict[str, float]:
     return _classification_scores(mixed.argmax(axis=1), labels, task)
 
 
-def _nested(task: Task, features: np.ndarray, protocol: Protocol) -> Result:
+def _nested(task: Task, features: np.ndarray, protocol: TransferProtocol) -> Result:
     """Outer folds to test on, inner folds to choose L2 by: the mean of the outer folds' rounded accuracies."""
     labels, seed = task.splits["all"].labels, 1111
     outer = stratified_folds(labels, protocol.folds, seed, task.name)
@@ -124,7 +124,7 @@ def _nested(task: Task, features: np.ndarray, protocol: Protocol) -> Result:
     ]
     if protocol.settings:
         grid = L2
-        jobs = [Job(*fold) for folds in inner for fold in folds]
+        jobs = [ClassifierJob(*fold) for folds in inner for fold in folds]
         accuracy = classifier.fit(features, labels, jobs, _repeat(grid, len(jobs)), protocol.settings).valid
         dev = (100 * accuracy.reshape(len(outer), -1, len(grid)).mean(axis=1)).round(2)
         chosen = np.array([grid[index] for index in dev.argmax(axis=1)])
@@ -155,13 +155,13 @@ def _nested(task: Task, features: np.ndarray, protocol: Protocol) -> Result:
     return Result(scores, {_strength(protocol): chosen.tolist()}, Predictions(every, dev_of_row))
 
 
-def _kfold(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> Result:
+def _kfold(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol) -> Result:
     """Folds of the training set choose L2; one classifier on all of it is tested."""
     train, test = task.splits["train"].labels, task.splits["test"].labels
     folds = stratified_folds(train, protocol.folds, 1111, task.name)
     everything = np.arange(len(train))
     if protocol.settings:
-        jobs = [Job(*fold) for fold in folds]
+        jobs = [ClassifierJob(*fold) for fold in folds]
         valid = classifier.fit(features["train"], train, jobs, _repeat(L2, len(jobs)), protocol.settings).valid
         dev = (100 * valid.mean(axis=0)).round(2)
         chosen = L2[dev.argmax()]
@@ -180,7 +180,7 @@ def _kfold(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> R
     return _tested(task, outputs, test, float(dev.max()), {_strength(protocol): chosen})
 
 
-def _split(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> Result:
+def _split(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol) -> Result:
     """The development set chooses L2, and for probing tasks width and dropout too, and stops the training."""
     labels = {part: split.labels for part, split in task.splits.items()}
     if not protocol.settings:
@@ -193,7 +193,7 @@ def _split(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> R
         return _tested(task, output, labels["test"], float(dev[best]), {_strength(protocol): grid[best]})
     # SentEval trains once more with the best L2, on the same rows from the same seed: that is the fit at hand.
     rows = np.arange(len(labels["train"]))
-    job = Job(rows, len(rows) + np.arange(len(labels["dev"])))
+    job = ClassifierJob(rows, len(rows) + np.arange(len(labels["dev"])))
     both = np.concatenate([features["train"], features["dev"]])
     targets = np.concatenate([labels["train"], labels["dev"]])
     found = []
@@ -213,7 +213,7 @@ def _split(task: Task, features: dict[str, np.ndarray], protocol: Protocol) -> R
 def _relatedness(task: Task, features: dict[str, np.ndarray]) -> Result:
     """The expectation of a softmax over the grades 1 to 5, trained on the two neighbours of a gold score."""
     labels = {part: split.labels for part, split in task.splits.items()}
-    job = Job(np.arange(len(labels["train"])), len(labels["train"]) + np.arange(len(labels["dev"])))
+    job = ClassifierJob(np.arange(len(labels["train"])), len(labels["train"]) + np.arange(len(labels["dev"])))
     both = np.concatenate([features["train"], features["dev"]])
     targets = two_hot(np.concatenate([labels["train"], labels["dev"]]))
     fitted = classifier.fit(both, targets, [job], np.zeros((1, 1)), RELATEDNESS)
@@ -236,7 +236,7 @@ def _sweeps(task: Task) -> bool:
     return task.spec.group == "probing" and task.name != "WordContent"
 
 
-def _strength(protocol: Protocol) -> str:
+def _strength(protocol: TransferProtocol) -> str:
     return "l2" if protocol.settings else "C"
 
 
@@ -244,7 +244,7 @@ def _repeat(grid: Sequence[float], jobs: int) -> np.ndarray:
     return np.tile(np.array(grid), (jobs, 1))
 
 
-def _outputs(fitted: classifier.Fitted, job: int, fit: int, features: np.ndarray) -> np.ndarray:
+def _outputs(fitted: classifier.ClassifierFits, job: int, fit: int, features: np.ndarray) -> np.ndarray:
     params = {name: {leaf: values[job, fit] for leaf, values in layer.items()} for name, layer in fitted.params.items()}
     return np.asarray(classifier.probabilities(params, features))
 
@@ -258,7 +258,11 @@ def _masks(folds: Sequence[tuple[np.ndarray, np.ndarray]], rows: int, grid: int)
 
 
 def _accuracies(
-    fitted: logistic.Fitted, features: np.ndarray, labels: np.ndarray, folds: Sequence[tuple[np.ndarray, np.ndarray]], grid: int
+    fitted: logistic.LogisticFits,
+    features: np.ndarray,
+    labels: np.ndarray,
+    folds: Sequence[tuple[np.ndarray, np.ndarray]],
+    grid: int,
 ) -> np.ndarray:
     """Accuracy of every fit on the other rows of its fold [folds * grid]."""
     accuracies = []
@@ -292,7 +296,7 @@ def _regression_scores(found: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     }
 
 
-def check_protocol(name: str) -> Protocol:
+def check_protocol(name: str) -> TransferProtocol:
     """The protocol of that name; ConfigError with the known ones."""
     if name not in PROTOCOLS:
         raise ConfigError(f"--classifier {name}: unknown; there are {', '.join(PROTOCOLS)}")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from jax_sentemb.data.word_vectors import WordVectors
+from jax_sentemb.data.word_vectors import WordVectorTable
 
 # Function words of English: pronouns, articles, prepositions, conjunctions, auxiliaries and the most general adverbs.
 FUNCTION_WORDS = """
@@ -22,7 +22,7 @@ FUNCTION_WORDS = """
 STOP_WORDS = frozenset(FUNCTION_WORDS.split())
 
 
-class WordAverage(NamedTuple):
+class WordAverageBaseline(NamedTuple):
     """Mean of the vectors of a sentence's known words (split at spaces); zero for a sentence without one.
 
     A word that is unknown as it stands is looked up in lower case. `sif`: words weigh a / (a + p) with their share p of the
@@ -30,12 +30,12 @@ class WordAverage(NamedTuple):
     `stop_words`: function words and punctuation are left out, as for the GloVe row of Reimers and Gurevych (2019).
     """
 
-    vectors: WordVectors
+    vectors: WordVectorTable
     sif: float | None = None
     stop_words: bool = False
     weights: dict[str, float] | None = None
 
-    def fit(self, sentences: Sequence[str]) -> "WordAverage":
+    def fit(self, sentences: Sequence[str]) -> "WordAverageBaseline":
         """With word weights from these sentences; the same without `sif`."""
         if self.sif is None:
             return self

@@ -13,7 +13,8 @@ import numpy as np
 from flax.traverse_util import unflatten_dict
 from safetensors import SafetensorError, safe_open
 
-from jax_sentemb.data.tokenizer import Tokenizer, check_rows
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import check_own, inside, read_json, shown, user_path
 from jax_sentemb.formats.model_dir import check_hashes, read_readout, transformer_folder

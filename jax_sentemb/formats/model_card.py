@@ -1,9 +1,11 @@
 """The model card of an export: README.md with front matter for model hubs, scores, training facts and use."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from jax_sentemb import __version__
 from jax_sentemb.models.cnn import Convolution
@@ -11,6 +13,10 @@ from jax_sentemb.models.cnn import Convolution
 POOLING_WORDS = {
     "cls": "the state of the first token ([CLS]) in the last layer, before any training head",
     "mean": "the mean of the last layer over the real tokens",
+}
+_KIND = {
+    "pipeline_tag": "sentence-similarity",
+    "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "jax_sentemb"],
 }
 
 
@@ -40,46 +46,41 @@ def render(
 ) -> str:
     """README.md as text: YAML front matter, then Markdown. It states only what the arguments give."""
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
-    sections = [
-        "---\n" + "\n".join(_front_matter(card)) + "\n---",
-        f"# {card.name}",
-        (
-            "Scores pairs of sentences."
-            if is_cross_encoder
-            else f"Maps sentences to {vectors} for similarity, search and clustering."
+    sentences = '["A man is playing a guitar.", "Someone plays an instrument."]'
+    if is_cross_encoder:
+        loader, call, summary = "CrossEncoder", f"score = model.predict([{sentences}])", "Scores pairs of sentences."
+        embedding = (
+            f"The score is a linear function of BERT's pooled [CLS] state over both sentences, cut after {max_seq_length} tokens."
         )
-        + (f" Trained with {card.method} by jax_sentemb." if card.method else " Written by jax_sentemb."),
-        _use(is_cross_encoder),
-        f"The score is a linear function of BERT's pooled [CLS] state over both sentences, cut after {max_seq_length} tokens."
-        if is_cross_encoder
-        else _embedding(pooling, max_seq_length, convolution),
-        "## Scores\n" + _score_table(card.scores) if card.scores else "## Scores\nNone were measured.",
-    ]
-    if card.missing_tasks:
-        sections.append(f"Not measured, because the data were absent: {', '.join(card.missing_tasks)}.")
-    if card.training:
-        metadata = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in card.training.items())
-        sections.append(f"## Training\n| | |\n|---|---|\n{metadata}")
-    sections.append("`jax_sentemb.json` holds the SHA-256 of every file and the result of re-encoding after the export.")
-    return "\n\n".join(sections) + "\n"
+    else:
+        loader, call = "SentenceTransformer", f"vectors = model.encode({sentences})"
+        summary = f"Maps sentences to {vectors} for similarity, search and clustering."
+        embedding = _embedding(pooling, max_seq_length, convolution)
+    made = f" Trained with {card.method} by jax_sentemb." if card.method else " Written by jax_sentemb."
+    return _from_template(
+        "model_card.md",
+        _front_matter(card),
+        name=card.name,
+        summary=summary + made,
+        loader=loader,
+        call=call,
+        embedding=embedding,
+        scores=_score_rows(card.scores),
+        missing_tasks=list(card.missing_tasks),
+        training=[(_cell(key), _cell(value)) for key, value in card.training.items()],
+    )
 
 
 def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:
     """README.md of a model on word vectors; `stock`: sentence-transformers can load it, too."""
-    lines = [f"# {metadata['name']}", "", f"{metadata['method']} on word vectors, by jax_sentemb {__version__}; step {step}.", ""]
-    lines += ["    jax-sentemb evaluate --model THIS_FOLDER --data path/to/SentEval/data --tasks sts", ""]
-    if stock:
-        lines += ["    from sentence_transformers import SentenceTransformer", '    model = SentenceTransformer("THIS_FOLDER")', ""]
-    lines += ["model.safetensors has PyTorch's names and shapes.", ""]
-    return "\n".join([*lines, *(f"* {name}: {value}" for name, value in metadata["training"].items())]) + "\n"
+    data = ModelCardData(library_name="sentence-transformers" if stock else "jax_sentemb", **_KIND)
+    facts = {key: metadata[key] for key in ("name", "method", "training")}
+    return _from_template("word_model_card.md", data, version=__version__, step=step, stock=stock, **facts)
 
 
-def _use(is_cross_encoder: bool) -> str:
-    sentences = '["A man is playing a guitar.", "Someone plays an instrument."]'
-    kind, call = ("CrossEncoder", f"score = model.predict([{sentences}])") if is_cross_encoder else (
-        "SentenceTransformer", f"vectors = model.encode({sentences})",
-    )  # fmt: skip
-    return f'## Use\n```python\nfrom sentence_transformers import {kind}\n\nmodel = {kind}("path/to/this/folder")\n{call}\n```'
+def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
+    file = files("jax_sentemb.formats") / "templates" / template
+    return str(ModelCard.from_template(data, template_str=file.read_text(encoding="utf-8"), **values)).rstrip() + "\n"
 
 
 def _embedding(pooling: str, max_seq_length: int, convolution: Convolution | None) -> str:
@@ -100,44 +101,31 @@ def _embedding(pooling: str, max_seq_length: int, convolution: Convolution | Non
     return text + " A module of word weights, all 1, sets [PAD] to zero before them, so that padding does not change an embedding."
 
 
-def _front_matter(card: Card) -> list[str]:
-    """YAML lines; strings are written as JSON, which is YAML."""
-    lines = [f"{key}: {json.dumps(value)}" for key in ("language", "license", "base_model") if (value := getattr(card, key))]
-    lines += [
-        "library_name: sentence-transformers",
-        "pipeline_tag: sentence-similarity",
-        "tags: [sentence-transformers, sentence-similarity, feature-extraction, jax_sentemb]",
+def _front_matter(card: Card) -> ModelCardData:
+    results = [
+        EvalResult(
+            task_type="semantic-similarity",
+            task_name="Semantic Similarity",
+            dataset_type=name,
+            dataset_name=name,
+            metric_type=f"{kind}_cosine",
+            metric_name=f"{kind.title()} Cosine",
+            metric_value=round(float(score[kind]["all"]) / 100, 6),
+        )
+        for name, score in card.scores.items()
+        for kind in ("spearman", "pearson")
     ]
-    if card.scores:
-        results = [
-            {
-                "task": {"type": "semantic-similarity", "name": "Semantic Similarity"},
-                "dataset": {"name": name, "type": name},
-                "metrics": [
-                    {
-                        "type": f"{kind}_cosine",
-                        "name": f"{kind.title()} Cosine",
-                        "value": round(score[kind]["all"] / 100, 6),
-                    }
-                    for kind in ("spearman", "pearson")
-                ],
-            }
-            for name, score in card.scores.items()
-        ]
-        lines.append("model-index: " + json.dumps([{"name": card.name, "results": results}]))
-    return lines
+    given = {key: value for key in ("language", "license", "base_model") if (value := getattr(card, key))}
+    named = {"model_name": card.name, "eval_results": results} if results else {}
+    return ModelCardData(library_name="sentence-transformers", **_KIND, **given, **named)
 
 
-def _score_table(scores: Mapping[str, dict]) -> str:
+def _score_rows(scores: Mapping[str, dict]) -> list[list[str]]:
+    """Set, number of pairs, and both correlations over all pairs, their mean and weighted mean."""
     columns = [(kind, over) for kind in ("spearman", "pearson") for over in ("all", "mean", "wmean")]
-    rows = [f"| set | pairs | {' | '.join(f'{kind.title()} {over}' for kind, over in columns)} |", "|---" * 8 + "|"]
-    for name, score in scores.items():
-        cells = " | ".join(f"{score[kind][over]:.2f}" for kind, over in columns)
-        rows.append(f"| {_cell(name)} | {score['n']:,} | {cells} |")
-    return (
-        "Correlation x 100 of cosine similarity with gold scores; *all*: over all pairs of the set, *mean* and "
-        "*wmean*: over its subsets, plain and weighted by pairs.\n\n" + "\n".join(rows)
-    )
+    return [
+        [_cell(name), f"{score['n']:,}", *(f"{score[kind][over]:.2f}" for kind, over in columns)] for name, score in scores.items()
+    ]
 
 
 def _cell(value: Any) -> str:

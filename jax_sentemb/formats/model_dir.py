@@ -89,6 +89,38 @@ def read_readout(path: str | Path) -> Readout:
     return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds)
 
 
+class Prompts(NamedTuple):
+    """Texts that a model wants before its sentences, by name."""
+
+    texts: dict[str, str] = {}
+    default_name: str | None = None  # of the text that stands before sentences for which no prompt is given
+    left_out: bool = False  # the model's pooling leaves the tokens of a prompt out, which is not supported
+
+    @property
+    def default(self) -> str:
+        """The text of the default prompt, "" without one."""
+        return self.texts[self.default_name] if self.default_name is not None else ""
+
+
+NO_PROMPTS = Prompts()
+
+
+def read_prompts(path: str | Path) -> Prompts:
+    """The prompts of a sentence-transformers directory; ModelFileError where they are no texts or the default is not among them."""
+    file = user_path(path) / "config_sentence_transformers.json"
+    if not file.is_file():
+        return NO_PROMPTS
+    stated = read_json(file)
+    texts, name = stated.get("prompts") or {}, stated.get("default_prompt_name")
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise ModelFileError(f"{file}: prompts={shown(texts)} is not {{name: text}}")
+    if name is not None and (not isinstance(name, str) or name not in texts):
+        raise ModelFileError(f"{file}: the default prompt {shown(name)} is not one of the prompts: {shown(list(texts))}")
+    pooling = dict(_modules(user_path(path))).get("Pooling")
+    left_out = pooling is not None and read_json(pooling / "config.json").get("include_prompt", True) is False
+    return Prompts(texts, name, left_out)
+
+
 def _check_plain_weights(folder: Path) -> None:
     """An export has a module of equal word weights because it sets [PAD] to zero; any other weighting is not ours."""
     for file in (folder / name for name in WORD_WEIGHTS):

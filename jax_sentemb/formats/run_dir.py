@@ -72,7 +72,8 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
 
 def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> Any:
     """The tokenizer of a run; ModelFileError where it is not the one that the run was trained with."""
-    from jax_sentemb.data.tokenizer import Tokenizer, check_rows
+    from jax_sentemb.data.tokenizer import Tokenizer
+    from jax_sentemb.data.tokenizer_checks import check_rows
     from jax_sentemb.data.word_tokenizer import WordTokenizer
 
     folder, encoder = workdir / "tokenizer", metadata["encoder"]

@@ -15,12 +15,13 @@ import numpy as np
 from safetensors.numpy import save
 
 from jax_sentemb import __version__
-from jax_sentemb.data.tokenizer import Tokenizer, check_rows
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, sole_writer, write_json
 from jax_sentemb.formats.huggingface import convolution_to_torch
 from jax_sentemb.formats.model_card import Card, render
-from jax_sentemb.formats.model_dir import MANIFEST, WORD_WEIGHTS
+from jax_sentemb.formats.model_dir import MANIFEST, NO_PROMPTS, WORD_WEIGHTS, Prompts
 from jax_sentemb.formats.weight_table import head_to_torch, to_torch
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.cnn import Convolution
@@ -66,6 +67,7 @@ class SentenceModel:
     max_seq_length: int
     normalize: bool = False
     convolution: Convolution | None = None
+    prompts: Prompts = NO_PROMPTS
 
     @property
     def width(self) -> int:
@@ -135,8 +137,10 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
         "sentence_bert_config.json": {"max_seq_length": model.max_seq_length, "do_lower_case": False},
         "config_sentence_transformers.json": {
             "__version__": {"jax_sentemb": __version__},
-            "prompts": {},
-            "default_prompt_name": None,
+            "prompts": dict(model.prompts.texts),
+            "default_prompt_name": next(
+                (name for name, text in model.prompts.texts.items() if text == model.prompts.default), None
+            ),
             "similarity_fn_name": "cosine",
         },
         "1_Pooling/config.json": pooling_config(model.width, model.pooling),

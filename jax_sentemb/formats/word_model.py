@@ -20,7 +20,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from safetensors.numpy import save
 
 from jax_sentemb import __version__
-from jax_sentemb.data.tokenizer import check_rows
+from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError

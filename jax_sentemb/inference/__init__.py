@@ -1,1 +1,1 @@
-"""From a model directory to embeddings."""
+"""Opens models, embeds sentences, and exports models."""

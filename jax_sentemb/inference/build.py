@@ -3,7 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
@@ -15,11 +15,11 @@ from jax_sentemb.formats.word_model import method_of
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.methods.multi_view import MultiView
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.heads import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
-from jax_sentemb.models.word_vectors import WordsConfig, WordVectors
-from jax_sentemb.types import Params, Rows
+from jax_sentemb.models.word_vectors import WordsConfig, make_encoder
+from jax_sentemb.types import Array, Params, Rows
 
 
 def build_embedder(
@@ -34,12 +34,12 @@ def build_embedder(
 
     `description`: "encoder" and "max_seq_length"; of a BERT also "pooling" and, if they apply, "convolution", "normalize" (to unit
     length) and "scores_pairs" (a cross-encoder); of a model on word vectors "method" and "settings". model.json of a run has these
-    keys. `dtype` of a BERT's matrix products. `separate_views`: the views of a multi-view model stay side by side, see `views_of`.
-    ModelFileError, which names the file `where`, for a description that no method of this package matches.
+    keys. `dtype` of a BERT's matrix products. `separate_views` returns a multi-view model's views side by side (`views_of`).
+    ModelFileError, which names the file `where`, for a description that fits no method of this package.
     """
     if is_words(description):
         return _word_embedder(description, tokenizer, batch_size, separate_views, where)
-    encoder = Bert(BertConfig(**description["encoder"]), jnp.dtype(dtype))
+    encoder = make_encoder(BertConfig(**description["encoder"]), jnp.dtype(dtype))
     convolution = convolution_of(description)
     is_cross_encoder = description.get("scores_pairs", False)
 
@@ -59,9 +59,9 @@ def _word_embedder(
     description: dict[str, Any], tokenizer: Tokenizer | WordTokenizer, batch_size: int, separate_views: bool, where: str
 ) -> Embedder:
     method = method_of(description, where)
-    encoder, length = WordVectors(WordsConfig(**description["encoder"])), description.get("max_seq_length")
+    encoder, length = make_encoder(WordsConfig(**description["encoder"])), description.get("max_seq_length")
     if not isinstance(length, int) or length < 1:
-        raise ModelFileError(f"{where}: max_seq_length={shown(length)} is no number of words")
+        raise ModelFileError(f"{where}: max_seq_length={shown(length)} is not a number of words")
 
     def embed(params: Params, rows: Rows) -> Float[Array, "rows width"]:
         if separate_views and isinstance(method, MultiView):

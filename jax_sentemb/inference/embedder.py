@@ -9,20 +9,21 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
+from jaxtyping import Float
 
 from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.parallel import put_whole, replicate
 from jax_sentemb.types import Array, Params, Rows
 
-# Widths in tokens: fine where most sentences are, coarse above; one compilation each, and only for those that occur.
+# Widths in tokens, fine for common lengths and coarse above. Each width that occurs costs one compilation.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-# For many sentences on a CPU, where padding costs what words cost and a compilation is quick: 8 % padding in place of 30 %.
+# For many sentences on a CPU, where a padding token costs as much as a word and compilation is fast: 8 % padding instead of 30 %.
 FINE_BUCKETS = (*range(4, 64, 4), *range(64, 128, 8), *range(128, 513, 32))
 MANY = 1 << 10  # sentences of a call from which fine buckets are worth their compilation
-CPU_ROWS = 16  # at most in a CPU's batch: the activations of a layer stay in the cache (benchmarks/README.md)
-FEW = (1, 8)  # rows of a batch that is not full: one or two queries do not cost a whole batch
-IN_FLIGHT = 4  # batches whose results are still on the device: enough to keep it busy, little memory
+CPU_ROWS = 16  # rows of a CPU's batch at most: the activations of a layer stay in the cache (benchmarks/README.md)
+FEW = (1, 8)  # rows of batches that are not full, so that one or two queries do not cost a whole batch
+IN_FLIGHT = 4  # batches whose results are still on the device: enough to keep it busy with little memory
 FIRST_WINDOW, WINDOW = 1 << 12, 1 << 16  # sentences tokenised and sorted by length together
 
 
@@ -38,16 +39,16 @@ class TextEncoder(Protocol):
 class Embedder:
     """Embeds sentences: encodes each distinct sentence once, in batches of similar length, and returns the caller's order.
 
-    `embed` maps (params, rows) to [R, E]; it is compiled once for every shape that occurs: a bucket wide, and `batch_size` rows or
-    one of FEW. On a CPU a batch has at most CPU_ROWS rows, and full batches of calls with MANY sentences are as wide as one of
-    FINE_BUCKETS. Params are an argument of the call, so that training can evaluate again and again without compiling anew.
-    `sharding` spreads the rows of a batch over devices (first axis); without it they go to the default device. `truncated` counts
-    the distinct sentences of the latest call that were longer than `max_seq_length` tokens.
+    `embed` maps (params, rows) to [R, E]. It is compiled once for every shape that occurs: the width is one of the buckets, the
+    number of rows `batch_size` or one of FEW. On a CPU a batch has at most CPU_ROWS rows, and full batches of calls with MANY
+    sentences also use FINE_BUCKETS. Parameters are an argument of the call, so that training evaluates repeatedly without compiling
+    again. `sharding` splits the rows of a batch over devices (first axis); without it they go to the default device. `truncated`
+    counts the distinct sentences of the latest call that were longer than `max_seq_length` tokens.
     """
 
     def __init__(
         self,
-        embed: Callable[[Params, Rows], Array],
+        embed: Callable[[Params, Rows], Float[Array, "rows embedding"]],
         tokenizer: TextEncoder,
         max_seq_length: int,
         batch_size: int = 64,
@@ -63,13 +64,13 @@ class Embedder:
         self._cpu = jax.default_backend() == "cpu"
         self.batch_size = self._full(batch_size)
         self._replicated = NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else None
-        self._embed = jax.jit(embed, out_shardings=self._replicated)  # every process reads all of it
+        self._embed = jax.jit(embed, out_shardings=self._replicated)  # every process reads all embeddings
 
     def __call__(
         self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
-    ) -> np.ndarray:
-        """float32 [N, E], row i for sentence i; [0, E] for no sentence. `progress` is called with the number of sentences done."""
-        # Once, not with every batch; free where it already lies there.
+    ) -> Float[np.ndarray, "sentences embedding"]:
+        """Embeddings float32 [N, E] in the order of the sentences; `progress` is called with the size of each finished batch."""
+        # Once for all batches; costs nothing if the parameters are already there.
         params = put_whole(replicate(params), self._replicated)
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
         vectors = np.zeros((len(place), self.width(params)), np.float32)
@@ -102,9 +103,9 @@ class Embedder:
         return jax.eval_shape(self._embed, params, rows).shape[-1]
 
     def _tokenized(self, sentences: list[Any]) -> Iterator[tuple[int, list[np.ndarray], int]]:
-        """For each window the number of its first sentence, the ids, and how many sentences were cut.
+        """For each window: the number of its first sentence, the ids, and how many sentences were cut.
 
-        The next window is tokenised while the device works on this one; the first is small, so that the device starts early.
+        A thread tokenises the next window while the device works on this one; the first is small so that the device starts early.
         """
         ends = [min(FIRST_WINDOW, len(sentences)), *range(FIRST_WINDOW + WINDOW, len(sentences), WINDOW), len(sentences)]
 
@@ -121,13 +122,13 @@ class Embedder:
         return put_whole(pad(ids + [ids[0]] * (count - len(ids)), width, self.tokenizer.pad_id), self._sharding)
 
     def _full(self, rows: int) -> int:
-        """`rows`, or a few more, so that every device gets equally many; as many as a processor can take."""
+        """`rows` rounded up to a multiple of the devices; on a CPU at most CPU_ROWS for each."""
         devices = 1 if self._sharding is None else len(self._sharding.device_set)
         share = -(-rows // devices)
         return devices * (min(share, CPU_ROWS) if self._cpu else share)
 
 
 def _batches(ids: list[np.ndarray], size: int) -> list[np.ndarray]:
-    """Indices of the sentences of each batch, longest first: what does not fit into memory fails at once."""
+    """Indices of the sentences of each batch, longest first, so that a batch that exceeds the memory fails at once."""
     order = np.argsort([-len(row) for row in ids], kind="stable")
     return [order[start : start + size] for start in range(0, len(order), size)]

@@ -2,14 +2,15 @@
 
 from jax_sentemb import SentenceEncoder
 
-encoder = SentenceEncoder.load("runs/micse")
+encoder = SentenceEncoder("runs/micse")
 vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instrument."])
 """
 
 import functools
 import logging
 import os
-from collections.abc import Iterable, Mapping, Set
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -17,71 +18,93 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_sentemb.data.tokenizer import check_text
+from jax_sentemb.data.tokenizer import Tokenizer, check_text
+from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.files import user_path
+from jax_sentemb.formats.run_dir import is_words
 from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.export import export_loaded
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
+from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.parallel import batch_sharding, make_mesh, replicated, use_compilation_cache
+from jax_sentemb.parallel import batch_sharding, end_well_in_forks, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
+from jax_sentemb.terminal import bar
 from jax_sentemb.types import Array
 
 logger = logging.getLogger("jax_sentemb")
-_started_in = 0  # the process in which the first encoder was made, and with it JAX's threads
+_started_in = 0  # id of the process that made the first encoder, and with it JAX's threads
 
 
 class SentenceEncoder:
     """A model that embeds sentences, on all local devices.
 
-    `truncated`: how many distinct sentences of the latest call were longer than `max_seq_length` tokens and were cut.
+    `truncated`: how many distinct sentences of the latest call were longer than `max_seq_length` tokens and were cut. `prompts`:
+    the prompts that the model's directory states, by name; `default_prompt` stands before sentences for which none is given.
 
-    A pickle, or a copy by `copy.deepcopy`, of one that was loaded has its path and settings and loads it again: so worker processes
-    that are spawned can be given one. JAX does not survive os.fork: there a ConfigError says so.
+    A pickle or `copy.deepcopy` of a loaded encoder has its path and settings and loads it again, so an encoder can be passed to
+    spawned worker processes. After os.fork JAX does not work, and the methods raise ConfigError.
     """
 
     _source: tuple[str, str] | None = None  # path and dtype
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
+        """Load the model at a path or of a name on the hub, or use a LoadedModel.
+
+        `path` is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
+        of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last replaces the pooling of the
+        directory; PATH@f+max and the like choose the views and poolings of a multi-view model.
+
+        `dtype` is that of the matrix products, float32 or bfloat16. `max_seq_length` in tokens replaces the model's own.
+        ConfigError if the model is missing, ModelFileError if it is damaged or of an unsupported kind.
+        """
         _check_fork()
+        if not isinstance(model, LoadedModel):
+            path = str(model)
+            use_compilation_cache()
+            logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax warns of its own defaults
+            source, options = split_options(path, (*POOLINGS, *READOUTS))
+            model = load(source, options, dtype=dtype)
+            here = user_path(source)
+            self._source = path.replace(source, str(here.absolute()), 1) if here.exists() else path, dtype
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
         found = model.embedder
         sharding = batch_sharding(mesh) if len(devices) > 1 else None
-        self._model = model
+        self._model, self._dtype = model, dtype
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
         self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding)
+        self.prompts, self.default_prompt = dict(model.prompts.texts), model.prompts.default
+        if max_seq_length:
+            self.max_seq_length = max_seq_length
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
-        """The model at `path`.
-
-        A work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory of stock
-        modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last chooses another pooling than the
-        directory's, PATH@f+max and the like what is read of a multi-view model.
-
-        `dtype` of the matrix products: float32 or bfloat16. `max_seq_length` in tokens takes the place of the model's own.
-        ConfigError where the model is missing, ModelFileError where it is damaged or of an unsupported kind.
-        """
-        _check_fork()
-        use_compilation_cache()
-        logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax remarks on its own defaults
-        source, options = split_options(str(path), (*POOLINGS, *READOUTS))
-        encoder = cls(load(source, options, dtype=dtype))
-        here = user_path(source)
-        encoder._source = str(path).replace(source, str(here.absolute()), 1) if here.exists() else str(path), dtype
-        if max_seq_length:
-            encoder.max_seq_length = max_seq_length
-        return encoder
+        """The model at `path`: `SentenceEncoder(path)`."""
+        return cls(path, dtype=dtype, max_seq_length=max_seq_length)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._source is None:
-            raise TypeError("only a SentenceEncoder that SentenceEncoder.load made can be pickled or copied: it is loaded again")
+            raise TypeError(
+                "only a SentenceEncoder from SentenceEncoder.load can be pickled or copied, since the copy loads it again"
+            )
         return _load_again, (type(self), *self._source, self.max_seq_length)
+
+    def __repr__(self) -> str:
+        stated = self._model.metadata
+        encoder = stated["encoder"]
+        if is_words(stated):
+            kind = f"{stated['method']} on word vectors"
+        else:
+            kind = f"{encoder['model_type']}, {encoder['num_hidden_layers']} layers, {stated['pooling']} pooling"
+        name = repr(self._source[0]) if self._source else "in memory"
+        width, length = self.get_sentence_embedding_dimension(), self.max_seq_length
+        return f"SentenceEncoder({name}: {kind}, {width} dimensions, max_seq_length={length}, {self._dtype})"
 
     @property
     def max_seq_length(self) -> int:
-        """Tokens that a sentence is cut to, [CLS] and [SEP] included."""
+        """The number of tokens that a sentence is cut to, [CLS] and [SEP] included."""
         return self._embedder.max_seq_length
 
     @max_seq_length.setter
@@ -89,7 +112,7 @@ class SentenceEncoder:
         longest = self._model.positions
         if length < 3 or (longest and length > longest):
             raise ConfigError(
-                f"max_seq_length={length} is not between 3 and {longest or 'any number'}, what the model has places for"
+                f"max_seq_length={length} is not between 3 and {longest or 'any number'}, the number of the model's positions"
             )
         self._embedder.max_seq_length = length
 
@@ -99,11 +122,16 @@ class SentenceEncoder:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides the embeddings; every weight is read for it."""
+        """SHA-256 of everything that embeddings depend on; reads all weights."""
         return self._model.fingerprint()
 
+    @property
+    def tokenizer(self) -> Tokenizer | WordTokenizer:
+        """What makes ids of sentences: `tokenizer.encode(sentences, max_seq_length)`."""
+        return self._model.embedder.tokenizer  # pyright: ignore[reportReturnType]
+
     def get_sentence_embedding_dimension(self) -> int:
-        """Numbers in an embedding."""
+        """The width of an embedding."""
         return self._embedder.width(self._params)
 
     def encode(
@@ -115,38 +143,62 @@ class SentenceEncoder:
         convert_to_numpy: bool = True,
         truncate_dim: int | None = None,
         precision: str = "float32",
+        *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        convert_to_tensor: bool = False,
+        output_value: str = "sentence_embedding",
     ) -> Any:
         """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
 
-        batch_size: sentences encoded at once; a processor takes at most 16 at a time.
+        batch_size: sentences encoded at once; on a CPU at most 16. truncate_dim: keep only the first `truncate_dim` numbers, before
+        `normalize_embeddings` scales to length 1. precision: float32, int8, uint8 (scaled to the ranges of these embeddings),
+        binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if the logger `jax_sentemb` has level INFO.
+        convert_to_numpy=False returns a jax.Array.
 
-        truncate_dim: only the first so many numbers, before the length is made 1 with `normalize_embeddings`. precision: float32,
-        int8, uint8 (spread over the ranges of these embeddings), binary or ubinary (signs, eight a byte). show_progress_bar:
-        None shows it where the logger `jax_sentemb` is at INFO. convert_to_numpy=False: a jax.Array.
+        convert_to_tensor=True returns a torch.Tensor.
 
-        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were. TypeError names the first sentence
-        that is not `str`, NumericsError is for embeddings that are not finite.
+        prompt: a text that is put before every sentence. prompt_name: the one of `prompts` with that name; if both are None,
+        `default_prompt`. output_value="token_embeddings" returns an array [tokens, width] for each sentence, [CLS] and [SEP]
+        included.
+
+        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut. TypeError names the first sentence
+        that is not `str`; NumericsError for embeddings that are not finite.
         """
         _check_fork()
         check_precision(precision)
         single = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else _list_of(sentences)
         check_text(texts)
+        if output_value not in ("sentence_embedding", "token_embeddings"):
+            raise ConfigError(f"output_value={output_value!r} is not one of sentence_embedding, token_embeddings")
         width = self.get_sentence_embedding_dimension()
         if truncate_dim is not None and not 1 <= truncate_dim <= width:
             raise ConfigError(f"truncate_dim={truncate_dim} is not between 1 and {width}, the model's dimensions")
         if batch_size < 1:
             raise ConfigError(f"batch_size={batch_size} is not a number of sentences")
-        vectors = self._vectors(
-            texts, batch_size, logger.isEnabledFor(logging.INFO) if show_progress_bar is None else show_progress_bar
-        )
+        convert = _tensor() if convert_to_tensor else (np.asarray if convert_to_numpy else jnp.asarray)
+        before = self._prompt(prompt, prompt_name)
+        texts = [before + text for text in texts] if before else texts
+        if output_value == "token_embeddings":
+            found = self._embed_tokens(self._params, texts, self.max_seq_length, batch_size)
+            return convert(found[0]) if single else [convert(each) for each in found]
+        show = logger.isEnabledFor(logging.INFO) if show_progress_bar is None else show_progress_bar
+        vectors = self._vectors(texts, batch_size, show)
         if truncate_dim is not None:
             vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            vectors = _unit(vectors)
         vectors = quantize(vectors, precision)
-        vectors = vectors[0] if single else vectors
-        return vectors if convert_to_numpy else jnp.asarray(vectors)
+        return convert(vectors[0] if single else vectors)
+
+    def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Any:
+        """As `encode`, with the model's prompt "query" where no other is given; without a prompt where the model has none."""
+        return self.encode(sentences, **self._with_prompt(options, "query"))
+
+    def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Any:
+        """As `encode`, with the model's prompt "document" where no other is given; without a prompt where the model has none."""
+        return self.encode(sentences, **self._with_prompt(options, "document"))
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """The columns of `batch` and "embedding" [N, E], of its column "text": a class for `map_batches` of Ray Data."""
@@ -154,15 +206,74 @@ class SentenceEncoder:
 
     def similarity(self, first: Array, second: Array) -> np.ndarray:
         """Cosines float32 [N, M] of embeddings [N, E] and [M, E], or of single ones."""
-        sides = [np.atleast_2d(np.asarray(side, np.float32)) for side in (first, second)]
-        unit = [side / np.maximum(np.linalg.norm(side, axis=1, keepdims=True), 1e-12) for side in sides]
-        return unit[0] @ unit[1].T
+        return _unit(first) @ _unit(second).T
+
+    def similarity_pairwise(self, first: Array, second: Array) -> np.ndarray:
+        """Cosines float32 [N] of the rows of embeddings [N, E] and [N, E], or of single ones; ConfigError for unequal numbers."""
+        sides = _unit(first), _unit(second)
+        if sides[0].shape != sides[1].shape:
+            raise ConfigError(f"similarity_pairwise: {len(sides[0])} embeddings and {len(sides[1])}: give as many")
+        return np.einsum("ne,ne->n", *sides)
+
+    def evaluate(self, data: Any, tasks: str = "sts") -> dict[str, Any]:
+        """Scores of this model: `jax_sentemb.score(encoder, data, tasks)`.
+
+        data: a SentEval folder, whose `tasks` are scored; a table of pairs or a list of (first, second, gold); or an evaluator of
+        sentence-transformers, which is called with this encoder.
+        """
+        import jax_sentemb  # the package's root reaches the rooms above this one
+
+        return jax_sentemb.score(self, data, tasks)
+
+    def save(self, directory: str | Path) -> Path:
+        """Writes the model for sentence-transformers, transformers and this package; the directory.
+
+        The files are verified by encoding sentences with them. ConfigError where the directory holds anything but an export.
+        """
+        place = user_path(directory).absolute()
+        export_loaded(place, self._model, self._params, self._embedder.max_seq_length, self._source and self._source[0])
+        return place
+
+    def push_to_hub(self, name: str, *, private: bool = False, token: str | None = None) -> str:
+        """Uploads the model to the Hugging Face hub as `USER/NAME`, and returns the address of the commit.
+
+        `token`: None is that of `hf auth login`. ConfigError where the hub refuses.
+        """
+        import huggingface_hub
+
+        with tempfile.TemporaryDirectory(prefix="jax_sentemb-") as folder:
+            files = self.save(Path(folder) / name.rpartition("/")[2])
+            try:
+                api = huggingface_hub.HfApi(token=token)
+                place = api.create_repo(name, private=private, exist_ok=True)
+                return str(api.upload_folder(repo_id=place.repo_id, folder_path=files, commit_message="Model of jax_sentemb"))
+            except Exception as error:  # the hub client has a dozen kinds of errors
+                problem = (str(error).splitlines() or [type(error).__name__])[0]
+                raise ConfigError(f"push_to_hub({name!r}): {problem}") from error
+
+    @functools.cached_property
+    def _embed_tokens(self) -> TokenEmbeddings:
+        return token_embedder(self._model, self._dtype)
+
+    def _prompt(self, prompt: str | None, name: str | None) -> str:
+        """The text that stands before each sentence."""
+        if prompt is not None and name is not None:
+            raise ConfigError("prompt and prompt_name are both given: leave one of them out")
+        if name is not None and name not in self.prompts:
+            raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(self.prompts) or 'no prompts'}")
+        text = self.default_prompt if prompt is None and name is None else self.prompts[name] if name is not None else prompt or ""
+        if text and self._model.prompts.left_out:
+            raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
+        return text
+
+    def _with_prompt(self, options: dict[str, Any], name: str) -> dict[str, Any]:
+        if options.get("prompt") is not None or options.get("prompt_name") is not None:
+            return options
+        return {**options, "prompt": self.prompts.get(name, "")}
 
     def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
-        from tqdm import tqdm
-
-        with tqdm(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as bar:
-            vectors = self._embedder(self._params, texts, batch_size, bar.update)
+        with bar()(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as shown:
+            vectors = self._embedder(self._params, texts, batch_size, shown.update)
         if not np.isfinite(vectors).all():
             bad = int((~np.isfinite(vectors).all(axis=1)).sum())
             raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
@@ -178,19 +289,35 @@ def _load_again(kind: type[SentenceEncoder], path: str, dtype: str, max_seq_leng
     return kind.load(path, dtype=dtype, max_seq_length=max_seq_length)
 
 
+def _unit(vectors: Any) -> np.ndarray:
+    """float32 [N, E] at length 1; zero vectors stay zero."""
+    rows = np.atleast_2d(np.asarray(vectors, np.float32))
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def _tensor() -> Callable[[np.ndarray], Any]:
+    try:
+        import torch
+    except ImportError:
+        raise ConfigError('convert_to_tensor=True needs PyTorch: pip install "jax_sentemb[torch]"') from None
+    return lambda array: torch.from_numpy(np.array(array))
+
+
 def _check_fork() -> None:
-    """ConfigError in a process that was forked from one with an encoder: JAX's threads are missing there, and it would hang."""
+    """Raises ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, and it would hang."""
     global _started_in
-    _started_in = _started_in or os.getpid()
+    if not _started_in:
+        _started_in = os.getpid()
+        end_well_in_forks()
     if _started_in != os.getpid():
         raise ConfigError(
-            "this process was forked from one that has loaded a model, and JAX does not survive that: "
-            'start it with multiprocessing.get_context("spawn"), or load the model after the fork only'
+            "this process was forked from one that has loaded a model, and JAX does not work after a fork: "
+            'start it with multiprocessing.get_context("spawn"), or load the model only after the fork'
         )
 
 
 def _list_of(sentences: Any) -> list[Any]:
-    """The sentences of a list, tuple, generator or NumPy array; TypeError for what has no sentences or no order."""
+    """The sentences of a list, tuple, generator or NumPy array as a list; TypeError for bytes, sets and mappings."""
     if isinstance(sentences, np.ndarray):
         return np.atleast_1d(sentences).tolist()
     if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):

@@ -1,20 +1,24 @@
-"""Exports of trained models. Each is re-encoded and compared with the model in memory before it is published."""
+"""Exports models. An export is read back and compared with the model in memory before it is published."""
 
 import functools
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from jax_sentemb import __version__
 from jax_sentemb.data.word_tokenizer import WordTokenizer
-from jax_sentemb.files import sha256, user_path, write_json
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.files import read_json, sha256, user_path, write_json
 from jax_sentemb.formats.model_card import Card, render_word_card
 from jax_sentemb.formats.model_dir import MANIFEST
 from jax_sentemb.formats.run_dir import convolution_of, is_words, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import SentenceModel, has_pair_head, staged, write_export
-from jax_sentemb.formats.word_model import FORMAT, write_word_model
+from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_model
 from jax_sentemb.inference.build import build_embedder
-from jax_sentemb.inference.load import load, load_cross_encoder
+from jax_sentemb.inference.load import LoadedModel, load, load_cross_encoder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.types import Params
@@ -23,12 +27,12 @@ from jax_sentemb.types import Params
 def export(
     directory: str | Path, model: SentenceModel, embed: Encode, card: Card | None = None, sentences: Sequence[str] = PROBES
 ) -> float:
-    """Write, verify and publish `model`; the largest difference of an entry from `embed`, the float32 model in memory.
+    """Write, verify and publish `model`; returns the largest difference of an entry from `embed`, the float32 model in memory.
 
-    `embed` maps sentences to embeddings [N, E], or pairs of sentences to scores [N, C] where `model` is a cross-encoder.
+    `embed` maps sentences to embeddings [N, E], or pairs of sentences to scores [N, C] if `model` is a cross-encoder.
 
-    ModelFileError where the weights do not fit or re-encoding differs by more than TOLERANCE, ConfigError where `directory` holds
-    anything but an earlier export. See `publish`.
+    ModelFileError if the weights do not fit or the export differs by more than TOLERANCE, ConfigError if `directory` has anything
+    but an earlier export. See `publish`.
     """
     card = card or Card()
     is_cross_encoder = has_pair_head(model.params)
@@ -55,7 +59,7 @@ def export(
 def export_word_model(
     directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, embed: Encode, step: int
 ) -> float:
-    """As `export`, for a model on word vectors; `metadata` is model.json of the run."""
+    """The same as `export` for a model on word vectors; `metadata` is model.json of the run."""
     stated = {"format": FORMAT, **{name: metadata[name] for name in ("method", "settings", "encoder", "max_seq_length")}}
 
     def write(stage: Path) -> None:
@@ -73,11 +77,11 @@ def publish(
     read: Callable[[str | Path], Encode],
     stated: dict[str, Any],
 ) -> float:
-    """Write an export, verify it, add its manifest, and rename it to `directory`; the largest difference of an entry.
+    """Write an export, verify it, add its manifest, and rename it to `directory`; returns the largest difference of an entry.
 
-    `write` writes the files into a folder beside `directory`; `read` reads the model back from there and encodes `inputs`. `stated`
-    goes into the manifest, together with the SHA-256 of every file. `directory` is never half an export: an earlier export there is
-    replaced once the new one is complete and verified, and otherwise stays.
+    `write` writes the files into a folder beside `directory`; `read` reads the model back from there and encodes `inputs`. The
+    manifest has `stated` and the SHA-256 of every file. `directory` never has an incomplete export: an earlier export is replaced
+    after the new one is complete and verified, and otherwise stays.
     """
     with staged(directory) as stage:
         write(stage)
@@ -117,3 +121,34 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         convolution=convolution_of(metadata),
     )
     export(output, model, embed, card)
+
+
+def export_loaded(directory: Path, model: LoadedModel, params: Params, max_seq_length: int, source: str | None) -> None:
+    """Write and verify a model that was loaded, with the card of `source`, its directory, where that is an export.
+
+    A model on word vectors is copied from its export. ConfigError where the directory holds anything but an earlier export.
+    """
+    folder = Path(source or "").joinpath("export" if (Path(source or "") / "model.json").is_file() else "")
+    stated = read_json(folder / MANIFEST) if source and (folder / MANIFEST).is_file() else {}
+    if is_words(model.metadata):
+        folder = folder if stated else Path(source or "")
+        if not is_word_model(folder):
+            raise ConfigError(f"{source}: a model on word vectors is saved from its export, which is not there")
+        with staged(directory) as stage:
+            shutil.copytree(folder, stage, dirs_exist_ok=True)
+        return
+    metadata = {**model.metadata, "max_seq_length": max_seq_length}
+    card = Card(
+        name=directory.name,
+        method=stated.get("method"),
+        base_model=stated.get("base_model"),
+        training=stated.get("training", {}),
+        scores=stated.get("scores", {}),
+        missing_tasks=stated.get("absent", ()),
+    )
+    tokenizer, params = model.embedder.tokenizer, jax.device_get(params)
+    found = SentenceModel(
+        BertConfig(**metadata["encoder"]), params, tokenizer, metadata["pooling"], max_seq_length,
+        bool(metadata.get("normalize")), convolution_of(metadata), model.prompts,
+    )  # fmt: skip
+    export(directory, found, functools.partial(build_embedder(metadata, tokenizer), params), card)

@@ -1,4 +1,4 @@
-"""Opens any model that embeds sentences, by its name.
+"""Opens a model that embeds sentences by its name.
 
 A name is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory of stock
 modules, a directory of a model on word vectors, or a repository of the hub; NAME@OPTION+OPTION chooses how its embeddings are made.
@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from jax_sentemb.data.word_vectors import is_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, sha256, shown, user_path
 from jax_sentemb.formats.huggingface import read_convolution, read_max_seq_length, read_parts, read_tokenizer, resolve
-from jax_sentemb.formats.model_dir import read_readout, transformer_folder
+from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts, read_prompts, read_readout, transformer_folder
 from jax_sentemb.formats.run_dir import is_words, read_checkpoint, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
@@ -34,8 +33,6 @@ from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.retrieval.quantize import DTYPES
 from jax_sentemb.types import Params
 
-logger = logging.getLogger("jax_sentemb")
-
 READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2", "h")  # of multi-view models
 
 
@@ -44,19 +41,22 @@ class LoadedModel(NamedTuple):
 
     embedder: Embedder
     params: Params
-    metadata: dict[str, Any]  # what results state of the model
-    views: Views = NO_VIEWS  # layout of the embeddings
-    positions: int | None = None  # tokens that the encoder has positions for; None: any number
+    metadata: dict[str, Any]  # description of the model in results
+    views: Views = NO_VIEWS  # the layout of the embeddings
+    positions: int | None = None  # the number of positions of the encoder; None: unlimited
+    prompts: Prompts = NO_PROMPTS  # of the directory; only SentenceEncoder uses them
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Embeddings float32 [N, E] in the order of the sentences."""
         return self.embedder(self.params, sentences)
 
     def fingerprint(self) -> str:
-        """SHA-256 of all that decides the embeddings; it does not depend on paths and names."""
+        """SHA-256 of everything that embeddings depend on; paths and names have no influence."""
         metadata = {name: value for name, value in self.metadata.items() if name not in ("sha256", "step")}
         digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-        digest.update(self.embedder.tokenizer.fingerprint.encode())
+        tokenizer = self.embedder.tokenizer
+        assert isinstance(tokenizer, Tokenizer | WordTokenizer)  # a cross-encoder is not a LoadedModel
+        digest.update(tokenizer.fingerprint.encode())
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
             digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())
             digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
@@ -64,13 +64,14 @@ class LoadedModel(NamedTuple):
 
 
 class _Stored(NamedTuple):
-    """A model as it lies on disk."""
+    """The files of a model."""
 
     description: dict[str, Any]  # what `build_embedder` needs
     params: Params
     tokenizer: Tokenizer | WordTokenizer
     origin: dict[str, Any]  # the kind of directory, and a run's step or the SHA-256 of the weight files
     where: str  # the file of the description, for messages
+    prompts: Prompts = NO_PROMPTS
 
     @property
     def is_run(self) -> bool:
@@ -78,14 +79,14 @@ class _Stored(NamedTuple):
 
 
 def split_options(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Source and options of SOURCE@OPTION+OPTION; ConfigError for an option that is not in `known`."""
+    """Splits SOURCE@OPTION+OPTION into source and options; ConfigError for an option that is not in `known`."""
     source, at, options = text.rpartition("@")
     if not at or user_path(text).exists():
         return text, ()
     chosen = tuple(options.split("+"))
     for option in chosen:
         if option not in known:
-            raise ConfigError(f"{text}: option {option!r} is unknown; there are {', '.join(dict.fromkeys(known))}")
+            raise ConfigError(f"{text}: option {option!r} is unknown; the options are {', '.join(dict.fromkeys(known))}")
     return source, chosen
 
 
@@ -97,12 +98,12 @@ def load(
     separate_views: bool = False,
     more_words: tuple[Path, Callable[[], set[str]]] | None = None,
 ) -> LoadedModel:
-    """The model called `name`. Options are a pooling of a BERT, or readouts of a multi-view model.
+    """Open the model called `name`. Options are a pooling of a BERT, or views and poolings of a multi-view model.
 
-    `options`, if given, take the place of those behind an @ in `name`. `dtype` of the matrix products, float32 or bfloat16.
-    `separate_views`: embeddings of a multi-view model are its views side by side. `more_words`: the file that a model on word
+    `options`, if given, replace those behind an @ in `name`. `dtype` is that of the matrix products, float32 or bfloat16.
+    `separate_views` returns the views of a multi-view model side by side. `more_words`: the file of vectors that a model on word
     vectors was trained with, and a function that returns the words to add from it.
-    ConfigError where the model is missing or has no embedding of a sentence, ModelFileError where it is damaged.
+    ConfigError if the model is missing or does not embed sentences, ModelFileError if it is damaged.
     """
     if dtype not in DTYPES:
         raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(DTYPES)}")
@@ -132,23 +133,26 @@ def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size
     if len(options) > 1:
         raise ConfigError(f"{source}: {' and '.join(options)}: give one pooling")
     description, params = stored.description, stored.params
-    if options:  # a pooling of the encoder's states
+    if options:  # another pooling of the encoder's states
         description = {**description, "pooling": options[0], "convolution": None}
     if not stored.is_run:
         params = {part: params[part] for part in ("encoder", *(("cnn",) if description["convolution"] else ()))}
     embedder = build_embedder(description, stored.tokenizer, batch_size, dtype, where=stored.where)
     keys = [key for key in ("encoder", "pooling", "normalize", "convolution") if key in description]
     positions = description["encoder"]["max_position_embeddings"] - description["encoder"]["position_offset"]
-    return LoadedModel(embedder, params, {**stored.origin, **{key: description[key] for key in keys}}, positions=positions)
+    metadata = {**stored.origin, **{key: description[key] for key in keys}}
+    if stored.prompts.default:
+        metadata["default_prompt"] = stored.prompts.default
+    return LoadedModel(embedder, params, metadata, positions=positions, prompts=stored.prompts)
 
 
 def _read(source: str) -> _Stored:
-    """The files of a model: of a run, of a model on word vectors, or of a BERT directory, which may be on the hub."""
+    """Reads a run, a model on word vectors, or a BERT directory, which may be on the hub."""
     path = user_path(source)
     if (path / "model.json").is_file() and not is_word_model(path):
         return _read_run(path, source)
     if path.is_file() and is_word_vectors(path):
-        raise ConfigError(f"{source} is a file of word vectors, no model: configs/word_average.py makes one of it")
+        raise ConfigError(f"{source} is a file of word vectors and not a model: configs/word_average.py makes a model of it")
     folder = resolve(source, "")
     weights = sorted(folder.rglob("*.safetensors"))
     origin = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
@@ -167,12 +171,14 @@ def _read_run(path: Path, source: str) -> _Stored:
 
 
 def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
-    """A BERT or sentence-transformers directory; the pooling is mean where the directory states none."""
+    """Reads a BERT or sentence-transformers directory; the pooling is mean if the directory states none."""
     config, params = read_parts(folder)
     stated = read_json(transformer_folder(folder) / "config.json").get("architectures")
-    one_score = has_pair_head(params) and len(params["classifier"]["bias"]) == 1  # others may be classifiers of single sentences
+    one_score = (
+        has_pair_head(params) and len(params["classifier"]["bias"]) == 1
+    )  # a head with more outputs may classify single sentences
     if one_score and isinstance(stated, list) and any("ForSequenceClassification" in shown(name) for name in stated):
-        raise ModelFileError(f"{folder} is a cross-encoder: it scores pairs of sentences and has no embedding of one")
+        raise ModelFileError(f"{folder} is a cross-encoder: it scores pairs of sentences and does not embed sentences")
     readout, convolution = read_readout(folder), read_convolution(folder)
     description = {
         "encoder": dataclasses.asdict(config),
@@ -182,23 +188,16 @@ def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
         "max_seq_length": read_max_seq_length(folder),
     }
     tokenizer = read_tokenizer(folder, config)
-    _warn_of_prompt(folder)
-    return _Stored(description, params, tokenizer, origin, str(folder))
-
-
-def _warn_of_prompt(folder: Path) -> None:
-    file = folder / "config_sentence_transformers.json"
-    if file.is_file() and (name := read_json(file).get("default_prompt_name")) is not None:
-        logger.warning("%s: the default prompt %s is ignored: put it before your sentences yourself", file, shown(name))
+    return _Stored(description, params, tokenizer, origin, str(folder), read_prompts(folder))
 
 
 def load_cross_encoder(
     path: str | Path, batch_size: int = 64
 ) -> Callable[[Sequence[tuple[str, str]]], Float[np.ndarray, "pairs outputs"]]:
-    """Pairs of sentences -> float32 [N, C], the scores (C = 1) or class logits of a cross-encoder's directory."""
+    """A function from pairs of sentences to float32 [N, C], the scores (C = 1) or class logits of a cross-encoder."""
     config, params = read_parts(path)
     if not has_pair_head(params):
-        raise ModelFileError(f"{path} is no cross-encoder: it has no pooler and classifier")
+        raise ModelFileError(f"{path} is not a cross-encoder: it has no pooler and classifier")
     tokenizer = read_tokenizer(path, config)
     encoder = dataclasses.asdict(dataclasses.replace(config, sep_token_id=tokenizer.sep_id))
     description = {"encoder": encoder, "scores_pairs": True, "max_seq_length": read_max_seq_length(path)}

@@ -1,4 +1,4 @@
-"""Re-encodes probe sentences with an export and compares them with the model in memory."""
+"""Encodes probe sentences with an export and compares the results with those of the model in memory."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ Encode = Callable[[Sequence], Float[np.ndarray, "inputs outputs"]]  # sentences 
 
 TOLERANCE = 1e-5  # largest difference in an entry of an embedding between the model in memory and its export
 
-# What `export` re-encodes: sentences of the kinds that break tokenizers, and lengths up to far beyond usual limits.
+# The probe sentences: kinds that break tokenizers, and lengths far beyond usual limits.
 ODD = [
     "", " ", "a", ".", "?!", "[CLS] [SEP] [PAD]", "<s> </s>", "ALL CAPS", "C++ != C#", "a\tb\nc", "don't won't",
     "x" * 300, "3.14 1,000", "https://example.org/?q=1#a", "na\u00efve caf\u00e9", "e" + "\u0301" * 40, "a\u2028b",
@@ -25,7 +25,7 @@ PROBES = (*ODD, *(LONG[:length].strip() for length in range(1, 3200, 80)))
 
 
 def verify_export(directory: str | Path, embed: Encode, inputs: Sequence, read: Callable[[str | Path], Encode] = load) -> float:
-    """Largest difference of an entry between the outputs of `embed` and of the model that `read` makes of `directory`.
+    """The largest difference of an entry between the outputs of `embed` and of the model that `read` opens at `directory`.
 
     ModelFileError above TOLERANCE.
     """

@@ -8,22 +8,22 @@ from jaxtyping import Float
 
 
 class Views(NamedTuple):
-    """Layout of embeddings made of views: a change of a set of embeddings applies to each view, then the views are joined.
+    """The widths of the views in an embedding, and how views are joined. Post-processing applies to each view separately.
 
     Without widths an embedding is a single view, which `joined` does not change.
     """
 
     widths: tuple[int, ...] = ()
-    average: bool = False  # else side by side
+    average: bool = False  # False: views are concatenated
 
     def each(
         self, change: Callable[[np.ndarray], np.ndarray], vectors: Float[np.ndarray, "n width"]
     ) -> Float[np.ndarray, "n changed"]:
-        """Embeddings [N, E] with each view changed as a set."""
+        """Applies `change` to each view of embeddings [N, E]."""
         return np.concatenate([change(part) for part in self._parts(vectors)], axis=1)
 
     def joined(self, vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "n joined"]:
-        """Embeddings from views [N, sum of widths]: at unit length, averaged or side by side."""
+        """Scales the views [N, sum of widths] to unit length, and averages or concatenates them."""
         if not self.widths:
             return vectors
         parts = [unit_length(part) for part in self._parts(vectors)]
@@ -37,6 +37,6 @@ NO_VIEWS = Views()
 
 
 def unit_length(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
-    """Embeddings [N, E] at length 1; a zero stays zero."""
+    """Scales embeddings [N, E] to length 1; a zero vector stays zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)

@@ -1,4 +1,4 @@
-"""Methods, one a file, and what they have in common."""
+"""Methods, one in each file, and their base class."""
 
 from jax_sentemb.methods.base import Learned, Method
 

@@ -1,46 +1,47 @@
-"""Attention mutual information (AMI): an add-on that makes two views of a sentence attend alike (miCSE, sections 3.3 and 3.4)."""
+"""Attention mutual information (AMI): a regulariser that makes two views of a sentence attend alike (miCSE, 3.3 and 3.4)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Bool, Float, Int, Shaped, UInt
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import correlation, gaussian_mutual_information
-from jax_sentemb.models.bert import Attention, Observe
+from jax_sentemb.losses import Scalar, correlation, gaussian_mutual_information
+from jax_sentemb.models.attention import Attention, Capture
 from jax_sentemb.models.layers import random_bits
 from jax_sentemb.types import Array
 
-STREAM = 1 << 20  # apart from every dropout stream of the encoder
+STREAM = 1 << 20  # none of the encoder's dropout streams
 
 
 class Positions(NamedTuple):
-    """Sampled entries of the pool of a slice: int32 [B, S, M] each."""
+    """Sampled entries of the pool of each slice: int32 [B, S, M] each."""
 
-    member: Array  # 0 or 1: which of the two attention maps of the slice
-    query: Array
-    key: Array
+    member: Int[Array, "batch slices samples"]  # 0 or 1: which of the two attention maps of the slice
+    query: Int[Array, "batch slices samples"]
+    key: Int[Array, "batch slices samples"]
 
 
 @dataclass
 class AttentionMI:
-    """loss -= weight * mean over slices and sentences of -1/2 log(1 - rho^2), rho the correlation of log attention of two views.
+    """Adds -weight * mean over slices and sentences of -1/2 log(1 - rho^2); rho correlates the log attention of two views.
 
-    A slice pools two attention maps, and `samples` positions of it, the same for both views, are drawn for every sentence and
-    slice. Where paper and published code differ (the value of the code is the default unless said otherwise):
+    A slice pools two attention maps. For every sentence and slice `samples` positions are drawn, the same for both views. The
+    settings choose between paper and published code where they differ (the default is the code, with exceptions as stated):
 
-    * weight: the paper's for all of Wikipedia; the code's for 10 %, 1 %, 0.1 % and 0.01 % of it: 5e-4, 1e-4, 1e-3, 1e-3.
+    * weight: the paper's for all of Wikipedia. The code's for 10 %, 1 %, 0.1 % and 0.01 % of it are 5e-4, 1e-4, 1e-3, 1e-3.
     * pairing: "layers" pools layers l and l + n/2 of the same head (code), "heads" heads 2h and 2h + 1 of a layer (paper).
-    * layers: 1-based; () takes those of `depth`: "code" four, those before the last (8 to 11 of 12; the last ones if there are only
-      four), "paper" the last four (9 to 12), "upper" the upper half (7 to 12 of 12, 3 and 4 of 4; an odd half takes one more where
-      layers are paired): the paper restricts AMI to the upper part of the stack, which four of four layers are not.
-    * post_dropout: entries that attention dropout removed in either view do not count (code); False uses all entries.
-    * density: weight times (valid entries / entries of the padded map)^2, without gradient (code). The paper has no such factor;
-      the code's weights are tuned with it. Estimated here from the sampled positions; "padded" is the longest sentence.
-    * sampling: "stratified" takes one entry from each of `samples` equal parts of the pool: uniform, without repetition, no sort.
-      "gumbel" draws a uniform subset as the code does (slower, a sort over the pool); "replacement" repeats.
-      A pool smaller than `samples` repeats entries; the code drops such slices: discard_short=True.
-    * padding_queries: rows of [PAD] queries belong to the pool (code). Default False, as in the paper: padding changes nothing.
+    * layers: 1-based; () takes those of `depth`. "code" is the four layers before the last one (8 to 11 of 12; all of four),
+      "paper" the last four (9 to 12), "upper" the upper half (7 to 12 of 12, 3 and 4 of 4; one more than an odd half if layers are
+      paired). The paper restricts AMI to the upper part of the stack; four of four layers are the whole stack.
+    * post_dropout: entries that attention dropout removed in either view are not used (code); False uses all entries.
+    * density: multiply the weight by (valid entries / entries of the padded map)^2, without gradient (code). The paper has no such
+      factor; the code's weights are tuned with it. Here it is estimated from the sampled positions, padded to the longest sentence.
+    * sampling: "stratified" takes one entry from each of `samples` equal parts of the pool: uniform, without repetition or sort.
+      "gumbel" draws a uniform subset as the code does (slower, it sorts the pool); "replacement" draws with replacement.
+      A pool smaller than `samples` repeats entries; the code drops such slices (discard_short=True).
+    * padding_queries: True adds the rows of [PAD] queries to the pool (code). Default False (paper): padding changes nothing.
     """
 
     weight: float = 2.5e-3
@@ -55,7 +56,7 @@ class AttentionMI:
     padding_queries: bool = False
 
     def check(self, num_layers: int, num_heads: int) -> None:
-        """Raise ConfigError if the slices do not fit an encoder of this depth and number of heads."""
+        """Raise ConfigError if a setting is invalid, or does not fit the encoder's numbers of layers and heads."""
         layers = self.chosen_layers(num_layers)
         if self.depth not in ("code", "paper", "upper"):
             raise ConfigError(f"method.ami.depth={self.depth!r} is not 'code', 'paper' or 'upper'")
@@ -90,15 +91,17 @@ class AttentionMI:
         """The number of slices S: half the number of attention maps."""
         return len(layers) * heads // 2
 
-    def _of_layer(self, per_slice: Array, place: int, layers: tuple[int, ...], heads: int) -> Array:
-        # [B, S, M] -> [B, H, M]: for each head of the layer at `place`, the entry of its slice.
+    def _of_layer(
+        self, per_slice: Int[Array, "batch slices samples"], place: int, layers: tuple[int, ...], heads: int
+    ) -> Int[Array, "batch heads samples"]:
+        """For each head of the layer at `place`, the entries of its slice."""
         half = len(layers) // 2
         if self.pairing == "layers":
             return per_slice.reshape(len(per_slice), half, heads, -1)[:, place % half]
         return jnp.repeat(per_slice.reshape(len(per_slice), len(layers), heads // 2, -1)[:, place], 2, axis=1)
 
-    def _by_slice(self, maps: Array) -> Array:
-        # [n, R, H, M], one for each layer -> [R, S, 2, M], the two maps of each slice.
+    def _by_slice(self, maps: Shaped[Array, "layers rows heads samples"]) -> Shaped[Array, "rows slices 2 samples"]:
+        """The two maps of each slice."""
         layers, rows, heads, samples = maps.shape
         if self.pairing == "layers":
             pairs = maps.reshape(2, layers // 2, rows, heads, samples).transpose(2, 1, 3, 0, 4)
@@ -106,8 +109,8 @@ class AttentionMI:
             pairs = maps.reshape(layers, rows, heads // 2, 2, samples).transpose(1, 0, 2, 3, 4)
         return pairs.reshape(rows, -1, 2, samples)
 
-    def sample(self, seeds: Array, lengths: Array, width: int, slices: int) -> Positions:
-        """Positions for each sentence and slice among the entries of real tokens; seeds uint32 [B], lengths int32 [B]."""
+    def sample(self, seeds: UInt[Array, " batch"], lengths: Int[Array, " batch"], width: int, slices: int) -> Positions:
+        """Draw positions for each sentence and slice among the entries of real tokens; seeds uint32 [B], lengths int32 [B]."""
         queries = jnp.full_like(lengths, width) if self.padding_queries else lengths
         pool = (2 * queries * lengths)[:, None, None]  # entries of the two maps
         if self.sampling == "gumbel":
@@ -120,23 +123,27 @@ class AttentionMI:
                 start = jnp.arange(self.samples) * pool // self.samples
                 end = jnp.arange(1, self.samples + 1) * pool // self.samples
                 turn = (random_bits(seeds, STREAM + 1, (slices, 1)) >> 8).astype(jnp.int32)
-                # Parts differ by one entry in size; a random turn of the pool makes every entry equally likely.
+                # Parts differ by one entry in size; a random rotation of the pool makes all entries equally likely.
                 index = (start + bits % jnp.maximum(end - start, 1) + turn % pool) % pool
         area = (queries * lengths)[:, None, None]
         inside = index % area
         return Positions(index // area, inside // lengths[:, None, None], inside % lengths[:, None, None])
 
-    def _subset(self, seeds: Array, pool: Array, largest: int, slices: int) -> Array:
-        # The `samples` entries with the largest random keys among the first `pool` of `largest` entries.
+    def _subset(
+        self, seeds: UInt[Array, " batch"], pool: Int[Array, "batch 1 1"], largest: int, slices: int
+    ) -> Int[Array, "batch slices samples"]:
+        """The `samples` entries with the largest random keys among the first `pool` of `largest` entries."""
         keys = random_bits(seeds, STREAM, (slices, largest)) >> 1
         keys = jnp.where(jnp.arange(largest) < pool, keys, 0)
         order = jnp.argsort(-keys.astype(jnp.int32), axis=-1)[..., : self.samples]
-        return order % pool  # a pool smaller than `samples` repeats
+        return order % pool  # repeats entries of a pool smaller than `samples`
 
-    def capture_attention(self, positions: Positions, layers: tuple[int, ...], views: int) -> Observe:
-        """For the encoder's `capture_attention`: log attention and validity [R, H, M] at the positions of each head's slice."""
+    def capture_attention(self, positions: Positions, layers: tuple[int, ...], views: int) -> Capture:
+        """Make an encoder return log attention and validity [R, H, M] at the positions of each head's slice."""
 
-        def gather(layer: int, attention: Attention) -> tuple[Array, Array]:
+        def gather(
+            layer: int, attention: Attention
+        ) -> tuple[Float[Array, "rows heads samples"], Bool[Array, "rows heads samples"]]:
             heads, place = attention.query.shape[1], layers.index(layer)
             query, key = (
                 jnp.repeat(self._of_layer(axis, place, layers, heads), views, axis=0) for axis in (positions.query, positions.key)
@@ -144,23 +151,33 @@ class AttentionMI:
             kept = attention.kept_at(query, key) if self.post_dropout else jnp.ones(query.shape, bool)
             return attention.log_probability_at(query, key), kept
 
-        return gather
+        return Capture(layers, gather)
 
-    def mutual_information(self, observed: dict[int, tuple[Array, Array]], positions: Positions) -> tuple[Array, Array]:
-        """MI in nats and the fraction of sampled entries that are valid in both views, float32 [B, S]; rows have two views."""
+    def mutual_information(
+        self, observed: dict[int, tuple[Array, Array]], positions: Positions
+    ) -> tuple[Float[Array, "batch slices"], Float[Array, "batch slices"]]:
+        """MI in nats and the fraction of sampled entries that are valid in both views, float32 [B, S].
 
-        def sampled(maps: list[Array]) -> Array:  # [B, 2 views, S, M]
+        `observed`: log attention and validity by layer, from `capture_attention`; the rows are two views, sentence-major.
+        """
+
+        def sampled(maps: list[Array]) -> Shaped[Array, "batch 2 slices samples"]:
             pairs = self._by_slice(jnp.stack(maps))
             pairs = pairs.reshape(-1, 2, *pairs.shape[1:])
             return jnp.where(positions.member[:, None] == 0, pairs[..., 0, :], pairs[..., 1, :])
 
         layers = sorted(observed)
         logs = sampled([observed[layer][0] for layer in layers])
-        valid = sampled([observed[layer][1] for layer in layers]).all(axis=1)
+        valid = jnp.all(sampled([observed[layer][1] for layer in layers]), axis=1)
         information = gaussian_mutual_information(correlation(logs[:, 0], logs[:, 1], valid))
         return information, valid.mean(-1, dtype=jnp.float32)
 
-    def term(self, information: Array, valid: Array, lengths: Array) -> tuple[Array, Array]:
+    def term(
+        self,
+        information: Float[Array, "batch slices"],
+        valid: Float[Array, "batch slices"],
+        lengths: Float[Array, " batch"],
+    ) -> tuple[Scalar, Scalar]:
         """The term to add to a loss, and the mean MI in nats; information and valid [B, S], lengths float32 [B]."""
         counted = jnp.ones_like(information)
         longest = lengths.max()

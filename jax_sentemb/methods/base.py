@@ -1,23 +1,33 @@
 """Base class of all methods: the contract between a method and the train step.
 
 A method is a dataclass of hyper-parameters with pure functions. There is no list of methods: a config file imports the one it uses.
-The loss is objective(encode(...)). The split lets the train step encode a large batch in chunks (gradient caching) for every
-method. All randomness in `encode` comes from one seed for each sentence, so a sentence gets the same dropout in every chunk, on
-every device and at every padding.
+The loss is objective(encode(...)): in two functions, so that the train step can encode a large batch in chunks (gradient caching).
+All randomness in `encode` comes from one seed for each sentence, so a sentence has the same dropout in every chunk, on every device
+and at every padding.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import Field
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+from jaxtyping import Float, Int, Key, UInt
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import Scalar
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.models.pooling import sentence_embedding
+from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
+from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+
+Seeds: TypeAlias = UInt[Array, " batch"]  # of the dropout of each sentence
+# Loss, metrics, and what `post_update` needs of the step.
+Objective: TypeAlias = tuple[Scalar, tuple[dict[str, Scalar], Any]]
 
 
 class Learned(NamedTuple):
@@ -25,15 +35,15 @@ class Learned(NamedTuple):
 
     params: Params
     ema_params: Params | None = None
-    queue: Array | None = None
-    queue_rows: Array | None = None
+    queue: Float[Array, "queue embedding"] | None = None
+    queue_rows: Int[Array, " queue"] | None = None
 
 
 class Method(ABC):
     """What training, evaluation and export use of a method. Subclasses are dataclasses; their fields are the hyper-parameters.
 
     A subclass defines `check`, `init`, `encode`, `objective` and a field `pooling`; the rest has defaults. The attributes below are
-    no fields: a subclass overrides them as a field, a constant or a property.
+    not fields: a subclass overrides them with a field, a constant or a property.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # of the subclass
@@ -46,63 +56,69 @@ class Method(ABC):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, beside word vectors. For methods on word vectors only."""
+        """For methods on word vectors: the other parts of the parameters that an embedding depends on."""
         return ()
 
     @property
     def shares(self) -> Mapping[str, Fraction]:
-        """The share of the steps in which a part of the parameters is trained, for parts that are not trained in every step.
+        """The parts of the parameters that are not trained in every step, and the share of the steps in which each is trained.
 
-        Each of these parts has an optimiser of its own.
+        Each of these parts has its own optimiser.
         """
         return {}
 
     @abstractmethod
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder or the number of sentences."""
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """The examples to train on, from the run's files: distinct sentences."""
+        """Return the examples to train on. The default is the distinct sentences of the run's files."""
         return corpus.plain()
 
     @abstractmethod
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
-        """Return the state of the method around `loaded["encoder"]`, which is loaded or freshly initialised.
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """Return the first state of the method, with the encoder `loaded["encoder"]`, which is read from a directory or fresh.
 
-        `loaded` has the other parts of a model directory too ("cnn", "token_head", "pooler"), for methods that go on with them.
+        `loaded` also has the other parts of a model directory ("cnn", "token_head", "pooler") for methods that continue with them.
         """
 
     @abstractmethod
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Any:
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Any:
         """Return a NamedTuple of float arrays whose leading axis is the sentence; `seeds` uint32 [B].
 
-        `batch` may be a part of the batch, narrower than the others: an array with an axis of tokens must be one in which zeros
-        behind the last token are padding.
+        `batch` may be a part of the batch that is narrower than the others. Arrays with an axis of tokens are padded with zeros to
+        the width of the whole batch, so zeros there must mean padding.
         """
 
     @abstractmethod
-    def objective(self, params: Params, state: TrainState, encoded: Any) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def objective(self, params: Params, state: TrainState, encoded: Any) -> Objective:
         """Return the scalar loss over the global batch, and (metrics, carry for `post_update`)."""
 
     def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Return the state after the optimiser's update, with new moving averages and queues. The default changes nothing."""
+        """Return the state after the optimiser's update with new moving averages and queues. The default returns it unchanged."""
         return state
 
     def encoders(self, params: Params) -> dict[str, Params]:
-        """Return the parameters with each encoder that may be exported, by name, the default first. The best one is kept.
+        """Return the parameters of each model that may be exported, by name, the default first; the best one is exported.
 
         A method with one encoder has one entry, named "".
         """
         return {"": params}
 
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """Return the embeddings float32 [R, E] that evaluation, encoding and export use; without dropout.
+    def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
+        """Return the embeddings float32 [R, E] that evaluation, encoding and export use, without dropout.
 
-        The default is the pooled state of the encoder, through the convolution if the method has one.
+        The default pools the states of the encoder, or of the convolution if the method has one.
         """
         return sentence_embedding(encoder, params, rows, self.pooling, self.convolution)
 
-    def check_ami(self, encoder: Any) -> None:
+    def check_pooling(self) -> None:
+        """Raise ConfigError for a pooling that a BERT does not have."""
+        if self.pooling not in POOLINGS:
+            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+
+    def check_ami(self, encoder: TokenEncoder) -> None:
         """Raise ConfigError if the attention mutual information does not fit the encoder."""
         if self.ami is not None:
-            self.ami.check(encoder.config.num_hidden_layers, encoder.config.num_attention_heads)
+            config = bert_config(encoder)
+            self.ami.check(config.num_hidden_layers, config.num_attention_heads)

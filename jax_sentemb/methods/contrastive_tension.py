@@ -1,36 +1,28 @@
 """Contrastive Tension: two encoders agree on the same sentence and disagree on different ones (Carlsson et al. 2021)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Key
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned, Method
-from jax_sentemb.methods.views import add_ami_loss, two_encoders, view_seeds
-from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_encoders, view_seeds
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.types import Array, Batch, Params, TrainState
-
-
-class Encoded(NamedTuple):
-    first: Array  # [B, E] through the first encoder
-    second: Array  # [B, E] through the second
-    information: Array | None  # [B, S] attention MI
-    valid: Array | None  # [B, S] fraction of valid samples
-    lengths: Array  # float32 [B] tokens
 
 
 @dataclass
 class ContrastiveTension(Method):
-    """Dot products of a sentence through two encoders are pushed up, those of different sentences down; both encoders learn.
+    """Two encoders learn large dot products for the same sentence and small ones for different sentences.
 
-    objective: "pairs" is the paper's binary cross entropy with one positive pair in `group`; "in_batch" is the form of
+    form: "pairs" is the paper's binary cross entropy with one positive pair in `group`; "in_batch" is the form of
     sentence-transformers: symmetric cross entropy over the batch with a trained scale that starts at `scale`.
-    dropout: the published code trains without (False). `ami` takes the two encoders as views of every sentence of the batch (the
-    paper does not say how it adds AMI to CT); without dropout both start alike, and AMI's gradient is 0 until they differ.
+    dropout: False, as in the published code. `ami` compares the attention of the two encoders for every sentence of the batch (the
+    paper does not say how it adds AMI to CT); without dropout both encoders start equal, and AMI's gradient is 0 until they differ.
     keep: which encoder is exported. "better" is the one with the higher score of `eval.select`, as in the paper; without a score,
     and with "second", it is the second one, as in sentence-transformers. The checkpoint of the best weights has the kept one as
     "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
@@ -44,7 +36,7 @@ class ContrastiveTension(Method):
     ami: AttentionMI | None = None
     keep: str = "better"
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
         if self.form not in ("pairs", "in_batch"):
             raise ConfigError(f"method.form={self.form!r} is not 'pairs' or 'in_batch'")
@@ -56,28 +48,26 @@ class ContrastiveTension(Method):
             )
         if not self.scale > 0:
             raise ConfigError(f"method.scale={self.scale} must be greater than 0 (sentence-transformers: 20)")
-        if self.pooling not in POOLINGS:
-            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+        self.check_pooling()
         if self.keep not in ("better", "second"):
             raise ConfigError(f"method.keep={self.keep!r} is not 'better' or 'second'")
         self.check_ami(encoder)
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """Two encoders with the same weights."""
-        params = {"encoder": loaded["encoder"], "first": jax.tree.map(jnp.copy, loaded["encoder"])}
+        params: Params = {"encoder": loaded["encoder"], "first": jax.tree.map(jnp.copy, loaded["encoder"])}
         if self.form == "in_batch":
             params["logit_scale"] = jnp.log(jnp.float32(self.scale))
         return Learned(params)
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
-        """Every sentence through both encoders."""
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
+        """Encodes every sentence with both encoders."""
         rows = batch.rows
         both = params["first"], params["encoder"]
-        views = two_encoders(encoder, both, rows, view_seeds(seeds) if self.dropout else None, seeds, self.ami, self.pooling)
-        return Encoded(views.first, views.second, views.information, views.valid, rows.mask.sum(-1, dtype=jnp.float32))
+        return two_encoders(encoder, both, rows, view_seeds(seeds) if self.dropout else None, seeds, self.ami, self.pooling)
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        """The tension - AMI; metrics."""
+    def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
+        """The contrastive loss minus AMI; metrics."""
         first, second = encoded.first, encoded.second
         if self.form == "in_batch":
             loss, accuracy = symmetric_info_nce(first, second, jnp.exp(params["logit_scale"]))
@@ -87,6 +77,6 @@ class ContrastiveTension(Method):
         return add_ami_loss(self.ami, loss, metrics, encoded), (metrics, None)
 
     def encoders(self, params: Params) -> dict[str, Params]:
-        """The parameters with each of the two encoders as the one that embeds; the second, which is the default, comes first."""
+        """The parameters with each of the two encoders as the one that embeds, the second one first: it is the default."""
         swapped = {**params, "encoder": params["first"], "first": params["encoder"]}
         return {"second": params} | ({"first": swapped} if self.keep == "better" else {})

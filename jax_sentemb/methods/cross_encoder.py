@@ -1,58 +1,59 @@
-"""A cross-encoder: both sentences of a pair in one row, a score out of it (Devlin et al. 2019). A baseline without embeddings."""
+"""Cross-encoder: scores a pair of sentences as one row (Devlin et al. 2019). A baseline without sentence embeddings."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import softmax_cross_entropy
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.labelled_pairs import check_task
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_head, pair_score
+from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 
-class Encoded(NamedTuple):
-    scores: Array  # [B, 1], or [B, C] logits of classes
-    label: Array  # float32 [B]
+class PairScores(NamedTuple):
+    """The score [B, 1] or the logits of classes [B, C] of each pair, and its label."""
+
+    scores: Float[Array, "batch outputs"]
+    label: Float[Array, " batch"]
 
 
 @dataclass
 class CrossEncoder(Method):
     """A linear map of BERT's pooled [CLS] learns the label of a pair.
 
-    task: "scores" is the squared difference with score / top_score, as in BERT's own STS-B figure; "classes" is softmax over
-    `classes` (NLI), whose first one stands for "alike": its log probability is the score on similarity sets. Development and test
-    scores are correlations with gold; there is no embedding of a sentence. `params` are {"encoder", "pooler", "classifier"}; the
-    export is a transformers sequence classifier, and a run can go on from it, with a classifier of its own.
+    task: "scores" is the squared difference from score / top_score, as in BERT's STS-B result; "classes" is softmax over `classes`
+    (NLI). The first class means "similar": its log probability is the score on similarity sets. Development and test scores are
+    correlations with gold scores; a sentence has no embedding. `params` are {"encoder", "pooler", "classifier"}; the export is a
+    sequence classifier of transformers, and a run can start from it with a new classifier.
     """
 
     task: str = "scores"
     classes: tuple[str, ...] = ("entailment", "neutral", "contradiction")
     top_score: float = 5.0
     pooling: str = "cls"
-    is_cross_encoder = True  # `embed` takes rows of joined pairs and gives their score
+    is_cross_encoder = True  # `embed` takes rows of joined pairs and returns their scores
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
-        if self.task not in ("classes", "scores"):
-            raise ConfigError(f"method.task={self.task!r} is not 'classes' or 'scores'")
-        if len(set(self.classes)) < max(len(self.classes), 2):
-            raise ConfigError(f"method.classes={tuple(self.classes)} must be at least two different names")
-        if not self.top_score > 0:
-            raise ConfigError(f"method.top_score={self.top_score} must be greater than 0 (STS-B: 5)")
-        if encoder.config.model_type != "bert":
-            raise ConfigError(f"a cross-encoder of a {encoder.config.model_type} is not supported: give a BERT as encoder.weights")
+        check_task(self.task, self.classes, self.top_score)
+        if (kind := bert_config(encoder).model_type) != "bert":
+            raise ConfigError(f"a cross-encoder of a {kind} is not supported: give a BERT as encoder.weights")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Pairs with a class or a score, as one row each."""
         return corpus.pairs(tuple(self.classes) if self.task == "classes" else (), joined=True)
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
-        """{"encoder", "pooler", "classifier"}: BERT's own pooler where the directory has it, a fresh classifier."""
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """{"encoder", "pooler", "classifier"}: the directory's pooler, or a fresh one, and a fresh classifier."""
         pooler_key, class_key = jax.random.split(key)
         width = encoder.config.hidden_size
         pooler = loaded.get("pooler") or init_head(pooler_key, width)
@@ -60,17 +61,18 @@ class CrossEncoder(Method):
         classifier = {"kernel": 0.02 * jax.random.normal(class_key, (width, outputs)), "bias": jnp.zeros(outputs)}
         return Learned({"encoder": loaded["encoder"], "pooler": pooler, "classifier": classifier})
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> PairScores:
         """The score or the logits of every pair, with dropout in the encoder and in front of the classifier."""
-        return Encoded(pair_score(encoder, params, batch.rows, seeds), batch.label)
+        assert batch.label is not None
+        return PairScores(pair_score(encoder, params, batch.rows, seeds), batch.label)
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def objective(self, params: Params, state: TrainState, encoded: PairScores) -> Objective:
         """Mean squared error of the score, or cross entropy; metrics."""
         if self.task == "scores":
             return jnp.square(encoded.scores[:, 0] - encoded.label / self.top_score).mean(), ({}, None)
         loss, accuracy = softmax_cross_entropy(encoded.scores, encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
 
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
+    def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
         """The score [R, 1] or the logits [R, C] of rows of joined pairs, without dropout."""
         return pair_score(encoder, params, rows)

@@ -1,34 +1,30 @@
 """InferSent: a BiLSTM-max encoder learns from labelled sentence pairs (Conneau et al. 2017), ConsSent's supervised baseline."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import softmax_cross_entropy
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.labelled_pairs import LabelledPairs, check_classes
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
 from jax_sentemb.models.word_vectors import check_words, lstm_max
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 
-class Encoded(NamedTuple):
-    first: Array  # [B, 2H]
-    second: Array  # [B, 2H]
-    label: Array  # float32 [B]
-
-
 @dataclass
 class InferSent(Method):
-    """A bidirectional LSTM over word vectors, the maximum over time as embedding [2 hidden].
+    """A bidirectional LSTM over word vectors; the embedding is the maximum over time [2 hidden].
 
-    Three linear layers over (u, v, |u - v|, u * v) tell which of `classes` a pair has. The maximum is over real tokens (that of the
-    first published version includes padding).
+    Three linear layers over (u, v, |u - v|, u * v) predict which of `classes` a pair has. The maximum is over real tokens (that of
+    the first published version includes padding).
     `params`: "lstm", "classifier", and the word vectors.
     """
 
@@ -42,11 +38,10 @@ class InferSent(Method):
         """The parts of the parameters that an embedding depends on, beside word vectors."""
         return ("lstm",)
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
-        if len(set(self.classes)) < max(len(self.classes), 2):
-            raise ConfigError(f"method.classes={tuple(self.classes)} must be at least two different names")
+        check_classes(self.classes)
         if min(self.hidden, self.classifier_width) < 1 or self.pooling != "max":
             raise ConfigError("method: hidden and classifier_width must be at least 1, pooling max")
 
@@ -54,8 +49,8 @@ class InferSent(Method):
         """Pairs with a class."""
         return corpus.pairs(tuple(self.classes))
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
-        """A fresh LSTM and classifier around the word vectors, both as torch initialises them."""
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """A fresh LSTM and classifier, both initialised as in torch, and the word vectors."""
         lstm_key, class_key = jax.random.split(key)
         return Learned({
             **loaded,
@@ -63,18 +58,19 @@ class InferSent(Method):
             "classifier": init_classifier(class_key, 8 * self.hidden, self.classifier_width, len(self.classes)),
         })  # fmt: skip
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
-        """Both sentences of each pair."""
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> LabelledPairs:
+        """Encodes both sentences of each pair."""
+        assert batch.label is not None
         vectors = self.embed(encoder, params, batch.rows)
-        return Encoded(vectors[0::2], vectors[1::2], batch.label)
+        return LabelledPairs(vectors[0::2], vectors[1::2], batch.label)
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def objective(self, params: Params, state: TrainState, encoded: LabelledPairs) -> Objective:
         """Cross entropy over the classes."""
         first, second = encoded.first, encoded.second
         features = jnp.concatenate([first, second, jnp.abs(first - second), first * second], axis=-1)
         loss, accuracy = softmax_cross_entropy(class_logits(params["classifier"], features), encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
 
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """The maximum over real tokens of both directions; 0 for a sentence without any."""
+    def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
+        """The maximum over real tokens of both directions; 0 for a sentence without tokens."""
         return lstm_max(encoder, params, "lstm", rows)

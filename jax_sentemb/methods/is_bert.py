@@ -1,22 +1,26 @@
-"""IS-BERT: a sentence embedding that shares much information with every one of its tokens (Zhang et al. 2020)."""
+"""IS-BERT: maximises the mutual information of a sentence embedding and the tokens of the sentence (Zhang et al. 2020)."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Float, Key
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import token_sentence_jsd
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import pool
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
-class Encoded(NamedTuple):
-    local: Array  # [B, T, E] features of each token
-    mask: Array  # float32 [B, T]
-    sentence: Array  # [B, E] their mean
+class TokenFeatures(NamedTuple):
+    """Features of each token, the token mask as numbers, and the mean of the features over real tokens."""
+
+    local: Float[Array, "batch tokens embedding"]
+    mask: Float[Array, "batch tokens"]
+    sentence: Float[Array, "batch embedding"]
 
 
 @dataclass
@@ -25,14 +29,14 @@ class ISBERT(Method):
 
     The embedding is the mean of the convolved states over real tokens. The discriminator is a dot product, as in the published code
     (Eq. 2 suggests a network). normalization: "pairs" as the code, "sentences" as Eq. 3; relu and reference: see Convolution.
-    One pass with dropout; `params` are {"encoder", "cnn"}.
+    Each sentence is encoded once, with dropout. `params` are {"encoder", "cnn"}.
     """
 
     convolution: Convolution = field(default_factory=Convolution)
     normalization: str = "pairs"
     pooling: str = "mean"  # the method is defined for the mean
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         self.convolution.check()
         if self.normalization not in ("pairs", "sentences"):
@@ -40,19 +44,19 @@ class ISBERT(Method):
         if self.pooling != "mean":
             raise ConfigError(f"method.pooling={self.pooling!r}: IS-BERT's embedding is the mean of its tokens, set mean")
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """{"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
         cnn = loaded.get("cnn") or self.convolution.init(key, encoder.config.hidden_size)
         return Learned({"encoder": loaded["encoder"], "cnn": cnn})
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TokenFeatures:
         """Token features and their mean, with dropout in the encoder."""
         rows = batch.rows
         states = encoder.apply({"params": params["encoder"]}, rows, seeds).hidden[-1]
         local = self.convolution.apply(params["cnn"], states, rows.mask, encoder.dtype)
-        return Encoded(local, rows.mask.astype(jnp.float32), pool([local], rows.mask, "mean"))
+        return TokenFeatures(local, rows.mask.astype(jnp.float32), pool([local], rows.mask, "mean"))
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def objective(self, params: Params, state: TrainState, encoded: TokenFeatures) -> Objective:
         """Negated mutual information; metrics: its two expectations."""
         loss, positive, negative = token_sentence_jsd(encoded.local, encoded.mask, encoded.sentence, self.normalization)
         return loss, ({"positive": positive, "negative": negative}, None)

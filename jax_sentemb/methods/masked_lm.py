@@ -1,44 +1,48 @@
-"""Masked-language-model training: to make a BERT from a text file, or to make a BERT know a domain before a contrastive step."""
+"""Masked-language-model training, of a new BERT or to adapt a BERT to a domain before contrastive training."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int, Key, UInt
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.methods.base import Learned, Method
-from jax_sentemb.models.bert import MAX_POSITIONS
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.models.attention import MAX_POSITIONS
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_token_head, token_states
 from jax_sentemb.models.layers import random_bits
-from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.models.token_loss import token_loss
+from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 MASK_STREAM = 1 << 21
 
 
-def mask_counts(width: int, probability: float) -> np.ndarray:
-    """How many of 0 .. `width` maskable tokens are selected, int32: the rounded share (halves to even), at least one of any."""
+def mask_counts(width: int, probability: float) -> Int[np.ndarray, " counts"]:
+    """The number of selected tokens for 0 .. `width` maskable ones, int32: the share, rounded half to even, at least 1; 0 for 0."""
     counts = np.maximum(np.rint(probability * np.arange(width + 1)), 1).astype(np.int32)
     counts[0] = 0
     return counts
 
 
-def select_tokens(rows: Rows, seeds: Array, probability: float, separator: int) -> tuple[Array, Array, Array]:
-    """Bool [R, T]: the selected tokens; int32 [R, M]: their places, padded; bool [R, M]: which of those places are selected ones.
+def select_tokens(
+    rows: Rows, seeds: UInt[Array, " rows"], probability: float, separator: int
+) -> tuple[Bool[Array, "rows tokens"], Int[Array, "rows places"], Bool[Array, "rows places"]]:
+    """Bool [R, T]: the selected tokens; int32 [R, M]: their places, padded; bool [R, M]: which of those places are not padding.
 
-    A row has an exact number of them, drawn without replacement from its tokens other than [CLS] and [SEP] (BERT's code does so up
-    to its `max_predictions_per_seq`), by its seed alone: padding changes nothing.
+    A row has an exact number of them, drawn without replacement from its tokens other than [CLS] and [SEP] (as in BERT's code up to
+    its `max_predictions_per_seq`). The draw depends on the row's seed only, so padding changes nothing.
     """
     width = rows.tokens.shape[1]
     place = jnp.arange(width, dtype=jnp.uint32)
     maskable = rows.mask & (place > 0) & (place < rows.mask.sum(-1, keepdims=True) - 1) & (rows.tokens != separator)
     counts = mask_counts(max(width - 2, 0), probability)
     count = jnp.asarray(counts)[maskable.sum(-1, keepdims=True)]
-    # A random number with the place in its low bits: all differ, and one sort gives the order and the places.
+    # Random numbers with the place in their low bits: they all differ, and one sort gives both order and places.
     draw = (random_bits(seeds, MASK_STREAM, (width,)) >> 12) * jnp.uint32(MAX_POSITIONS) | place
     draw = jnp.where(maskable, draw, jnp.uint32(2**32 - 1))
     ordered = jnp.sort(draw, axis=-1)[:, : int(counts[-1])]
@@ -47,13 +51,15 @@ def select_tokens(rows: Rows, seeds: Array, probability: float, separator: int) 
     return maskable & (draw <= largest), places, jnp.arange(places.shape[1]) < count
 
 
-def masked_lm_loss(encoder: Any, params: Params, rows: Rows, seeds: Array, probability: float) -> tuple[Array, Array, Array]:
-    """Of each row [R]: summed cross entropy of its selected tokens, their number, and how many of them are predicted right.
+def masked_lm_loss(
+    encoder: TokenEncoder, params: Params, rows: Rows, seeds: UInt[Array, " rows"], probability: float
+) -> tuple[Float[Array, " rows"], Float[Array, " rows"], Float[Array, " rows"]]:
+    """For each row [R]: summed cross entropy of its selected tokens, their number, and how many of them are predicted right.
 
-    Of the selected tokens 80 % become [MASK], 10 % a random token, 10 % stay, as in BERT; [CLS] and [SEP] are never selected. The
-    last layer and the head compute the selected tokens only.
+    Of the selected tokens 80 % become [MASK], 10 % a random token, and 10 % stay, as in BERT; [CLS] and [SEP] are never selected.
+    The last layer and the head compute the selected tokens only.
     """
-    config = encoder.config
+    config = bert_config(encoder)
     selected, places, real = select_tokens(rows, seeds, probability, config.sep_token_id)
     kind, other = (random_bits(seeds, MASK_STREAM + number, selected.shape[1:]) for number in (1, 2))
     replaced = jnp.where(kind < jnp.uint32(0.8 * 2**32), config.mask_token_id, (other % config.vocab_size).astype(jnp.int32))
@@ -68,45 +74,46 @@ def masked_lm_loss(encoder: Any, params: Params, rows: Rows, seeds: Array, proba
     return loss, real.sum(-1, dtype=jnp.float32), right
 
 
-class Encoded(NamedTuple):
-    loss: Array  # float32 [B] summed over selected tokens
-    count: Array  # float32 [B] selected tokens
-    right: Array  # float32 [B] of them predicted right
+class MaskedLosses(NamedTuple):
+    """For each sentence: the loss summed over its selected tokens, their number, and how many are predicted right."""
+
+    loss: Float[Array, " batch"]
+    count: Float[Array, " batch"]
+    right: Float[Array, " batch"]
 
 
 @dataclass
 class MaskedLM(Method):
-    """BERT's masked-language-model loss (Devlin et al. 2019), without next-sentence prediction; masks are drawn anew each epoch.
+    """BERT's masked-language-model loss (Devlin et al. 2019) without next-sentence prediction; each epoch draws new masks.
 
-    The embedding, for scores while it trains, is the pooled state; `params` are {"encoder", "token_head"}, and the export carries
-    the head. `mlm_probability`: the share of a row's tokens that is predicted: 0.15 in BERT, 0.4 in Wettig et al. 2023.
+    The embedding, for scores during training, is the pooled state. `params` are {"encoder", "token_head"}; the export includes the
+    head. `mlm_probability` is the share of a row's tokens that is predicted: 0.15 in BERT, 0.4 in Wettig et al. 2023.
     """
 
     mlm_probability: float = 0.15
     pooling: str = "mean"
     reads_packed = True
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         if not 0 < self.mlm_probability < 1:
             raise ConfigError(f"method.mlm_probability={self.mlm_probability} must be inside 0 to 1 (BERT: 0.15)")
-        if self.pooling not in POOLINGS:
-            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+        self.check_pooling()
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Distinct sentences, or rows packed from consecutive ones (`data.pack`)."""
         return corpus.packed() if corpus.pack else corpus.plain()
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """{"encoder", "token_head"}; the head is fresh unless the directory has one."""
         head = loaded.get("token_head") or init_token_head(key, encoder.config.hidden_size, encoder.config.vocab_size)
         return Learned({"encoder": loaded["encoder"], "token_head": head})
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
-        """Masks, predicts, compares."""
-        return Encoded(*masked_lm_loss(encoder, params, batch.rows, seeds, self.mlm_probability))
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> MaskedLosses:
+        """Masks tokens of every sentence and predicts them."""
+        return MaskedLosses(*masked_lm_loss(encoder, params, batch.rows, seeds, self.mlm_probability))
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def objective(self, params: Params, state: TrainState, encoded: MaskedLosses) -> Objective:
         """Mean cross entropy over the selected tokens of the batch, in nats; metrics: the share predicted right."""
         count = jnp.maximum(encoded.count.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)

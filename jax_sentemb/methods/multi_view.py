@@ -1,10 +1,11 @@
-"""Multi-view sentence representations: a recurrent and a linear view of a sentence learn from its context (Tang and de Sa 2019)."""
+"""Multi-view sentence representations: a recurrent and a linear encoder learn from neighbouring sentences (Tang and de Sa 2019)."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Int, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
@@ -17,38 +18,43 @@ from jax_sentemb.losses import (
     rows_from_orthonormal,
     towards_orthonormal_rows,
 )
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import FROZEN, check_words, pooled_states, vector_part, word_states
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 VIEWS = {"fg": ("f", "g"), "f": ("f",), "g": ("g",), "ff": ("f", "f2"), "gg": ("g", "g2")}
 POOLINGS = ("mean", "max", "min", "last")
-EXPONENT = 0.75  # of word counts, as word2vec draws negative words
+EXPONENT = 0.75  # of word counts in the distribution of negative words (word2vec)
 
 
-class Encoded(NamedTuple):
-    views: list[Array]  # [B, 2H] each, one or two
-    tokens: Array  # float32 [B, T]: word numbers, exact below 2^24
-    mask: Array  # float32 [B, T]
+class ContextViews(NamedTuple):
+    """One or two views, the numbers of the words as floats (exact below 2^24), and the token mask as numbers."""
+
+    views: list[Float[Array, "batch embedding"]]
+    tokens: Float[Array, "batch tokens"]
+    mask: Float[Array, "batch tokens"]
 
 
 @dataclass
 class MultiView(Method):
-    """f is a bidirectional GRU over word vectors (its last states), g a linear map of their mean; both are [2 hidden] wide.
+    """Two views of a sentence, both [2 hidden] wide: f, the last states of a bidirectional GRU, and g, a linear map of the mean.
 
-    form "discriminative": sentences at most `context` apart in the corpus have agreeing views, cos(f_i, g_j) + cos(g_i, f_j) over
-    a trained temperature, against the rest of the batch; the top direction of each view is taken out before (`remove_component`).
-    "generative": f of a sentence, mapped by U, predicts the words of the next one by negative sampling; after each step U is
-    brought towards orthonormal rows (`invertible`; metric "orthonormality": |U U^T - I|, Frobenius), and g is U^T. "both": f, g and
-    U with both losses, and three views: f, g, and h, which is U^T (the paper's third encoder).
-    views: "fg"; or an ablation of Table 6, discriminative only: one view alone ("f", "g"), whose agreement is one cosine over the
-    temperature (of two views: the sum of two), or two of a kind ("ff", "gg"). There a sentence is no neighbour of itself (the paper
-    does not say; with f and g it is one).
-    The embedding takes f's mean over time, not its last states, and averages the views at unit length: the paper's choice without
-    labels. `pooling` "max+mean+min+last" (g has no last) with `ensemble` "concatenation" is its choice for classifiers; `ensemble`
-    can be one view, too. jax-sentemb evaluate takes both as options (runs/mv@f, runs/mv@max+mean+min+last+concatenation), and
-    @remove-first, or its multiview protocol, takes the first component of each view over a data set out before views are joined.
+    form "discriminative": sentences at most `context` apart in the corpus learn similar views. The score of two sentences is
+    (cos(f_i, g_j) + cos(g_i, f_j)) / temperature, which is trained; the negatives are the rest of the batch. The top direction of
+    each view is removed before (`remove_component`).
+    "generative": f of a sentence, mapped by U, predicts the words of the next sentence by negative sampling. After each step the
+    rows of U are brought closer to orthonormal (`invertible`; metric "orthonormality": the Frobenius norm of U U^T - I); g is U^T.
+    "both": f, g and U with both losses, and three views: f, g, and h, which is U^T (the paper's third encoder).
+    views: "fg", or an ablation of Table 6 for the discriminative form: one view ("f", "g"), whose score is one cosine divided by
+    the temperature, or two of a kind ("ff", "gg"). In an ablation a sentence is not a neighbour of itself (the paper does not say);
+    with "fg" it is.
+    The embedding takes f's mean over time instead of its last states, and averages the views at unit length, as the paper does
+    without labels. For classifiers the paper takes `pooling` "max+mean+min+last" (g has no last) and `ensemble` "concatenation";
+    `ensemble` can also be the name of one view. jax-sentemb evaluate takes both as options (runs/mv@f,
+    runs/mv@max+mean+min+last+concatenation); @remove-first, or its multiview protocol, removes the first component of each view
+    over a data set before the views are joined.
     A batch is consecutive sentences. `params`: "f", "g", "f2", "g2", "U", "log_temperature" as needed, and the word vectors.
     """
 
@@ -69,7 +75,7 @@ class MultiView(Method):
         """The views that an embedding joins."""
         return self._all_views() if self.ensemble in ("average", "concatenation") else (self.ensemble,)
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
         if self.form not in ("discriminative", "generative", "both"):
@@ -96,8 +102,8 @@ class MultiView(Method):
         """Sentences in the order of the corpus."""
         return corpus.ordered()
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
-        """Fresh views around the word vectors: GRU gates open by 1, linear maps and U from N(0, 2 / inputs) (He)."""
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """Fresh views and the word vectors: GRU gates with bias 1, linear maps and U from N(0, 2 / inputs) (He)."""
         inputs, width = encoder.config.hidden_size, 2 * self.hidden
         params: Params = dict(loaded)
         *view_keys, decoder_key = jax.random.split(key, 3)
@@ -112,8 +118,8 @@ class MultiView(Method):
             params["U"] = jax.random.normal(decoder_key, (inputs, width)) * (2.0 / width) ** 0.5
         return Learned(params)
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
-        """Last states of f, means of g."""
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> ContextViews:
+        """The last states of f and the means of g."""
         rows = batch.rows
         words = word_states(encoder, params, rows)
         views = [
@@ -122,10 +128,10 @@ class MultiView(Method):
             else self._linear_view(name, params, words, rows.mask)
             for name in self._learned_views()
         ]
-        return Encoded(views, rows.tokens.astype(jnp.float32), rows.mask.astype(jnp.float32))
+        return ContextViews(views, rows.tokens.astype(jnp.float32), rows.mask.astype(jnp.float32))
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        """The losses of the chosen objectives."""
+    def objective(self, params: Params, state: TrainState, encoded: ContextViews) -> Objective:
+        """The sum of the losses of `form`; metrics."""
         loss, metrics = jnp.zeros(()), {}
         if self.form != "generative":
             views = encoded.views
@@ -146,25 +152,25 @@ class MultiView(Method):
         return loss, (metrics, None)
 
     def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """U closer to orthonormal rows."""
+        """Brings the rows of U closer to orthonormal."""
         if "U" not in state.params or not self.invertible:
             return state
         return state._replace(params={**state.params, "U": towards_orthonormal_rows(state.params["U"], self.beta)})
 
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """The views at unit length, averaged or side by side; or one of them."""
+    def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
+        """The views at unit length, averaged or side by side, or one of them."""
         views = [l2_normalize(view) for view in self.views_of(encoder, params, rows)]
         return jnp.concatenate(views, axis=-1) if self.ensemble == "concatenation" else sum(views[1:], views[0]) / len(views)
 
-    def views_of(self, encoder: Any, params: Params, rows: Rows) -> list[Array]:
-        """The views that the embedding joins, as they are: f from its states, g from W times each word vector."""
+    def views_of(self, encoder: TokenEncoder, params: Params, rows: Rows) -> list[Float[Array, "rows _"]]:
+        """The views that the embedding joins, before normalisation: f from its states, g from W times each word vector."""
         words, found = word_states(encoder, params, rows), []
         poolings = self.pooling.split("+")
         for name in self.embedding_params:
             if name[0] == "f":
                 states, last = run_rnn("gru", params[name], words, rows.mask, encoder.dtype)
                 parts = [last if pooling == "last" else pooled_states(states, rows.mask, pooling) for pooling in poolings]
-            elif poolings == ["mean"]:  # the same for much less
+            elif poolings == ["mean"]:  # equal to the general case, and cheaper
                 parts = [self._linear_view(name, params, words, rows.mask)]
             else:
                 states = jnp.matmul(words, self._kernel(name, params), precision="highest")
@@ -177,17 +183,17 @@ class MultiView(Method):
         return (*VIEWS[self.views], "h") if self.form == "both" else VIEWS[self.views]
 
     def _learned_views(self) -> tuple[str, ...]:
-        """The views with parameters of their own: the generative g, and h, are U^T."""
+        """The views with their own parameters; the generative g and h are U^T."""
         return ("f",) if self.form == "generative" else VIEWS[self.views]
 
-    def _linear_view(self, name: str, params: Params, words: Array, mask: Array) -> Array:
+    def _linear_view(self, name: str, params: Params, words: Array, mask: Array) -> Float[Array, "rows width"]:
         return jnp.matmul(pooled_states(words, mask, "mean"), self._kernel(name, params), precision="highest")
 
     def _kernel(self, name: str, params: Params) -> Array:
         return params[name]["kernel"] if name in params else params["U"]
 
-    def _generative(self, params: Params, state: TrainState, encoded: Encoded) -> Array:
-        """Negative sampling of the words of the next sentence; the last sentence of a batch has none."""
+    def _generative(self, params: Params, state: TrainState, encoded: ContextViews) -> Array:
+        """Negative sampling of the words of the next sentence, for all sentences but the last one of the batch."""
         vectors = vector_part(params)["vectors"]
         predicted = jnp.matmul(encoded.views[0][:-1], params["U"].T, precision="highest")
         words, mask = encoded.tokens[1:].astype(jnp.int32), encoded.mask[1:]
@@ -196,8 +202,8 @@ class MultiView(Method):
         return negative_sampling(predicted, vectors[words], vectors[drawn], mask)
 
 
-def draw_words(key: Array, counts: Array, shape: tuple[int, ...]) -> Array:
-    """Word numbers int32 of this shape, each with a chance in proportion to counts ** 0.75 (`counts` [V])."""
+def draw_words(key: Key[Array, ""], counts: Float[Array, " vocabulary"], shape: tuple[int, ...]) -> Int[Array, "..."]:
+    """Draws word numbers, int32 of this shape, with probabilities proportional to counts ** 0.75 (`counts` [V])."""
     share = jnp.cumsum(counts**EXPONENT)
     drawn = jnp.searchsorted(share, jax.random.uniform(key, shape) * share[-1], side="right")
     return jnp.minimum(drawn, len(counts) - 1).astype(jnp.int32)

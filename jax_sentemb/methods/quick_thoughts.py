@@ -1,16 +1,18 @@
-"""QuickThoughts: two encoders find a sentence's neighbours among the sentences of a batch (Logeswaran and Lee 2018)."""
+"""QuickThoughts: two encoders learn to find a sentence's neighbours in a batch (Logeswaran and Lee 2018)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import neighbour_loss
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import check_words, word_states
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -18,18 +20,20 @@ from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 ENCODERS = ("source", "target")
 
 
-class Encoded(NamedTuple):
-    source: Array  # [B, 2H]
-    target: Array  # [B, 2H]
+class SourceAndTarget(NamedTuple):
+    """Every sentence by the source encoder and by the target encoder."""
+
+    source: Float[Array, "batch embedding"]
+    target: Float[Array, "batch embedding"]
 
 
 @dataclass
 class QuickThoughts(Method):
     """Two bidirectional GRUs over word vectors; the embedding is the last states of both side by side [4 hidden].
 
-    The dot product of a sentence by the one encoder with another by the other one says whether they stand at most `context` apart.
-    itself: "zero" leaves a sentence's score with itself at 0 in the softmax, as the published code; "excluded" takes it out. The
-    code gives each encoder embeddings of its own where they are trained; here both read the same. A batch is consecutive sentences.
+    The score of two sentences, the dot product of their embeddings by the two encoders, predicts whether they are at most `context`
+    apart. itself: "zero" sets a sentence's score with itself to 0 in the softmax, as the published code; "excluded" removes it. The
+    code gives each encoder its own word embeddings if they are trained; here both share them. A batch is consecutive sentences.
     """
 
     hidden: int = 600
@@ -42,7 +46,7 @@ class QuickThoughts(Method):
         """The parts of the parameters that an embedding depends on, beside word vectors."""
         return ENCODERS
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
         if self.itself not in ("zero", "excluded"):
@@ -56,24 +60,24 @@ class QuickThoughts(Method):
         """Sentences in the order of the corpus."""
         return corpus.ordered()
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
-        """Two fresh GRUs around the word vectors, as torch initialises them."""
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """Two fresh GRUs, initialised as in torch, and the word vectors."""
         keys = zip(ENCODERS, jax.random.split(key), strict=True)
         return Learned({**loaded, **{name: init_rnn(one, "gru", encoder.config.hidden_size, self.hidden) for name, one in keys}})
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
-        """Every sentence by both encoders."""
-        return Encoded(*self._both(encoder, params, batch.rows))
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> SourceAndTarget:
+        """Encodes every sentence with both encoders."""
+        return SourceAndTarget(*self._both(encoder, params, batch.rows))
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        """Cross entropy over the batch."""
+    def objective(self, params: Params, state: TrainState, encoded: SourceAndTarget) -> Objective:
+        """Cross entropy of the neighbours over the batch."""
         loss, accuracy = neighbour_loss(encoded.source, encoded.target, self.context, self.itself)
         return loss, ({"accuracy": accuracy}, None)
 
-    def embed(self, encoder: Any, params: Params, rows: Rows) -> Array:
-        """Last states of both encoders."""
+    def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
+        """The last states of both encoders."""
         return jnp.concatenate(self._both(encoder, params, rows), axis=-1)
 
-    def _both(self, encoder: Any, params: Params, rows: Rows) -> list[Array]:
+    def _both(self, encoder: TokenEncoder, params: Params, rows: Rows) -> list[Float[Array, "rows width"]]:
         words = word_states(encoder, params, rows)
         return [run_rnn("gru", params[name], words, rows.mask, encoder.dtype).last for name in ENCODERS]

@@ -1,35 +1,31 @@
-"""Supervised baselines: SBERT on labelled pairs (Reimers and Gurevych 2019), and the fine-tuning of IS-BERT's STS-B table."""
+"""Supervised baselines: SBERT (Reimers and Gurevych 2019), and the fine-tuned rows of IS-BERT's STS-B table."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import paired_cosine, softmax_cross_entropy
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.labelled_pairs import LabelledPairs, check_task
 from jax_sentemb.methods.views import view_seeds
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
-class Encoded(NamedTuple):
-    first: Array  # [B, E]
-    second: Array  # [B, E]
-    label: Array  # float32 [B]
-
-
 @dataclass
 class SBERT(Method):
-    """Both sentences of a pair through one encoder, then a comparison with the label of the pair.
+    """One encoder embeds both sentences of a pair, and the embeddings predict the label of the pair.
 
-    task: "classes" is softmax over a linear map of (u, v, |u - v|), one of `classes` as label (SBERT on NLI); "scores" is the
-    squared difference of cosine and score / top_score (SBERT on STS-B). `convolution` gives the encoder of IS-BERT: with "scores"
-    that is its `ft`, and its `ssl+ft` if the weights come from an IS-BERT. `params` are {"encoder", "cnn", "classifier"}.
+    task: "classes" is softmax over a linear map of (u, v, |u - v|) with one of `classes` as label (SBERT on NLI); "scores" is the
+    squared difference of cosine and score / top_score (SBERT on STS-B). With `convolution` the encoder is that of IS-BERT: "scores"
+    is then its `ft`, or its `ssl+ft` if the weights come from an IS-BERT. `params` are {"encoder", "cnn", "classifier"}.
     """
 
     task: str = "scores"
@@ -38,14 +34,9 @@ class SBERT(Method):
     pooling: str = "mean"
     convolution: Convolution | None = None
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
-        if self.task not in ("classes", "scores"):
-            raise ConfigError(f"method.task={self.task!r} is not 'classes' or 'scores'")
-        if len(set(self.classes)) < max(len(self.classes), 2):
-            raise ConfigError(f"method.classes={tuple(self.classes)} must be at least two different names")
-        if not self.top_score > 0:
-            raise ConfigError(f"method.top_score={self.top_score} must be greater than 0 (STS-B: 5)")
+        check_task(self.task, self.classes, self.top_score)
         if self.convolution is not None:
             self.convolution.check()
         allowed = ("mean",) if self.convolution else POOLINGS
@@ -56,10 +47,10 @@ class SBERT(Method):
         """Pairs with a class or a score."""
         return corpus.pairs(tuple(self.classes) if self.task == "classes" else ())
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
-        """{"encoder", "cnn", "classifier"}: the convolution as loaded or fresh, the classifier from U(-b, b), b = 1 / sqrt(3E)."""
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """{"encoder", "cnn", "classifier"}: the convolution loaded or fresh, the classifier from U(-b, b), b = 1 / sqrt(3E)."""
         cnn_key, class_key = jax.random.split(key)
-        params = {"encoder": loaded["encoder"]}
+        params: Params = {"encoder": loaded["encoder"]}
         width = encoder.config.hidden_size
         if self.convolution is not None:
             params["cnn"] = loaded.get("cnn") or self.convolution.init(cnn_key, width)
@@ -70,12 +61,13 @@ class SBERT(Method):
             params["classifier"] = {"kernel": kernel, "bias": jnp.zeros(len(self.classes))}
         return Learned(params)
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
-        """Both sentences of each pair in one pass over 2B rows, each with its own dropout."""
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> LabelledPairs:
+        """Encodes both sentences of each pair in one pass over 2B rows, each with its own dropout."""
+        assert batch.label is not None
         vectors = sentence_embedding(encoder, params, batch.rows, self.pooling, self.convolution, view_seeds(seeds))
-        return Encoded(vectors[0::2], vectors[1::2], batch.label)
+        return LabelledPairs(vectors[0::2], vectors[1::2], batch.label)
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def objective(self, params: Params, state: TrainState, encoded: LabelledPairs) -> Objective:
         """Cross entropy, or squared error of the cosine; metrics."""
         first, second = encoded.first, encoded.second
         if self.task == "scores":

@@ -1,6 +1,6 @@
-"""SimCSE and miCSE: two dropout views of a sentence attract each other, other sentences repel.
+"""SimCSE and miCSE: contrastive learning of two dropout views of a sentence against other sentences.
 
-SimCSE alone is Gao et al. 2021 (unsupervised). `ami` adds attention mutual information, `momentum` a queue of negatives from a
+SimCSE is Gao et al. 2021 (unsupervised). `ami` adds attention mutual information, `momentum` a queue of negatives from a
 momentum encoder; both together are miCSE (Klein and Nabi 2023).
 """
 
@@ -10,27 +10,30 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Float, Key
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned, Method
+from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
-from jax_sentemb.methods.views import add_ami_loss, two_dropout_views, view_seed
+from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, view_seed
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import apply_head, init_head, init_token_head
-from jax_sentemb.models.pooling import POOLINGS, pool
+from jax_sentemb.models.pooling import pool
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
-MOMENTUM_VIEW, MASKED_VIEW = 2, 3  # numbers of the further forward passes: each has its own dropout
+MOMENTUM_VIEW, MASKED_VIEW = 2, 3  # numbers of the other forward passes, which have their own dropout
 
 
 @dataclass
 class Momentum:
     """A momentum encoder that fills a FIFO queue of negatives (miCSE section 3.1; the code of ESimCSE, which it builds on).
 
-    Its weights are the moving average `decay * own + (1 - decay) * online` of the encoder; the MLP head is the online one. It reads
-    the first view's tokens with its own dropout, without gradient, and its embeddings enter the queue after the step's loss.
-    From the second epoch on the queue can hold a sentence of the batch: it is no negative of itself (the papers do not say).
+    Its weights are the moving average `decay * own + (1 - decay) * online` of the encoder; the MLP head is the online one. It
+    encodes the tokens of the first view with its own dropout and without gradient; its embeddings enter the queue after the step's
+    loss. From the second epoch on the queue can have a sentence of the batch, which is not used as its own negative (the papers do
+    not say).
     """
 
     queue_size: int = 384
@@ -38,24 +41,22 @@ class Momentum:
     dropout: float = 0.3  # hidden states and attention (the paper does not say which; ESimCSE's code uses none)
 
 
-class Encoded(NamedTuple):
-    first: Array  # [B, E] projected embedding of view 1
-    second: Array  # [B, E]
-    momentum: Array | None  # [B, E]
-    information: Array | None  # [B, S] attention MI
-    valid: Array | None  # [B, S] fraction of valid samples
-    lengths: Array  # float32 [B] tokens
-    masked_loss: Array | None  # [B] summed over masked tokens
-    masked_count: Array | None  # [B]
-    row: Array | None  # float32 [B] numbers of the sentences, where there is a queue
+class SimCSEViews(NamedTuple):
+    """The two views after the head and, where they are used, the momentum view, the masked-language-model loss and row numbers."""
+
+    views: TwoViews
+    momentum: Float[Array, "batch embedding"] | None
+    masked_loss: Float[Array, " batch"] | None  # summed over masked tokens
+    masked_count: Float[Array, " batch"] | None
+    row: Float[Array, " batch"] | None  # float32 numbers of the sentences
 
 
 @dataclass
 class SimCSE(Method):
-    """InfoNCE over dropout views; the embedding is the pooled state before the MLP head, which exists in training only.
+    """InfoNCE over dropout views; the embedding is the pooled state before the MLP head, which is used in training only.
 
-    negatives=False is miCSE's Table 4. mlm_weight > 0 adds the masked-language-model loss of SimCSE's `do_mlm` (15 % of the
-    tokens; a third forward pass). The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
+    negatives=False is the ablation of miCSE's Table 4. mlm_weight > 0 adds the masked-language-model loss of SimCSE's `do_mlm`
+    (15 % of the tokens; a third forward pass). The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
     """
 
     temperature: float = 0.05
@@ -67,12 +68,11 @@ class SimCSE(Method):
     ami: AttentionMI | None = None
     momentum: Momentum | None = None
 
-    def check(self, encoder: Any, batch_size: int) -> None:
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
         if not self.temperature > 0:
             raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (papers: 0.05)")
-        if self.pooling not in POOLINGS:
-            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+        self.check_pooling()
         if self.mlm_weight < 0 or not 0 < self.mlm_probability < 1:
             raise ConfigError(
                 f"method.mlm_weight={self.mlm_weight} must be >= 0, mlm_probability={self.mlm_probability} inside 0 to 1"
@@ -85,11 +85,11 @@ class SimCSE(Method):
                     f"dropout={momentum.dropout} from 0 to below 1"
                 )
 
-    def init(self, encoder: Any, loaded: Params, key: Array) -> Learned:
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """{"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
         width = encoder.config.hidden_size
         head_key, token_key = jax.random.split(key)
-        params = {"encoder": loaded["encoder"]}
+        params: Params = {"encoder": loaded["encoder"]}
         if self.head:
             params["head"] = init_head(head_key, width)
         if self.mlm_weight:
@@ -101,41 +101,39 @@ class SimCSE(Method):
         size = self.momentum.queue_size
         return Learned(params, copy, jnp.zeros((size, width)), jnp.full(size, -1, jnp.int32))
 
-    def encode(self, encoder: Any, params: Params, state: TrainState, batch: Batch, seeds: Array) -> Encoded:
-        """Both views in one pass over 2B rows; then the momentum view and the masked sentences if they are wanted."""
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> SimCSEViews:
+        """Encodes both views in one pass over 2B rows, then the momentum view and the masked sentences if they are used."""
         rows = batch.rows
         momentum = masked_loss = masked_count = row = None
         views = two_dropout_views(encoder, params["encoder"], rows, seeds, self.ami, self.pooling)
         if self.momentum is not None:
-            momentum = self._momentum_view(encoder, params, state, rows, seeds)
+            momentum = self._momentum_view(self.momentum, encoder, params, state, rows, seeds)
             row = None if batch.row is None else batch.row.astype(jnp.float32)
         if self.mlm_weight:
             masked_loss, masked_count, _ = masked_lm_loss(
                 encoder, params, rows, view_seed(seeds, MASKED_VIEW), self.mlm_probability
             )
-        return Encoded(
-            self._project(params, views.first), self._project(params, views.second), momentum, views.information, views.valid,
-            rows.mask.sum(-1, dtype=jnp.float32), masked_loss, masked_count, row,
-        )  # fmt: skip
+        views = views._replace(first=self._project(params, views.first), second=self._project(params, views.second))
+        return SimCSEViews(views, momentum, masked_loss, masked_count, row)
 
-    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> tuple[Array, tuple[dict[str, Array], Any]]:
-        """InfoNCE - AMI + MLM; metrics; the momentum embeddings and their sentences for the queue."""
-        first, second = encoded.first, encoded.second
+    def objective(self, params: Params, state: TrainState, encoded: SimCSEViews) -> Objective:
+        """InfoNCE minus AMI plus MLM; metrics; the momentum embeddings and row numbers for the queue."""
+        first, second = encoded.views.first, encoded.views.second
         queue_valid = sentences = None
         if state.queue is not None:
-            # Entry number k came k // B steps ago. The product of step and batch would leave int32.
+            # Entry number k entered k // B steps ago. The product of step and batch size could overflow int32.
             queue_valid = jnp.arange(len(state.queue)) // len(first) < state.step
             sentences = None if encoded.row is None or state.queue_rows is None else (encoded.row, state.queue_rows)
         loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives, sentences)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
-        loss = add_ami_loss(self.ami, loss, metrics, encoded)
-        if encoded.masked_loss is not None:
+        loss = add_ami_loss(self.ami, loss, metrics, encoded.views)
+        if encoded.masked_loss is not None and encoded.masked_count is not None:
             metrics["mlm"] = encoded.masked_loss.sum() / jnp.maximum(encoded.masked_count.sum(), 1.0)
             loss = loss + self.mlm_weight * metrics["mlm"]
         return loss, (metrics, (encoded.momentum, encoded.row))
 
     def post_update(self, state: TrainState, carry: Any) -> TrainState:
-        """Momentum encoder moved towards the new weights, this step's momentum embeddings at the head of the queue."""
+        """Moves the momentum encoder towards the new weights and puts the step's momentum embeddings in front of the queue."""
         if self.momentum is None or state.queue is None or state.queue_rows is None or state.ema_params is None:
             return state
         average = optax.incremental_update(state.params["encoder"], state.ema_params, 1.0 - self.momentum.decay)
@@ -145,11 +143,20 @@ class SimCSE(Method):
         queue, queue_rows = jnp.concatenate([vectors, state.queue])[:size], jnp.concatenate([rows, state.queue_rows])[:size]
         return state._replace(ema_params=average, queue=queue, queue_rows=queue_rows)
 
-    def _project(self, params: Params, embeddings: Array) -> Array:
+    def _project(self, params: Params, embeddings: Float[Array, "batch embedding"]) -> Float[Array, "batch embedding"]:
         return apply_head(params["head"], embeddings) if self.head else embeddings
 
-    def _momentum_view(self, encoder: Any, params: Params, state: TrainState, rows: Rows, seeds: Array) -> Array:
+    def _momentum_view(
+        self,
+        momentum: Momentum,
+        encoder: TokenEncoder,
+        params: Params,
+        state: TrainState,
+        rows: Rows,
+        seeds: Seeds,
+    ) -> Float[Array, "batch embedding"]:
+        assert state.ema_params is not None
         seeds = view_seed(seeds, MOMENTUM_VIEW)
-        options = {"dropout_rate": self.momentum.dropout, "first_token_only": self.pooling == "cls"}
+        options = {"dropout_rate": momentum.dropout, "first_token_only": self.pooling == "cls"}
         output = encoder.apply({"params": state.ema_params}, rows, seeds, **options)
         return jax.lax.stop_gradient(self._project(params, pool(output.hidden, rows.mask, self.pooling)))

@@ -16,9 +16,9 @@ from jax_sentemb.types import Array, Params
 class Convolution:
     """Filters of several window sizes, "same" padding, concatenated: [R, T, D] -> [R, T, len(windows) * filters].
 
-    relu: Eq. 1 of the paper has it; the published code has no activation, and its figures come from that.
-    reference: the published code convolves the encoder's output at [PAD] too, so an embedding depends on the padding of its batch.
-    Default False: masked positions are zero before the convolution, and padding changes nothing.
+    relu: apply a ReLU, as Eq. 1 of the paper; the published code, which made the published figures, has none.
+    reference: convolve the encoder's output at [PAD], too, as the published code, so that an embedding depends on the padding of
+    its batch. Default False: masked positions are zero before the convolution, and padding changes nothing.
     """
 
     windows: tuple[int, ...] = (1, 3, 5)
@@ -32,7 +32,7 @@ class Convolution:
         return len(self.windows) * self.filters
 
     def check(self) -> None:
-        """Raise ConfigError for windows or filters that cannot be."""
+        """Raise ConfigError for invalid windows or filters."""
         windows = tuple(self.windows)
         if not windows or min(windows) < 1 or any(window % 2 == 0 for window in windows) or len(set(windows)) < len(windows):
             raise ConfigError(f"method.convolution.windows={windows} must be different odd numbers, for instance (1, 3, 5)")

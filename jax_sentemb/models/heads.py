@@ -1,16 +1,16 @@
 """Heads on top of an encoder: SimCSE's MLP (in training only), BERT's masked-language-model head, a score for a pair."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key, UInt
 
 from jax_sentemb.models.bert import ACTIVATIONS
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.layers import dropout, layer_norm, matmul
+from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Params, Rows
 
-PAIR_STREAM = 1 << 22
+PAIR_STREAM = 1 << 22  # dropout in front of the classifier
 
 
 def init_head(key: Key[Array, ""], width: int) -> Params:
@@ -41,7 +41,7 @@ def init_classifier(key: Key[Array, ""], inputs: int, width: int, classes: int) 
 
 
 def class_logits(params: Params, values: Float[Array, "batch inputs"]) -> Float[Array, "batch classes"]:
-    """Logits [B, C] of InferSent's classifier for [B, I]: nothing stands between its linear layers."""
+    """Logits [B, C] of InferSent's classifier for [B, I]; there is no activation between its linear layers."""
     for name in ("first", "second", "output"):
         values = jnp.matmul(values, params[name]["kernel"], precision="highest") + params[name]["bias"]
     return values
@@ -56,26 +56,22 @@ def init_token_head(key: Key[Array, ""], width: int, vocab_size: int) -> Params:
     }
 
 
-def token_states(params: Params, states: Float[Array, "*rows width"], encoder: Any) -> Float[Array, "*rows width"]:
+def token_states(params: Params, states: Float[Array, "*rows width"], encoder: TokenEncoder) -> Float[Array, "*rows width"]:
     """Float32 [..., D]: the head's dense layer and norm, before the vocabulary."""
+    config = bert_config(encoder)
     inner = matmul(states, params["transform"]["kernel"], encoder.dtype) + params["transform"]["bias"]
-    inner = ACTIVATIONS[encoder.config.hidden_act](inner)
-    return layer_norm(inner, params["norm"]["scale"], params["norm"]["bias"], encoder.config.layer_norm_eps)
+    inner = ACTIVATIONS[config.hidden_act](inner)
+    return layer_norm(inner, params["norm"]["scale"], params["norm"]["bias"], config.layer_norm_eps)
 
 
-def token_logits(
-    params: Params, word_embedding: Float[Array, "vocabulary width"], states: Float[Array, "rows tokens width"], encoder: Any
-) -> Float[Array, "rows tokens vocabulary"]:
-    """Float32 logits [R, T, V] for token states [R, T, D]."""
-    return matmul(token_states(params, states, encoder), word_embedding.T, encoder.dtype) + params["bias"]
-
-
-def pair_score(encoder: Any, params: Params, rows: Rows, seeds: UInt[Array, " rows"] | None = None) -> Float[Array, "rows classes"]:
+def pair_score(
+    encoder: TokenEncoder, params: Params, rows: Rows, seeds: UInt[Array, " rows"] | None = None
+) -> Float[Array, "rows classes"]:
     """Scores [R, 1] or logits of classes [R, C] of rows [CLS] first [SEP] second [SEP]: BERT's pooler, dropout, a linear map.
 
     `params` has the parts "encoder", "pooler" and "classifier", those of transformers' BertForSequenceClassification.
     """
-    ends = (rows.tokens == encoder.config.sep_token_id).astype(jnp.int32)
+    ends = (rows.tokens == bert_config(encoder).sep_token_id).astype(jnp.int32)
     types = jnp.where(rows.mask, jnp.minimum(jnp.cumsum(ends, axis=-1) - ends, 1), 0)
     states = encoder.apply({"params": params["encoder"]}, rows, seeds, token_types=types, first_token_only=True).hidden[-1]
     pooled = dropout(apply_head(params["pooler"], states[:, 0]), encoder.dropout, seeds, PAIR_STREAM)

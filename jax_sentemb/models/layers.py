@@ -1,7 +1,6 @@
-"""The products and masks that every architecture shares: one dense product, one dropout, one layer norm.
+"""Matrix product, dropout and layer norm, shared by all architectures.
 
-They exist because the plain forms are slow on CPUs (benchmarks/README.md has the measurements); tests hold them against the
-plain forms.
+The plain forms are slow on CPUs (benchmarks/README.md has the measurements); tests compare these with the plain forms.
 """
 
 import functools
@@ -19,13 +18,13 @@ from jax_sentemb.types import Array
 
 
 def hash32(bits: UInt[Array, "*shape"]) -> UInt[Array, "*shape"]:
-    """A well-mixed uint32 for each uint32: two multiply-xorshift rounds, every input bit reaches every output bit."""
+    """Hash of each uint32 by two multiply-xorshift rounds; every output bit depends on every input bit."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x21F0AAAD)
     bits = (bits ^ (bits >> 15)) * jnp.uint32(0xD35A2D97)
     return bits ^ (bits >> 15)
 
 
-GOLDEN = 0x9E3779B1  # an odd number whose multiples lie far apart
+GOLDEN = 0x9E3779B1  # an odd number near 2^32 / golden ratio: its multiples lie far apart
 
 
 def random_bits(
@@ -64,14 +63,14 @@ def keep_mask(
     strides: Sequence[int] | None = None,
     start: Int[Array, ""] | int = 0,
 ) -> Bool[Array, "rows ..."]:
-    """Bool [R, *shape], False with probability `rate`, independent for every row and position."""
+    """Dropout mask, bool [R, *shape]: False with probability `rate`, independent for every row and position."""
     return random_bits(seeds, stream, shape, strides, start) >= _limit(rate)
 
 
 def kept_at(
     rate: float, seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], numbers: Int[Array, " rows *places"]
 ) -> Bool[Array, " rows *places"]:
-    """What `keep_mask` has at the positions with these numbers (sums of place times stride), int [R, ...]."""
+    """The entries of `keep_mask` at the positions with these numbers (sums of place times stride), int [R, ...]."""
     return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= _limit(rate)
 
 
@@ -90,18 +89,21 @@ def dropout(
 
 
 def product(
-    left: Float[Array, "_ _"], right: Float[Array, "_ _"], dimensions: tuple[tuple[int, ...], tuple[int, ...]]
+    left: Float[Array, "_ _"],
+    right: Float[Array, "_ _"],
+    dimensions: tuple[tuple[int, ...], tuple[int, ...]],
+    result: DTypeLike = jnp.float32,
 ) -> Float[Array, "_ _"]:
-    """Float32 result of a product of two matrices in their own (equal) precision, accumulated in float32."""
+    """Product of two matrices of equal precision, accumulated in float32 and returned as `result`."""
     precision = lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
-    return lax.dot_general(left, right, (dimensions, ((), ())), precision=precision, preferred_element_type=jnp.float32)
+    return lax.dot_general(left, right, (dimensions, ((), ())), precision=precision, preferred_element_type=result)
 
 
 def transposed_product(rows: Float[Array, "rows inputs"], gradient: Float[Array, "rows outputs"]) -> Float[Array, "inputs outputs"]:
     """rows^T gradient: float32 [I, O] from [N, I] and [N, O].
 
     XLA's CPU compiler folds a bare transpose into the product that uses it and then takes a slow path (3 times slower in
-    bfloat16), so there the narrower factor is transposed into an array of its own: a padding row keeps the two apart.
+    bfloat16). So the narrower factor is transposed into an array of its own there; a row of padding prevents the folding.
     """
     return lax.platform_dependent(rows, gradient, cpu=_transposed_product_cpu, default=_transposed_product)
 
@@ -112,45 +114,45 @@ def _transposed_product(rows: Array, gradient: Array) -> Array:
 
 def _transposed_product_cpu(rows: Array, gradient: Array) -> Array:
     if rows.shape[1] <= gradient.shape[1]:
-        # Cut off the padding after the product: before it, JAX 0.11 folds pad, cut and transpose away again, and fails.
+        # The padding is cut off after the product: if it is cut before, JAX 0.11 removes pad, cut and transpose, and fails.
         return product(jnp.pad(rows.T, ((0, 1), (0, 0))), gradient, ((1,), (0,)))[:-1]
     turned = product(jnp.pad(gradient.T, ((0, 1), (0, 0))), rows, ((1,), (0,)))
     return jnp.pad(turned, ((0, 1), (0, 0))).T[:, :-2]
 
 
 def matmul(
-    inputs: Float[Array, "*rows inputs"], kernel: Float[Array, "inputs outputs"], dtype: DTypeLike
+    inputs: Float[Array, "*rows inputs"], kernel: Float[Array, "inputs outputs"], dtype: DTypeLike, result: DTypeLike = jnp.float32
 ) -> Float[Array, "*rows outputs"]:
-    """inputs [..., I] times kernel [I, O] computed in `dtype`, accumulated and returned in float32."""
-    found: Any = _matmul(inputs, kernel, dtype)
+    """Product of inputs [..., I] and kernel [I, O] in `dtype`, accumulated in float32 and returned as `result`."""
+    found: Any = _matmul(inputs, kernel, dtype, result)
     return found
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _matmul(inputs: Array, kernel: Array, dtype: DTypeLike) -> Array:
-    return _matmul_forward(inputs, kernel, dtype)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _matmul(inputs: Array, kernel: Array, dtype: DTypeLike, result: DTypeLike) -> Array:
+    return _matmul_forward(inputs, kernel, dtype, result)[0]
 
 
-def _matmul_forward(inputs: Array, kernel: Array, dtype: DTypeLike) -> tuple[Array, tuple]:
+def _matmul_forward(inputs: Array, kernel: Array, dtype: DTypeLike, result: DTypeLike) -> tuple[Array, tuple]:
     rows = inputs.astype(dtype).reshape(-1, inputs.shape[-1])
-    outputs = product(rows, kernel.astype(dtype), ((1,), (0,)))
+    outputs = product(rows, kernel.astype(dtype), ((1,), (0,)), result)
     # An empty array carries the input's precision to the backward pass.
     return outputs.reshape(*inputs.shape[:-1], -1), (rows, kernel, jnp.zeros((0,), inputs.dtype))
 
 
-def _matmul_backward(dtype: DTypeLike, saved: tuple, gradient: Array) -> tuple[Array, Array]:
+def _matmul_backward(dtype: DTypeLike, result: DTypeLike, saved: tuple, gradient: Array) -> tuple[Array, Array]:
     rows, kernel, like = saved
     flat = gradient.astype(dtype).reshape(-1, gradient.shape[-1])
-    to_inputs = product(flat, kernel.astype(dtype), ((1,), (1,)))
+    to_inputs = product(flat, kernel.astype(dtype), ((1,), (1,)), like.dtype)
     to_kernel = transposed_product(rows, flat)
-    return to_inputs.reshape(*gradient.shape[:-1], -1).astype(like.dtype), to_kernel.astype(kernel.dtype)
+    return to_inputs.reshape(*gradient.shape[:-1], -1), to_kernel.astype(kernel.dtype)
 
 
 _matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
 class DenseParameters(nn.Module):
-    """kernel [inputs, features] from N(0, initializer_range) and bias [features], zero."""
+    """Creates the parameters of a dense layer: kernel [inputs, features] from N(0, initializer_range), bias [features] zero."""
 
     inputs: int
     features: int
@@ -165,14 +167,14 @@ class DenseParameters(nn.Module):
 def layer_norm(
     inputs: Float[Array, "*rows width"], scale: Float[Array, " width"], bias: Float[Array, " width"], epsilon: float
 ) -> Float[Array, "*rows width"]:
-    """Float32 normalisation of the last axis."""
+    """Normalises the last axis in float32, then applies `scale` and `bias`."""
     centred = inputs - inputs.mean(-1, keepdims=True)
     variance = jnp.square(centred).mean(-1, keepdims=True)
     return centred * lax.rsqrt(variance + epsilon) * scale + bias
 
 
 class LayerNorm(nn.Module):
-    """`layer_norm` with its parameters."""
+    """Applies `layer_norm` with its parameters."""
 
     epsilon: float
 

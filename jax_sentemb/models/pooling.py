@@ -1,12 +1,12 @@
-"""From token states to one vector a row. Pooling is defined here once: training, evaluation and export all use it."""
+"""Pools token states to one vector for each row, in training, evaluation and export alike."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, UInt
 
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.types import Array, Params, Rows
 
 POOLINGS = ("cls", "mean", "first_last")
@@ -28,7 +28,7 @@ def pool(hidden: Sequence[Float[Array, "rows _ width"]], mask: Bool[Array, "rows
 
 
 def sentence_embedding(
-    encoder: Any,
+    encoder: TokenEncoder,
     params: Params,
     rows: Rows,
     pooling: str,

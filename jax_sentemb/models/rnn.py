@@ -1,4 +1,4 @@
-"""GRU and LSTM of one layer, in one or both directions, equal to torch's; padding changes nothing in either direction."""
+"""GRU and LSTM of one layer, in one or both directions, equal to torch's. Padding does not change the states of words."""
 
 import functools
 from typing import Any, NamedTuple
@@ -17,6 +17,8 @@ DIRECTIONS = ("forward", "backward")
 
 
 class Recurrent(NamedTuple):
+    """States of a recurrent network."""
+
     states: Float[Array, "rows tokens width"]  # float32, both directions of each word side by side; 0 at padding
     last: Float[Array, "rows width"]  # float32: the forward state of the last word, the backward state of the first
 
@@ -29,10 +31,10 @@ def init_rnn(
     gate_bias: float | None = None,
     directions: tuple[str, ...] = DIRECTIONS,
 ) -> Params:
-    """For each of the directions "input" [I, G H] and "recurrent" [H, G H], kernel and bias.
+    """Parameters {direction: {"input": kernel [I, G H] and bias, "recurrent": kernel [H, G H] and bias}}.
 
-    With a `gate_bias`: kernels are He's normal, N(0, 2 / inputs), biases 0 but those of the gates (the new or cell input is none).
-    Without: everything from U(-b, b), b = 1 / sqrt(H), as torch does.
+    With a `gate_bias`, kernels are drawn from He's N(0, 2 / inputs), the input biases of the gates are `gate_bias`, and all other
+    biases are 0. Without it everything is drawn from U(-b, b), b = 1 / sqrt(H), as in torch.
     """
     params: Params = {}
     if gate_bias is None:
@@ -48,7 +50,7 @@ def init_rnn(
                 ]
                 params[direction][name] = dict(zip(("kernel", "bias"), draws, strict=True))
         return params
-    candidate = 2  # place of the part that is no gate, in both kinds
+    candidate = 2  # index of the new state (GRU) or cell input (LSTM), which is not a gate
     gates = jnp.concatenate([jnp.full(hidden, 0.0 if place == candidate else gate_bias) for place in range(GATES[kind])])
     for direction, direction_key in zip(directions, jax.random.split(key, len(directions)), strict=True):
         keys = jax.random.split(direction_key)
@@ -69,7 +71,7 @@ def run_rnn(
     mask: Bool[Array, "rows tokens"],
     dtype: DTypeLike = jnp.float32,
 ) -> Recurrent:
-    """The directions that `params` has over `vectors` [R, T, I] with `mask` bool [R, T], right-padded."""
+    """Run the directions that `params` has over `vectors` [R, T, I] with `mask` bool [R, T], right-padded."""
     names = [name for name in DIRECTIONS if name in params]
     outputs = [_direction(kind, params[name], vectors, mask, dtype, name == "backward") for name in names]
     states = jnp.concatenate([states for states, _ in outputs], axis=-1)
@@ -77,7 +79,7 @@ def run_rnn(
 
 
 def _direction(kind: str, params: Params, vectors: Array, mask: Array, dtype: DTypeLike, backward: bool) -> tuple[Array, Array]:
-    # All input products at once; only what depends on the state before is left to the scan.
+    # All input products are computed at once: only the recurrent product depends on the previous state.
     inputs = (matmul(vectors, params["input"]["kernel"], dtype) + params["input"]["bias"]).swapaxes(0, 1)
     recurrent = params["recurrent"]
     found: Any = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
@@ -90,8 +92,8 @@ def _recur(
 ) -> tuple[Array, Array]:
     """States [T, R, H] and the last one [R, H], from input products [T, R, G H].
 
-    Differentiated by hand: of what a step adds to the gradient of `kernel` only the factors are kept, and one product over all
-    steps takes the place of a sum over steps that reads and writes a whole kernel each time.
+    The backward pass is written by hand: it keeps the two factors of each step's gradient of `kernel` and multiplies them for all
+    steps at once. Automatic differentiation adds to a whole kernel in each step.
     """
     return _recur_forward(kind, dtype, backward, inputs, kernel, bias, mask)[0]
 
@@ -135,7 +137,7 @@ _recur.defvjp(_recur_forward, _recur_backward)
 
 
 def _masked_cell(kind: str, values: Array, from_state: Array, carry: tuple[Array, ...], real: Array) -> tuple[Array, ...]:
-    # A padded place hands on the state as it is, so the backward direction starts at the last word.
+    # Padding keeps the state as it is, so the backward direction starts at the last word.
     following = (_gru if kind == "gru" else _lstm)(values, from_state, carry)
     return tuple(jnp.where(real[:, None], new, old) for new, old in zip(following, carry, strict=True))
 

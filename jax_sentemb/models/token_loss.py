@@ -1,4 +1,4 @@
-"""Cross entropy over a whole vocabulary, a block of words at a time: its logits are the largest array of a training step."""
+"""Cross entropy over a whole vocabulary in blocks of words, since the logits are the largest array of a training step."""
 
 import functools
 
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from jax_sentemb.models.layers import product, transposed_product
 from jax_sentemb.types import Array
 
-BLOCK = 2048  # words: a block of logits of some hundred tokens stays in a processor's cache
+BLOCK = 2048  # words: the logits of a few hundred tokens for one block fit into a processor's cache
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
@@ -21,11 +21,12 @@ def token_loss(
     targets: Int[Array, " tokens"],
     dtype: DTypeLike,
 ) -> tuple[Float[Array, " tokens"], Bool[Array, " tokens"]]:
-    """Of each state [N, D]: -log softmax(words state + bias) at its target, float32 [N], and whether none scores higher.
+    """-log softmax(words state + bias) at the target of each state, float32 [N], and whether no other word scores higher.
 
-    words: [V, D]; bias: [V]; targets: int [N]. Products are computed in `dtype` and accumulated in float32. Loss and gradient are
-    those of the plain form. The logits [V, N] are written once and read three times, each block while it is in the cache. Words
-    are the rows: a CPU sums over rows faster than within them, and the gradient of `words` is a product without a transpose.
+    states: [N, D]; words: [V, D]; bias: [V]; targets: int [N]. Products are computed in `dtype` and accumulated in float32. Loss
+    and gradient equal those of the plain form. Each block of the logits [V, N] is written once and read three times while it is in
+    the cache. The rows of the logits are words: a CPU sums over rows faster than within them, and the gradient of `words` is a
+    product without a transpose.
     """
     return _forward(states, words, bias, targets, dtype)[0]
 

@@ -9,10 +9,11 @@ from jaxtyping import Bool, Float, UInt
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.models.bert import Bert, BertConfig, BertOutput
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import run_rnn
 from jax_sentemb.types import Array, Params, Rows
 
-FROZEN = "frozen"  # the part of the parameters that no optimiser touches
+FROZEN = "frozen"  # the part of the parameters that is not trained
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class WordsConfig:
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Called as a Bert is; its parameters are {"vectors": [V, E]}, in the part "encoder" if trained, else in "frozen"."""
+    """An encoder whose token states are word vectors: {"vectors": [V, E]}, the part "encoder" if trained, else "frozen"."""
 
     config: WordsConfig
     dtype: DTypeLike = jnp.float32
@@ -41,24 +42,35 @@ class WordVectors:
         return BertOutput([jnp.where(rows.mask[..., None], vectors, 0.0)], {})
 
 
-def make_encoder(config: BertConfig | WordsConfig, dtype: DTypeLike = jnp.float32, dropout: float = 0.1, **memory: Any) -> Any:
-    """A Bert or a table of word vectors: both map rows to token states. Dropout and `memory` (its further fields) are a Bert's."""
-    return WordVectors(config, dtype) if isinstance(config, WordsConfig) else Bert(config, dtype, dropout, **memory)
+def make_encoder(
+    config: BertConfig | WordsConfig, dtype: DTypeLike = jnp.float32, dropout: float = 0.1, **memory: Any
+) -> TokenEncoder:
+    """The encoder of a configuration; only a Bert uses `dropout` and `memory`, the rest of its fields."""
+    # Flax declares no type for what `apply` returns.
+    encoder: Any = WordVectors(config, dtype) if isinstance(config, WordsConfig) else Bert(config, dtype, dropout, **memory)
+    return encoder
+
+
+def bert_config(encoder: TokenEncoder) -> BertConfig:
+    """The configuration of a BERT encoder; ConfigError for word vectors."""
+    if not isinstance(encoder.config, BertConfig):
+        raise ConfigError("this method works on a BERT: build the config with encoder=Encoder(...)")
+    return encoder.config
 
 
 def vector_part(params: Params) -> Params:
-    """The part of the parameters that has the word vectors: trained or not."""
+    """The part of the parameters with the word vectors: "encoder" if they are trained, else "frozen"."""
     return params["encoder"] if "encoder" in params else params[FROZEN]
 
 
-def word_states(encoder: Any, params: Params, rows: Rows) -> Float[Array, "rows tokens width"]:
-    """Word vectors [R, T, E] from the part of `params` that has them."""
+def word_states(encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows tokens width"]:
+    """The word vectors [R, T, E] of `rows`."""
     return encoder.apply({"params": vector_part(params)}, rows).hidden[-1]
 
 
-def check_words(encoder: Any) -> None:
+def check_words(encoder: TokenEncoder) -> None:
     """Raise ConfigError if the encoder is not a table of word vectors."""
-    if encoder.config.model_type != "words":
+    if not isinstance(encoder.config, WordsConfig):
         raise ConfigError("this method works on word vectors: build the config with encoder=Words(vectors=...)")
 
 
@@ -73,7 +85,7 @@ def pooled_states(
     return jnp.where(mask.any(axis=1, keepdims=True), sign * largest, 0.0)
 
 
-def lstm_max(encoder: Any, params: Params, lstm: str, rows: Rows) -> Float[Array, "rows width"]:
-    """The maximum over real tokens of the states of the LSTM `params[lstm]` (InferSent's BiLSTM-max; its code lets padding win)."""
+def lstm_max(encoder: TokenEncoder, params: Params, lstm: str, rows: Rows) -> Float[Array, "rows width"]:
+    """The maximum over real tokens of the states of the LSTM `params[lstm]` (InferSent's BiLSTM-max; its code includes padding)."""
     states = run_rnn("lstm", params[lstm], word_states(encoder, params, rows), rows.mask, encoder.dtype).states
     return pooled_states(states, rows.mask, "max")

@@ -92,7 +92,7 @@ def generated_batches(config: Config, batch_size: int) -> Iterator[Batches | Bat
 
     with tempfile.TemporaryDirectory() as folder:
         files = lambda pairs: corpus_files(data, "grammar", Path(folder), pairs)  # noqa: E731
-        corpus = Corpus(files, tokenizer, data.max_seq_length, 0.0, 0, 0, data.pack)
+        corpus = Corpus(files, tokenizer, data.max_seq_length, pack=data.pack)
         yield make_batches(method.examples(corpus, 0), batch_size, 0, config.data.length_grouping)
 
 

@@ -1,7 +1,7 @@
-"""How alike two sentences, or two dropout views of one, are to an encoder's attention (miCSE, appendices B and D).
+"""Attention similarity of two sentences, or of two dropout views of one (miCSE, appendices B and D).
 
-Slices are those of training (`AttentionMI`): each pools two attention maps. Unlike training nothing is sampled: all entries
-between positions that both rows have count, those that attention dropout removes included.
+Slices are those of training (`AttentionMI`): each pools two attention maps. Unlike in training, all entries between positions that
+both rows have are used, including those that attention dropout removes.
 """
 
 import functools
@@ -18,7 +18,8 @@ from jax_sentemb.errors import NumericsError
 from jax_sentemb.inference.embedder import BUCKETS
 from jax_sentemb.losses import correlation, gaussian_mutual_information, l2_normalize
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Attention, Bert, BertConfig
+from jax_sentemb.models.attention import Attention, Capture
+from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.pooling import pool
 from jax_sentemb.types import Array, Params, Rows
 
@@ -31,27 +32,40 @@ class PairAttention(NamedTuple):
     attention: np.ndarray  # [P], mean over slices of the mutual information -1/2 log(1 - correlation^2), nats, at most 6.9
 
 
+class Comparison(NamedTuple):
+    """An encoder's architecture, which of its attention is compared, and its dropout; compiled functions depend on these."""
+
+    config: BertConfig
+    layers: tuple[int, ...]
+    pairing: str
+    pooling: str
+    dropout: float
+
+
+def comparison(config: BertConfig, slices: AttentionMI | None = None, pooling: str = "mean", dropout: float = 0.1) -> Comparison:
+    """The comparison by the `layers` and `pairing` of `slices`. ConfigError if they do not fit the encoder."""
+    slices = slices or AttentionMI()
+    slices.check(config.num_hidden_layers, config.num_attention_heads)
+    layers = slices.chosen_layers(config.num_hidden_layers)
+    return Comparison(config, tuple(sorted(layers)), slices.pairing, pooling, dropout)
+
+
 def compare_attention(
-    config: BertConfig,
+    static: Comparison,
     params: Params,
     first: Sequence[np.ndarray],
     second: Sequence[np.ndarray],
-    *,
-    slices: AttentionMI | None = None,
-    pooling: str = "mean",
     seeds: np.ndarray | None = None,
-    dropout: float = 0.1,
     batch_size: int = 16,
 ) -> PairAttention:
     """Semantic and attention similarity of each pair of token rows (int32 ids with [CLS] and [SEP]).
 
-    Rows of unlike length are compared in the positions that both have: attention [:c, :c] with c the shorter length.
-    `seeds` uint32 [P, 2] switches dropout on, one seed for each row; None compares the encoder without dropout. Only `layers` and
-    `pairing` of `slices` are used. ConfigError where slices do not fit the encoder, NumericsError where embeddings are not finite.
+    Rows of different length are compared in the positions that both have: attention [:c, :c] with c the shorter length.
+    `seeds` uint32 [P, 2] switch dropout on, one seed for each row; None compares without dropout. NumericsError for embeddings that
+    are not finite.
     """
-    static = _static(config, slices, pooling, dropout)
-    count = len(first)
-    semantic, rho = np.zeros(count, np.float32), np.zeros((count, len(slice_names(config, slices))), np.float32)
+    config, count = static.config, len(first)
+    semantic, rho = np.zeros(count, np.float32), np.zeros((count, len(slice_names(static))), np.float32)
     params = jax.device_put(params)
     order = np.argsort([-max(len(one), len(other)) for one, other in zip(first, second, strict=True)], kind="stable")
     for start in range(0, count, batch_size):
@@ -67,30 +81,21 @@ def compare_attention(
 
 
 def attention_values(
-    config: BertConfig,
-    params: Params,
-    first: np.ndarray,
-    second: np.ndarray,
-    *,
-    slices: AttentionMI | None = None,
-    seeds: np.ndarray | None = None,
-    dropout: float = 0.1,
+    static: Comparison, params: Params, first: np.ndarray, second: np.ndarray, seeds: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Log attention (natural logarithm) of two token rows, float32 [S, 2 * c * c] each, c the shorter length.
 
     Entry k of a slice belongs to the same map, query and key in both. `seeds`: uint32 [2], otherwise as `compare_attention`.
     """
-    static = _static(config, slices, "mean", dropout)
     seeds = None if seeds is None else np.asarray(seeds, np.uint32)
-    logs, valid, _ = jax.device_get(_slices(static, params, _rows(config, [first], [second]), seeds))
+    logs, valid, _ = jax.device_get(_slices(static, params, _rows(static.config, [first], [second]), seeds))
     one, other = logs[..., valid[0]]
     return one, other
 
 
-def slice_names(config: BertConfig, slices: AttentionMI | None = None) -> list[str]:
+def slice_names(static: Comparison) -> list[str]:
     """What each of the S slices pools, all numbers from 1: "layers 1 + 3, head 2" or "layer 4, heads 1 + 2"."""
-    static = _static(config, slices, "mean", 0.0)
-    heads, layers = range(1, config.num_attention_heads + 1), static.layers
+    heads, layers = range(1, static.config.num_attention_heads + 1), static.layers
     if static.pairing == "heads":
         return [f"layer {layer}, heads {head} + {head + 1}" for layer in layers for head in heads[::2]]
     half = len(layers) // 2
@@ -102,23 +107,6 @@ def view_seeds(count: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).permutation(2 * count).astype(np.uint32).reshape(count, 2)
 
 
-class _Static(NamedTuple):
-    """What a compiled function depends on beside the shapes of its arrays."""
-
-    config: BertConfig
-    layers: tuple[int, ...]
-    pairing: str
-    pooling: str
-    dropout: float
-
-
-def _static(config: BertConfig, slices: AttentionMI | None, pooling: str, dropout: float) -> _Static:
-    slices = slices or AttentionMI()
-    slices.check(config.num_hidden_layers, config.num_attention_heads)
-    layers = slices.chosen_layers(config.num_hidden_layers)
-    return _Static(config, tuple(sorted(layers)), slices.pairing, pooling, dropout)
-
-
 def _rows(config: BertConfig, first: list[np.ndarray], second: list[np.ndarray]) -> Rows:
     """All first rows, then all second rows, in one of a few widths."""
     positions = config.max_position_embeddings - config.position_offset
@@ -128,14 +116,15 @@ def _rows(config: BertConfig, first: list[np.ndarray], second: list[np.ndarray])
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _slices(static: _Static, params: Params, rows: Rows, seeds: Array | None) -> tuple[Array, Array, Array]:
+def _slices(static: Comparison, params: Params, rows: Rows, seeds: Array | None) -> tuple[Array, Array, Array]:
     """Log attention [2B, S, 2 * T * T], which entries both rows of a pair have [B, 2 * T * T], embeddings [2B, D]."""
 
     def logs(layer: int, attention: Attention) -> Array:
+        assert attention.scores is not None  # whole maps, not blocks
         return attention.scores - attention.log_normalizer
 
     bert = Bert(static.config, dropout=static.dropout)
-    output: Any = bert.apply({"params": params}, rows, seeds, capture_attention=logs, observed_layers=static.layers)
+    output: Any = bert.apply({"params": params}, rows, seeds, capture=Capture(static.layers, logs))
     maps = jnp.stack([output.observed[layer] for layer in static.layers])  # [n, 2B, H, T, T]
     count, both, heads = maps.shape[:3]
     if static.pairing == "layers":
@@ -149,7 +138,7 @@ def _slices(static: _Static, params: Params, rows: Rows, seeds: Array | None) ->
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _compare(static: _Static, params: Params, rows: Rows, seeds: Array | None) -> tuple[Array, Array]:
+def _compare(static: Comparison, params: Params, rows: Rows, seeds: Array | None) -> tuple[Array, Array]:
     """Cosine [B] and correlation [B, S] of the first half of the rows with the second half."""
     logs, valid, embeddings = _slices(static, params, rows, seeds)
     pairs = len(valid)

@@ -43,12 +43,12 @@ class PairModel:
 
     def compare(self, pairs: Sequence[tuple[str, str]], dropout: bool) -> plots.Pairs:
         """(semantic [P], attention [P]) of pairs of sentences, each in a dropout view of its own if wanted."""
-        from jax_sentemb.reporting.attention import compare_attention, view_seeds
+        from jax_sentemb.reporting.attention import compare_attention, comparison, view_seeds
 
         first, second = (self.encode(side) for side in zip(*pairs, strict=True))
         seeds = view_seeds(len(pairs)) if dropout else None
-        options = {"pooling": self.pooling, "seeds": seeds, "dropout": self.dropout}
-        found = compare_attention(self.config, self.params, first, second, **options)
+        compared = comparison(self.config, pooling=self.pooling, dropout=self.dropout)
+        found = compare_attention(compared, self.params, first, second, seeds)
         return found.semantic, found.attention
 
 

@@ -1,4 +1,4 @@
-"""What a report reads of a run: the files of its work directory, its curves and the time it took."""
+"""What a report reads from a run: the files of its work directory, its curves and the time it took."""
 
 import itertools
 import json
@@ -9,22 +9,30 @@ from typing import Any, NamedTuple
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.reporting.plot_data import read_metrics
 
-# What a curve is of, and how to read it; others are shown under their name.
-CURVES = {
-    "train/loss": ("loss", "of training batches: what is minimised"),
-    "train/grad_norm": ("gradient norm", "before clipping"),
-    "train/accuracy": ("accuracy", "of the method's own task in a batch"),
-    "train/alignment": ("alignment in a batch", "squared distance of two views of a sentence: 0 is best"),
-    "validation/loss": ("held-out loss", "of sentences that are not trained on"),
-    "validation/accuracy": ("held-out accuracy", "of the method's own task on sentences that are not trained on"),
-    "diagnostics/alignment": ("alignment", "squared distance of the two halves of a sentence: 0 is best"),
-    "diagnostics/retrieval": ("retrieval", "one half of a sentence finds the other among all: 100 is always"),
-    "diagnostics/uniformity": ("uniformity", "lower is more even, 0 is collapse"),
-    "diagnostics/spread": ("spread", "1 is isotropic, 0 is collapse"),
-    "diagnostics/mean_cosine": ("mean cosine", "of any two sentences (anisotropy): near 0 is isotropic, 1 is collapse"),
-    "diagnostics/effective_rank": ("effective rank", "number of directions in use"),
-    "speed/sentences_per_second": ("sentences a second", "without compilation, evaluation and saving"),
-    "speed/steps_per_second": ("steps a second", "the same"),
+
+class Curve(NamedTuple):
+    """How a logged number is shown: its title, the unit of its axis, and how to read it."""
+
+    title: str
+    unit: str
+    note: str = ""
+
+
+CURVES = {  # other numbers are shown under their name
+    "train/loss": Curve("loss", "loss", "of training batches; not comparable between settings"),
+    "train/grad_norm": Curve("gradient norm", "norm", "before clipping"),
+    "train/accuracy": Curve("accuracy", "share of 1", "of the training task in a batch"),
+    "train/alignment": Curve("alignment in a batch", "squared distance", "of two views of a sentence; 0 is best"),
+    "train/learning_rate": Curve("learning rate", "rate"),
+    "validation/loss": Curve("held-out loss", "loss", "of sentences that are not trained on"),
+    "validation/accuracy": Curve("held-out accuracy", "share of 1", "of the training task on sentences that are not trained on"),
+    "diagnostics/retrieval": Curve("retrieval", "100 / rank", "one half of a sentence ranks the other half among all; 100 is best"),
+    "diagnostics/alignment": Curve("alignment", "squared distance", "of the two halves of a sentence; 0 is best"),
+    "diagnostics/uniformity": Curve("uniformity", "log of a mean", "lower is more even, 0 is collapse"),
+    "diagnostics/spread": Curve("spread", "0 to 1", "1 is isotropic, 0 is collapse"),
+    "diagnostics/mean_cosine": Curve("mean cosine", "cosine", "of any two sentences; near 0 is isotropic, 1 is collapse"),
+    "diagnostics/effective_rank": Curve("effective rank", "directions", "number of directions in use"),
+    "speed/sentences_per_second": Curve("speed", "sentences/s", "without compilation, evaluation and saving"),
 }
 SECTIONS = {
     "train": "Training",
@@ -33,23 +41,23 @@ SECTIONS = {
     "diagnostics": "Without labels",
     "speed": "Speed",
 }
-UNDRAWN = ("diagnostics/collapsed",)  # yes or no: a warning says it
+ENCODER = " encoder/"  # "first encoder/NAME" is NAME of another candidate for export
 
 
 class Run(NamedTuple):
-    """The files of a work directory that a report is made of; {} and () for those that are not there."""
+    """Contents of the files of a work directory; {} and () for missing ones."""
 
     workdir: Path
     about: dict[str, Any]  # run.json
     settings: dict[str, Any]  # config.json
     model: dict[str, Any]  # model.json
     records: Sequence[dict[str, Any]]  # metrics.jsonl
-    scores: dict[str, Any]  # scores.json: a run that is done
+    scores: dict[str, Any]  # scores.json, of a finished run
     looks: dict[str, dict[str, Any]]  # samples/start.json and end.json
 
 
 def read_run(workdir: Path) -> Run:
-    """The files of a run; ModelFileError where it is no work directory or a file is damaged, DataError for its log."""
+    """Reads a work directory. ModelFileError if it is none or a file is damaged, DataError if the log is damaged."""
     if not (workdir / "run.json").is_file():
         raise ModelFileError(f"{workdir} is no work directory of a run: it has no run.json")
     about, settings, model = (read_json_file(workdir / name) for name in ("run.json", "config.json", "model.json"))
@@ -58,6 +66,7 @@ def read_run(workdir: Path) -> Run:
 
 
 def read_json_file(file: Path, kind: type = dict) -> Any:
+    """The content of a JSON file, an empty `kind` if it is missing. ModelFileError if it is damaged."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, kind):
@@ -70,7 +79,7 @@ def read_json_file(file: Path, kind: type = dict) -> Any:
 
 
 def find_curves(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
-    """{name: {step: value}} of every number that was logged over time, in order of steps; the later of two of a step."""
+    """{name: {step: value}} of every logged number, ordered by step; of two values at a step the later one."""
     found: dict[str, dict[int, float]] = {}
     for record in records:
         if "event" in record:
@@ -88,24 +97,33 @@ def seconds(records: Sequence[Mapping[str, Any]]) -> float:
 
 
 def selecting_curve(run: Run) -> str:
-    """The curve that selects the weights, "" without one; of held-out sentences the accuracy, or the loss where there is none."""
+    """Name of the curve that selects the weights, "" without one. `validation` is its accuracy, or its loss if it has none."""
     name = run.about.get("selected_by", "")
     if name != "validation":
         return name
     return "validation/accuracy" if any("validation/accuracy" in record for record in run.records) else "validation/loss"
 
 
+def is_drawn(name: str, curves: Mapping[str, Mapping[int, float]]) -> bool:
+    """Whether a curve has a picture. Those that repeat another one, and collapse (a warning), are in the table of numbers only."""
+    if name.endswith("/pearson_cosine"):
+        return name.replace("/pearson_", "/spearman_") not in curves
+    if name.startswith("train/") and name != "train/loss":  # the only term of the loss
+        return curves[name] != curves.get("train/loss")
+    return name not in ("diagnostics/collapsed", "speed/steps_per_second")
+
+
 def run_name(run: Run) -> str:
     return run.model.get("name") or run.workdir.resolve().name
 
 
-def curve_title(name: str) -> str:
-    """The name of a curve as people read it."""
+def describe_curve(name: str) -> Curve:
+    """The title, unit and note of a curve."""
     if name in CURVES:
-        return CURVES[name][0]
+        return CURVES[name]
     section, _, rest = name.partition("/")
     rest = rest or section
     for key, label in (("/spearman_cosine", "Spearman"), ("/pearson_cosine", "Pearson")):
         if rest.endswith(key):
-            return f"{rest.removesuffix(key)} {label}"
-    return rest.replace("_", " ")
+            return Curve(f"{rest.removesuffix(key)} {label}", f"{label} × 100", "correlation with gold scores")
+    return Curve(rest.replace("_", " "), "value")

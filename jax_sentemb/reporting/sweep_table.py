@@ -1,12 +1,12 @@
 """The scores of the runs of one command as tables: means and standard deviations, low-shot tables, paired differences, CSV.
 
-A row is a dictionary as in vary.json: `settings` {name: text}, `folder`, and of a finished run `scores` {set: Spearman x 100 or
-another number}, `step` of its weights and the number of its `sentences`; of a failed one `error`.
+A row is a dictionary as in vary.json: `settings` {name: text}, `folder`, and `baseline` (a variant) if there is one. A finished run
+has `scores` {set: Spearman x 100 or another number}, `step` of its weights and its number of `sentences`, a failed one has `error`.
 """
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +36,21 @@ class Cell(NamedTuple):
     values: list[float]
 
 
-def headline(scores: dict[str, Any]) -> dict[str, float]:
-    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and other tasks, or some without labels.
+class Study(NamedTuple):
+    """A table and a figure over the number of training sentences; `text` writes the values of a cell."""
 
-    Of argument pairs both correlations, as means over topics.
+    title: str
+    note: str
+    foot: str
+    unit: str
+    cells: list[Cell]
+    text: Callable[[list[float]], str]
+
+
+def headline(scores: dict[str, Any]) -> dict[str, float]:
+    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and scores of other tasks.
+
+    Without labels they are retrieval and uniformity. Argument pairs have both correlations, as means over topics.
     """
     found = {name: result["spearman"]["all"] for name, result in scores["scores"].items() if name != ARGUMENTS}
     if ARGUMENTS in scores["scores"]:
@@ -50,13 +61,13 @@ def headline(scores: dict[str, Any]) -> dict[str, float]:
 
 
 def averaged(rows: Iterable[Row]) -> list[str]:
-    """The sets of the average: those of the seven that every finished run was scored on."""
+    """The sets that the average is over: those of the seven on which every finished run was scored."""
     scored = [row["scores"] for row in rows if "scores" in row]
     return [name for name in (*SEVEN, GENERATED) if scored and all(name in scores for scores in scored)]
 
 
 def average_note(sets: Sequence[str]) -> str:
-    """What the average is of, in words: not every folder has all seven sets."""
+    """Names the sets that the average is over and those that are absent."""
     absent = [name for name in SEVEN if name not in sets]
     if not absent:
         return f"average: mean of the seven sets {', '.join(sets)}"
@@ -64,7 +75,7 @@ def average_note(sets: Sequence[str]) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown: a row for all runs that differ in their seeds only; mean and, of several seeds, sample standard deviation."""
+    """Markdown with one row for runs that differ only in their seeds: mean and, of several seeds, sample standard deviation."""
     columns, groups = summary(rows)
     lines = [f"| settings | runs | {' | '.join(columns)} |", "|---|--:|" + "--:|" * len(columns)]
     lines += [f"| {label.replace('|', ' ')} | {runs} | {' | '.join(cells)} |" for label, runs, cells in groups]
@@ -74,7 +85,7 @@ def table(rows: list[Row]) -> str:
 
 
 def summary(rows: list[Row]) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
-    """The columns of that table, and of each of its rows the settings, the number of runs and the cells."""
+    """(columns, [(settings, number of runs, cells), ...]) of that table."""
     sets = averaged(rows)
     groups: dict[str, list[Row]] = {}
     for row in rows:
@@ -103,26 +114,42 @@ def low_shot_cells(rows: Sequence[Row]) -> list[Cell]:
 
 
 def difference_cells(rows: Sequence[Row], baselines: Mapping[str, str]) -> list[Cell]:
-    """As `low_shot_cells`, a run's average minus that of its baseline in the same seeds and other settings; miCSE Fig. 4."""
+    """As `low_shot_cells`, for the average of a run minus that of its baseline with the same seeds and settings; miCSE Fig. 4."""
     sets, sized = averaged(rows), _sized(rows)
     twins = {_pair(row, row["settings"].get(VARIANT, "")): _average(row, sets) for row in sized}
     pairs = ((row, twins.get(_pair(row, baselines.get(row["settings"].get(VARIANT, ""), "")))) for row in sized)
     return _cells((row, _average(row, sets) - base) for row, base in pairs if base is not None)
 
 
-def low_shot_table(rows: Sequence[Row], baselines: Mapping[str, str]) -> str:
-    """Markdown as miCSE's Tables 2 and 3, a row a method, a column a size, and the paired differences; "" without cells."""
+def low_shot_studies(rows: Sequence[Row], baselines: Mapping[str, str] | None = None) -> list[Study]:
+    """Scores and, with baselines, differences over the number of sentences, as miCSE's Tables 2 and 3; [] without cells.
+
+    `baselines`: {variant: baseline}, from the rows if it is not given.
+    """
+    if baselines is None:
+        baselines = {row["settings"][VARIANT]: row["baseline"] for row in rows if row.get("baseline")}
     cells, differences = low_shot_cells(rows), difference_cells(rows, baselines)
     if not cells:
-        return ""
-    lines = ["Mean ± standard deviation (runs) of the average over the sets, Spearman x 100.", *_by_size(cells, _score_text)]
-    lines += ["", average_note(averaged(rows)), "", *_failed_note(rows)]
+        return []
+    sets = averaged(rows)
+    note = "Mean ± standard deviation (runs) of the average over the sets, Spearman x 100."
+    unit = f"Spearman × 100, average of {len(sets)} sets"
+    found = [Study("Scores by number of sentences", note, average_note(sets), unit, cells, _score_text)]
     if differences:
-        lines += [
-            "Difference to the baseline in the same seeds: mean [95 % interval of Student's t] (pairs).",
-            *_by_size([cell._replace(method=f"{cell.method} - {baselines[cell.variant]}") for cell in differences], _interval_text),
-        ]
-    return "\n".join(lines).rstrip() + "\n"
+        named = [cell._replace(method=f"{cell.method} - {baselines[cell.variant]}") for cell in differences]
+        note = "Difference to the baseline in the same seeds: mean [95 % interval of Student's t] (pairs)."
+        found.append(Study("Differences to the baseline", note, "", "difference of averages", named, _interval_text))
+    return found
+
+
+def low_shot_table(rows: Sequence[Row], baselines: Mapping[str, str]) -> str:
+    """The studies as Markdown, a row a method, a column a size; "" without cells."""
+    lines: list[str] = []
+    for study in low_shot_studies(rows, baselines):
+        columns, table = by_size(study.cells, study.text)
+        lines += [study.note, "", f"| {' | '.join(columns)} |", "|---|" + "--:|" * (len(columns) - 1)]
+        lines += [*(f"| {' | '.join(row)} |" for row in table), "", *([study.foot, ""] if study.foot else [])]
+    return "\n".join([*lines, *_failed_note(rows)]).rstrip() + "\n" if lines else ""
 
 
 def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -> None:
@@ -210,15 +237,13 @@ def _cells(scored: Iterable[tuple[Row, float]]) -> list[Cell]:
     return sorted(cells, key=lambda cell: -cell.sentences)
 
 
-def _by_size(cells: Sequence[Cell], text: Any) -> list[str]:
-    """The lines of a table of cells, methods down in the order of the runs, sizes across from the smallest."""
+def by_size(cells: Sequence[Cell], text: Callable[[list[float]], str]) -> tuple[list[str], list[list[str]]]:
+    """(columns, rows) of a table of cells: methods down in the order of the runs, sizes across from the smallest."""
     sizes = {cell.subset: cell.sentences for cell in sorted(cells, key=lambda cell: cell.sentences)}
-    heads = [_size_text(float(subset), count) for subset, count in sizes.items()]
-    lines = ["", f"| method | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
     placed = {(cell.method, cell.subset): text(cell.values) for cell in cells}
-    for method in dict.fromkeys(cell.method for cell in cells):
-        lines.append(f"| {method} | {' | '.join(placed.get((method, subset), '') for subset in sizes)} |")
-    return lines
+    methods = dict.fromkeys(cell.method for cell in cells)
+    rows = [[method, *(placed.get((method, subset), "") for subset in sizes)] for method in methods]
+    return ["method", *(_size_text(float(subset), count) for subset, count in sizes.items())], rows
 
 
 def _size_text(subset: float, sentences: int) -> str:

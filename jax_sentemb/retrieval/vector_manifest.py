@@ -80,40 +80,44 @@ def shard_name(number: int, kind: str) -> str:
     return f"{number:06d}.{kind}"
 
 
-def damage(directory: Path, shard: dict[str, Any]) -> str:
-    """The fault of a shard that the manifest lists, "" if it has none."""
-    file = directory / shard["file"]
+def manifest_path(path: Path) -> Path:
+    """The manifest of a directory of vectors, or of a single file."""
+    return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.json")
+
+
+def damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
+    """The fault of a file that a manifest describes, "" if it has none."""
     try:
         intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
     except (OSError, ModelFileError):
         return "it cannot be read"
-    return "" if intact else f"its size or SHA-256 is not what {MANIFEST} says"
+    return "" if intact else f"its size or SHA-256 is not what {described_in} says"
 
 
-def write_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """Write the manifest with its sums, and the SHA-256 of the entries that cannot be recomputed from others."""
+def write_manifest(place: Path, manifest: dict[str, Any]) -> None:
+    """Write a manifest with its sums, and the SHA-256 of the entries that cannot be recomputed from others."""
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
     manifest["sha256"] = _digest(manifest)
-    write_json(directory / (Part(*manifest["part"]).list_name if "part" in manifest else MANIFEST), manifest)
+    write_json(place, manifest)
 
 
 def _digest(manifest: dict[str, Any]) -> str:
     return fingerprint({name: value for name, value in manifest.items() if name not in ("sha256", "complete", "truncated")})
 
 
-def read_manifest(directory: Path) -> dict[str, Any]:
-    """vectors.json of a directory; DataError where it is missing or damaged."""
-    file = directory / MANIFEST
-    if not file.is_file() and list(directory.glob(LISTS)):
-        raise DataError(f"{directory} has parts of vectors only: encode the others with jax-sentemb encode --part")
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a directory or of a single file; DataError where it is missing or damaged."""
+    file = manifest_path(path)
+    if not file.is_file() and list(path.glob(LISTS)):
+        raise DataError(f"{path} has parts of vectors only: encode the others with jax-sentemb encode --part")
     if not file.is_file():
-        raise DataError(f"{directory} has no {MANIFEST}: it is no directory of vectors")
+        raise DataError(f"{path} has no {MANIFEST}: it is no directory of vectors")
     return read_list(file)
 
 
 def read_list(file: Path) -> dict[str, Any]:
-    """vectors.json or the list of a part; DataError where it is damaged."""
+    """A manifest, or the list of a part; DataError where it is damaged."""
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
         _check_manifest(file, manifest)
@@ -124,14 +128,11 @@ def read_list(file: Path) -> dict[str, Any]:
 
 def damaged(file: Path, reason: str) -> DataError:
     """The error of a list of shards that cannot be used."""
-    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory")
+    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory, or a new file")
 
 
 def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
-    """Raises where vectors.json, or the list of a part, is not as `write_shards` makes it.
-
-    Early versions wrote it without a SHA-256 of its own.
-    """
+    """Raises where a manifest is not as `write_shards` makes it; early versions wrote it without a SHA-256 of its own."""
     if not isinstance(manifest, dict):
         raise TypeError(f"a {type(manifest).__name__}")
     if manifest.get("sha256", "") not in ("", _digest(manifest)):
@@ -157,8 +158,10 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
         raise ValueError("it lists another part")
 
 
-def is_complete(manifest: dict[str, Any]) -> bool:
-    """Whether all shards are listed, one after the other."""
-    names = [shard_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
+def is_complete(manifest: dict[str, Any], single: bool) -> bool:
+    """Whether all shards are listed, one after the other. A single file may have been renamed."""
     rows = sum(shard["rows"] for shard in manifest["shards"])
+    if single:
+        return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]
+    names = [shard_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
     return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]

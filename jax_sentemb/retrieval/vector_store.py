@@ -1,6 +1,7 @@
 """Vectors of a corpus on disk: shards of rows in .npy files, and vectors.json. A writer that was killed continues where it stopped.
 
-vectors.json names the model and the text of the rows, and lists the complete shards with their SHA-256.
+vectors.json names the model and the text of the rows, and lists the complete shards with their SHA-256. A single file NAME has the
+same content in NAME.json.
 """
 
 import contextlib
@@ -27,6 +28,7 @@ from jax_sentemb.retrieval.vector_manifest import (
     damaged,
     is_complete,
     joined,
+    manifest_path,
     read_list,
     read_manifest,
     shard_name,
@@ -76,10 +78,14 @@ def write_shards(
             count = len(shards) if "part" in manifest else -(-len(sentences) // size)
             if not manifest["complete"] or len(manifest["shards"]) > count:  # all that is needed was there
                 del manifest["shards"][count:]
-                write_manifest(directory, manifest)
+                write_manifest(_place(directory, manifest), manifest)
         return _join_parts(directory, part) or manifest if "part" in manifest else manifest
     except Timeout:
         raise BusyError(f"--output {directory} is being written by another process: wait for it, or give another one") from None
+
+
+def _place(directory: Path, manifest: dict[str, Any]) -> Path:
+    return directory / (Part(*manifest["part"]).list_name if "part" in manifest else MANIFEST)
 
 
 def _list_of(directory: Path, part: Part) -> str:
@@ -104,10 +110,10 @@ def _join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
             if different := [name for name in SAME if one[name] != lists[0][name]]:
                 raise ConfigError(f"{file} has {different[0]}={one[different[0]]}, {files[0].name} {lists[0][different[0]]}")
             for shard in one["shards"]:
-                if problem := damage(directory, shard):
+                if problem := damage(directory / shard["file"], shard, file.name):
                     raise DataError(f"{directory / shard['file']}: {problem}; encode the part of {file.name} again")
         manifest = joined(lists)
-        write_manifest(directory, manifest)
+        write_manifest(_place(directory, manifest), manifest)
         for file in files:
             file.unlink()
             file.with_suffix(".LOCK").unlink(missing_ok=True)
@@ -115,24 +121,32 @@ def _join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
 
 
 def write_file(
-    file: Path, precision: str, sentences: Lines, encode: Encode, progress: Callable[[int], object], rows_at_once: int
-) -> int:
-    """Write all vectors to one .npy or .parquet file, which appears once it is complete; the number of sentences that were cut."""
+    file: Path, metadata: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
+) -> dict[str, Any]:
+    """Write all vectors to one .npy or .parquet file, which appears once it is complete, then the manifest FILE.json; returns it.
+
+    `metadata` and `progress` as for `write_shards`.
+    """
+    precision, at_once, place = metadata["precision"], metadata["rows_per_shard"], manifest_path(file)
     if precision in ("int8", "uint8"):
         raise ConfigError(f"--precision {precision} needs a directory as --output: it keeps the ranges that the bytes stand for")
     with sole_writer(file):
-        if file.exists():
-            raise ConfigError(f"--output {file} exists: give another name or move it away")
-        truncated, parts = 0, []
-        for start in range(0, len(sentences), rows_at_once):
-            texts = [sentences[row] for row in range(start, min(start + rows_at_once, len(sentences)))]
+        for existing in (file, place):
+            if existing.exists():
+                raise ConfigError(f"--output {existing} exists: give another name or move it away")
+        truncated, parts, width = 0, [], 0
+        for start in range(0, len(sentences), at_once):
+            texts = [sentences[row] for row in range(start, min(start + at_once, len(sentences)))]
             found = encode(texts)
             parts.append(quantize(found.vectors, precision))
-            truncated += found.truncated
+            truncated, width = truncated + found.truncated, found.vectors.shape[1]
             progress(len(texts))
         rows = np.concatenate(parts)
         _save(file, rows, [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else [])
-    return truncated
+        shards = [_described(file, len(rows), truncated)]
+        manifest = {**metadata, "format": file.suffix[1:], "rows": len(rows), "width": width, "ranges": None, "shards": shards}
+        write_manifest(place, manifest)
+    return manifest
 
 
 def _check_place(directory: Path) -> None:
@@ -165,7 +179,7 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int, part: Part) -> 
     if part.count > 1:
         manifest |= {"part": list(part), "first_shard": part.shards(-(-rows // metadata["rows_per_shard"])).start}
         manifest["rows"] = _rows_of(manifest, rows, part)
-    write_manifest(directory, manifest)
+    write_manifest(_place(directory, manifest), manifest)
     return manifest
 
 
@@ -182,10 +196,11 @@ def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: in
     listed = manifest["shards"][place : place + 1]
     if not listed:
         return True
-    expected = (shard_name(number, manifest["format"]), rows)
-    problem = damage(directory, listed[0]) if (listed[0]["file"], listed[0]["rows"]) == expected else f"{MANIFEST} is wrong"
+    name = shard_name(number, manifest["format"])
+    as_listed = (listed[0]["file"], listed[0]["rows"]) == (name, rows)
+    problem = damage(directory / name, listed[0], MANIFEST) if as_listed else f"{MANIFEST} is wrong"
     if problem:
-        say(f"{directory / expected[0]}: {problem}; it is encoded again")
+        say(f"{directory / name}: {problem}; it is encoded again")
     return bool(problem)
 
 
@@ -197,17 +212,15 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
     file = directory / shard_name(number, manifest["format"])
     _save(file, quantize(found.vectors, precision, ranges), texts)
-    shard = {
-        "file": file.name,
-        "rows": len(texts),
-        "truncated": found.truncated,
-        "bytes": file.stat().st_size,
-        "sha256": sha256(file),
-    }
     place = number - manifest.get("first_shard", 0)
-    manifest["shards"][place : place + 1] = [shard]
+    manifest["shards"][place : place + 1] = [_described(file, len(texts), found.truncated)]
     manifest["width"] = found.vectors.shape[1]
-    write_manifest(directory, manifest)
+    write_manifest(_place(directory, manifest), manifest)
+
+
+def _described(file: Path, rows: int, truncated: int) -> dict[str, Any]:
+    """The entry of a file in the manifest."""
+    return {"file": file.name, "rows": rows, "truncated": truncated, "bytes": file.stat().st_size, "sha256": sha256(file)}
 
 
 def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
@@ -237,20 +250,23 @@ class Vectors:
     def __init__(self, path: Path, verify: bool = True) -> None:
         """Open a directory of `write_shards`, or one .npy file; DataError where it is incomplete or damaged.
 
-        `verify`: each shard is read once per process and compared with its SHA-256. A single .npy file has none.
+        `verify`: each shard is read once per process and compared with its SHA-256. So is a single .npy file beside which NAME.json
+        is; others have none.
         """
-        if path.is_dir():
-            self.manifest = read_manifest(path)
-            if not is_complete(self.manifest):
-                raise DataError(f"{path} is not complete: run the same encode command again")
-            files = [path / shard["file"] for shard in self.manifest["shards"]]
-            if self.manifest["format"] != "npy":
-                raise DataError(f"{path} holds {shown(self.manifest['format'])} files; only .npy ones can be searched")
-            for shard in self.manifest["shards"] if verify else ():
-                _verify(path, shard)
-        else:
+        single = not path.is_dir()
+        if single and not manifest_path(path).is_file():
             self.manifest = {"precision": "float32", "ranges": None, "width": None, "model_sha256": None, "corpus_sha256": None}
             files = [path]
+        else:
+            self.manifest = read_manifest(path)
+            if not is_complete(self.manifest, single):
+                raise DataError(f"{path} is not complete: run the same encode command again")
+            if self.manifest["format"] != "npy":
+                raise DataError(f"{path} holds {shown(self.manifest['format'])} files; only .npy ones can be searched")
+            shards = self.manifest["shards"]
+            files = [path] if single else [path / shard["file"] for shard in shards]
+            for file, shard in zip(files, shards, strict=True) if verify else ():
+                _verify(file, shard, manifest_path(path).name)
         kind = STORED[self.manifest["precision"]]
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
@@ -283,15 +299,15 @@ class Vectors:
         return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
 
 
-def _verify(directory: Path, shard: dict[str, Any]) -> None:
-    """DataError for a damaged shard, unless this process has found it intact before."""
-    file = directory / shard["file"]
+def _verify(file: Path, shard: dict[str, Any], described_in: str) -> None:
+    """DataError for a damaged file, unless this process has found it intact before."""
     with contextlib.suppress(OSError):
         stat = file.stat()
         known = (str(file.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, shard["sha256"])
         if known not in _intact:
-            if problem := damage(directory, shard):
-                raise DataError(f"{file}: {problem}; the same encode command makes it again")
+            if problem := damage(file, shard, described_in):
+                repair = "the same encode command makes it again" if described_in == MANIFEST else "delete both, and encode again"
+                raise DataError(f"{file}: {problem}; {repair}")
             _intact.add(known)
 
 

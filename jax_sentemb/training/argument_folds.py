@@ -1,4 +1,4 @@
-"""One part of an argument corpus to test, the others to train on: the supervised rows of IS-BERT's Table 2, by fine-tuning."""
+"""Cross-validation on an argument corpus, for the supervised rows of IS-BERT's Table 2: one fold is tested, the rest trains."""
 
 from typing import NamedTuple
 
@@ -7,19 +7,19 @@ import numpy as np
 from jax_sentemb.config import Data
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.arguments import FEWEST, FOLDS, ArgumentTask, fold_of_pairs, load_arguments
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 
-NAME = "arguments"  # of the set that such a run is scored on
-SOURCE = "arguments:"  # in front of the file in data.files
-TOP_SCORE = 5.0  # that the highest gold score becomes: what the methods expect, and the scale of AFS
+NAME = "arguments"  # of the evaluation set
+SOURCE = "arguments:"  # prefix of the file in data.files
+TOP_SCORE = 5.0  # the highest score after scaling, as the methods expect it; also the scale of AFS
 
 
 class Split(NamedTuple):
-    """The pairs to train on, with scores from 0 to TOP_SCORE, and the tested ones by topic, as they are."""
+    """Training pairs with scores from 0 to TOP_SCORE, and test pairs by topic with their original scores."""
 
     train: list[tuple[str, str, float]]
     test: StsTask
-    left_out: list[str]  # tested topics without a correlation
+    left_out: list[str]  # test topics for which no correlation is defined
     warnings: tuple[str, ...]  # of the corpus
 
 
@@ -29,20 +29,20 @@ def is_split(data: Data) -> bool:
 
 
 def parts(data: Data) -> int:
-    """How many runs `data.scheme` takes: ten, or the number of topics."""
+    """The number of folds of `data.scheme`: ten, or the number of topics."""
     return FOLDS if data.scheme == "10-fold" else len(_read(data).topics)
 
 
 def split(data: Data) -> Split:
-    """Part `data.fold` of `data.scheme` against the rest. ConfigError or DataError for what cannot be trained on or tested."""
+    """Splits off fold `data.fold` of `data.scheme`. ConfigError for an unknown fold, DataError if either side is empty."""
     task, count = _read(data), parts(data)
     if data.fold >= count:
-        raise ConfigError(f"data.fold={data.fold}: {task.name} has the parts 0 to {count - 1} by data.scheme={data.scheme}")
+        raise ConfigError(f"data.fold={data.fold}: {task.name} has the folds 0 to {count - 1} with data.scheme={data.scheme}")
     tested = fold_of_pairs(task, data.scheme) == data.fold
     gold = np.concatenate([pairs.gold for pairs in task.topics.values()])
     lowest, spread = gold.min(), np.ptp(gold)
     train: list[tuple[str, str, float]] = []
-    test: dict[str, Pairs] = {}
+    test: dict[str, ScoredPairs] = {}
     left_out, start = [], 0
     for topic, pairs in task.topics.items():
         here = tested[start : start + len(pairs.gold)]
@@ -53,16 +53,16 @@ def split(data: Data) -> Split:
         ]
         rows = np.flatnonzero(here)
         if len(rows) >= FEWEST and np.ptp(pairs.gold[rows]) > 0:
-            test[topic] = Pairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.gold[rows])
+            test[topic] = ScoredPairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.gold[rows])
         elif len(rows):
             left_out.append(topic)
     if not train or not test:
-        what = "nothing is left to train on" if not train else f"no topic has {FEWEST} pairs and two gold scores"
+        what = "no pair is left for training" if not train else f"no topic has {FEWEST} pairs and two gold scores"
         raise DataError(f"{task.name}, data.scheme={data.scheme}, data.fold={data.fold}: {what}")
     return Split(train, StsTask(NAME, test), left_out, task.warnings)
 
 
 def _read(data: Data) -> ArgumentTask:
     if not is_split(data):
-        raise ConfigError(f"data.fold is of argument pairs, and data.files={data.files!r} is not {SOURCE}FILE")
+        raise ConfigError(f"data.fold needs argument pairs: data.files={data.files!r} is not {SOURCE}FILE")
     return load_arguments(data.files.removeprefix(SOURCE))

@@ -1,4 +1,4 @@
-"""What selects the weights that are kept (`eval.select`), and when a run has had enough evaluations (`eval.patience`)."""
+"""Selects the best checkpoint (`eval.select`) and stops training early (`eval.patience`)."""
 
 import math
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from jax_sentemb.types import Params
 
 
 def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encoder: bool) -> str:
-    """The name in metrics.jsonl of what selects: "validation", the Spearman of the set `dev`, retrieval; "" for the last weights.
+    """The selection metric by its name in metrics.jsonl: "validation", Spearman on `dev`, or retrieval; "" for the last weights.
 
-    ConfigError, before training, for what this run does not measure.
+    ConfigError if this run does not measure it.
     """
     on_dev = f"eval/{dev}/spearman_cosine" if dev else ""
     if not options.select:
@@ -35,21 +35,21 @@ def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encode
 
 
 def score(name: str, values: Mapping[str, float]) -> float | None:
-    """What is wanted high of an evaluation; None where it was not measured. Of "validation" accuracy counts before loss."""
+    """A selection metric (higher is better), None if not measured; "validation" is the accuracy, or minus the loss without one."""
     if name == "validation":
         return 100 * values["validation/accuracy"] if "validation/accuracy" in values else -values["validation/loss"]
     return values.get(name)
 
 
 def better(found: Mapping[str, float | None]) -> str:
-    """The name with the highest score; the first one at a tie and where none was measured."""
+    """The name with the highest score; the first one if scores are equal or none was measured."""
     return max(found, key=lambda name: -math.inf if (value := found[name]) is None else value)
 
 
 def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> dict[str, str]:
-    """{"kept_encoder", "kept_because"} for scores.json and model.json; {} of a method with one encoder.
+    """{"kept_encoder", "kept_because"} for scores.json and model.json; {} for a method with one encoder.
 
-    `kept` is the one of the best checkpoint, "" where the last weights are exported.
+    `kept` is the encoder of the best checkpoint, "" if the last weights are exported.
     """
     names = list(method.encoders(params))
     if names == [""]:
@@ -64,5 +64,5 @@ def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> di
 
 
 def should_stop_early(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:
-    """Whether the last `patience` evaluations were not above the best, or above none where there is none yet (`best_step` < 0)."""
+    """Whether the last `patience` evaluations did not improve the best score (`best_step` < 0: there is none yet)."""
     return 0 < patience * eval_steps <= evaluated - max(best_step, 0)

@@ -1,4 +1,4 @@
-"""Corpora that a run writes into its work directory: generated sentences, and the text of a SentEval task."""
+"""Writes corpora into a run's work directory: generated sentences, and the text of a SentEval task."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,16 +9,16 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import replacing
 from jax_sentemb.training.argument_folds import is_split, split
 
-NLI = ("contradiction", "neutral", "entailment")  # of generated pairs: a third of the scale each
-PAIR_SEEDS = 1000  # generated training pairs have other seeds than the scored ones
+NLI = ("contradiction", "neutral", "entailment")  # labels of generated pairs, each for a third of the score range
+PAIR_SEEDS = 1000  # added to the seeds of generated training pairs, so that they differ from the evaluation pairs
 
 
 def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool) -> tuple[str, str]:
-    """`data.files` and `data.column` as files on disk, for a method that reads sentences or labelled pairs.
+    """The paths of `data.files`, written to `workdir` if they are not files, and the column to read.
 
-    grammar:COUNT is COUNT generated sentences or pairs. senteval:TASK is all text of a task of the SentEval folder, without labels,
-    senteval:TASK/PART that of one part (train, dev, test); as pairs, its training part with labels. arguments:FILE are the pairs
-    that `data.scheme` and `data.fold` leave for training, scored from 0 to 5.
+    grammar:COUNT generates COUNT sentences or labelled pairs. senteval:TASK is all text of a task in the SentEval folder, without
+    labels, and senteval:TASK/PART that of one part (train, dev, test); with `pairs` it is the training part with labels.
+    arguments:FILE is the pairs that `data.scheme` and `data.fold` leave for training, with scores from 0 to 5.
     """
     kind, _, name = data.files.partition(":")
     if kind == "grammar":
@@ -41,10 +41,12 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
 
 
 def corpus_task(files: str) -> str:
-    """The SentEval task whose text `files` is; ConfigError if it is something else."""
+    """The SentEval task that `files` names; ConfigError if it names none."""
     kind, _, name = files.partition(":")
     if kind != "senteval":
-        raise ConfigError(f"eval.tasks=corpus scores the task of data.files=senteval:TASK, which is {files!r}: name the tasks")
+        raise ConfigError(
+            f"eval.tasks=corpus needs data.files=senteval:TASK, and data.files is {files!r}: name the tasks in eval.tasks"
+        )
     return name.partition("/")[0]
 
 
@@ -73,7 +75,7 @@ def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pair
 
 
 def _lines(path: Path, sentences: Iterable[str]) -> str:
-    with replacing(path) as partial:  # whoever has the one before open keeps it
+    with replacing(path) as partial:  # a process that has the old file open keeps its content
         partial.write_text("".join(sentence + "\n" for sentence in sentences), encoding="utf-8")
     return str(path)
 

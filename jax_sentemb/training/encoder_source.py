@@ -1,4 +1,4 @@
-"""Where a run's encoder comes from: its tokenizer, its configuration and its first weights, loaded or new."""
+"""Loads or creates a run's encoder: tokenizer, configuration and first weights."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -9,28 +9,30 @@ import numpy as np
 
 from jax_sentemb.config import Data, Encoder, Words
 from jax_sentemb.data.tokenizer import FILES as TOKENIZER_FILES
-from jax_sentemb.data.tokenizer import Lines, Tokenizer, check_rows, new_tokenizer
+from jax_sentemb.data.tokenizer import Lines, Tokenizer, new_tokenizer
+from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.huggingface import read_parts, resolve
 from jax_sentemb.formats.model_dir import transformer_folder
-from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder
 from jax_sentemb.types import Params
 
 
 class EncoderSource(Protocol):
-    """What a run asks of `config.encoder`."""
+    """What a run needs of `config.encoder`."""
 
-    loaded: Params  # by part: "encoder", "cnn"...; {} for a start from scratch; complete after `tokenizer`
+    loaded: Params  # by part: "encoder", "cnn"...; {} for a new encoder; complete after `tokenizer`
 
-    def blank(self) -> Bert | WordVectors:
-        """An encoder of the right sizes without parameters, which methods check themselves against before data is read."""
+    def blank(self) -> TokenEncoder:
+        """An encoder of the right sizes without parameters, for the checks of a method before data is read."""
         ...
 
     def tokenizer(self, sentences: Lines) -> Tokenizer | WordTokenizer:
-        """The tokenizer, loaded, or trained on `sentences`."""
+        """The tokenizer, loaded or trained on `sentences`."""
         ...
 
     def config(self, tokenizer: Any) -> BertConfig | WordsConfig:
@@ -49,12 +51,12 @@ class BertSource:
         self._folder = resolve(encoder.weights) if encoder.weights else None
         self._config, self.loaded = read_parts(self._folder) if self._folder else (None, {})
 
-    def blank(self) -> Bert:
+    def blank(self) -> TokenEncoder:
         """A BERT of the right sizes."""
-        return Bert(self._config or self._new(self._data.vocab_size))
+        return make_encoder(self._config or self._new(self._data.vocab_size))
 
     def tokenizer(self, sentences: Lines) -> Tokenizer:
-        """That of data.tokenizer, else that of encoder.weights, else a new one."""
+        """The tokenizer of data.tokenizer, else that of encoder.weights, else a new one."""
         if self._data.tokenizer:
             return given_tokenizer(self._data.tokenizer, self._folder)
         return Tokenizer.load(transformer_folder(self._folder)) if self._folder else new_tokenizer(sentences, self._data.vocab_size)
@@ -88,12 +90,12 @@ class WordSource:
         self._words, self._scored, self._seed = words, scored, seed
         self.loaded: Params = {}
 
-    def blank(self) -> WordVectors:
+    def blank(self) -> TokenEncoder:
         """Word vectors of the width of new ones."""
-        return WordVectors(WordsConfig(3, self._words.hidden_size))
+        return make_encoder(WordsConfig(3, self._words.hidden_size))
 
     def tokenizer(self, sentences: Lines) -> WordTokenizer:
-        """The vocabulary; its vectors are in `loaded` from here on."""
+        """Builds the vocabulary, and puts its vectors into `loaded`."""
         tokenizer, self.loaded = word_table(self._words, sentences, self._scored(), self._seed)
         return tokenizer
 
@@ -104,9 +106,9 @@ class WordSource:
 
 
 def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
-    """The tokenizer of data.tokenizer. ModelFileError if it numbers a piece otherwise than the tokenizer beside the weights.
+    """The tokenizer of data.tokenizer. ModelFileError if a piece has another number in the tokenizer beside the weights.
 
-    Pieces that only one of them has may differ: words of a domain take the place of unused ones.
+    Pieces that only one of them has may differ: a domain's words can replace unused ones.
     """
     given = Tokenizer.load(name)
     folder = weights and transformer_folder(weights)
@@ -116,7 +118,7 @@ def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
         if any(numbers.get(piece, number) != number for piece, number in given.numbers.items()):
             raise ModelFileError(
                 f"data.tokenizer={name} has {given.vocab_size} tokens (SHA-256 {given.fingerprint[:12]}), that of encoder.weights "
-                f"{own.vocab_size} ({own.fingerprint[:12]}), and numbers them otherwise: leave data.tokenizer out"
+                f"{own.vocab_size} ({own.fingerprint[:12]}), with other numbers for the same tokens: leave data.tokenizer out"
             )
     return given
 
@@ -124,9 +126,9 @@ def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
 def word_table(words: Words, corpus: Lines, scored: Iterable[str], seed: int) -> tuple[WordTokenizer, dict[str, Params]]:
     """The vocabulary and the parts of the parameters that belong to it: "vectors" [V, E] and "counts" [V].
 
-    Words of the corpus by frequency, then those of the `scored` sentences, at most `max_words`; with a file of vectors only words
-    that it has. Unknown words and padding have the vector 0 (Tang and de Sa 2019). New vectors are drawn from N(0, 0.1^2).
-    "counts", in the corpus, are what negative words are drawn by.
+    The vocabulary has the words of the corpus by frequency, then those of the `scored` sentences, at most `max_words`; with a file
+    of vectors only words that it has. Unknown words and padding have the vector 0 (Tang and de Sa 2019). New vectors are drawn from
+    N(0, 0.1^2). "counts" are frequencies in the corpus; negative words are drawn by them.
     """
     counts = count_words((corpus[row] for row in range(len(corpus))), words.lowercase)
     wanted = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]

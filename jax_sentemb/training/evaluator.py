@@ -1,4 +1,4 @@
-"""Scores of a run: which sets there are, scoring while it trains and at the end, and the table that people read."""
+"""Evaluates a run: loads its evaluation sets, scores during and after training, prints the score table."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,12 +8,14 @@ from scipy.stats import spearmanr
 
 from jax_sentemb.config import Evaluation
 from jax_sentemb.data import synthetic
+from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.errors import ConfigError, NumericsError, UserError
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.sts import PROTOCOLS, TaskSimilarities, correlate_tasks, score_of_pair, task_cosines, task_pair_scores
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask, load_pairs, load_sts, senteval_root
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, load_sts, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.terminal import table
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Params
 
@@ -21,13 +23,13 @@ GRAMMAR_PAIRS = 1000
 
 
 def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str], str]:
-    """The sets to score, the names of absent ones, and which one selects the best checkpoint ("" for none)."""
+    """The evaluation sets, the names of missing ones, and the set that selects the best checkpoint ("" for none)."""
     tasks: dict[str, StsTask] = {}
     missing_tasks: list[str] = []
     dev = ""
     if options.data == "grammar":
         for dev_or_test, seed in (("dev", 1), ("test", 2)):
-            pairs = Pairs(*synthetic.graded_pairs(GRAMMAR_PAIRS, seed))
+            pairs = ScoredPairs(*synthetic.graded_pairs(GRAMMAR_PAIRS, seed))
             tasks[f"grammar-{dev_or_test}"] = StsTask(f"grammar-{dev_or_test}", {dev_or_test: pairs})
         dev = "grammar-dev"
     elif options.data:
@@ -40,10 +42,10 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
 
 
 class DownstreamTasks:
-    """Classification, regression, probing and argument tasks that are scored once, when training is done.
+    """Classification, regression, probing and argument tasks that are scored once, after training.
 
-    `names` as for jax-sentemb evaluate. ConfigError or DataError, before training, for one that is unknown or not there; `absent`
-    names those of a group that are not there.
+    `names` as for jax-sentemb evaluate. ConfigError or DataError, before training, for an unknown or missing task;
+    `missing_tasks` names the missing tasks of a group.
     """
 
     def __init__(self, names: str, folder: str, classifier: str) -> None:
@@ -58,7 +60,7 @@ class DownstreamTasks:
         self.protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol(classifier))
 
     def score(self, name: str, encode: Callable[[Sequence[str]], np.ndarray]) -> dict[str, dict[str, Any]]:
-        """Task -> {"protocol", "headline" (the numbers of a table), "scores" (all)}; prints the tables. Raises what a task does."""
+        """Task -> {"protocol", "headline" (numbers of the tables), "scores" (all)}. Prints the tables; raises a task's error."""
         from jax_sentemb.evaluation import suite, tables
         from jax_sentemb.evaluation.model_spec import EvalModel
 
@@ -78,10 +80,10 @@ class DownstreamTasks:
 
 
 class Scorer:
-    """Scores parameters: on the development set and without labels while training, on every set at the end.
+    """Scores parameters: on the development set and by label-free diagnostics during training, on every set at the end.
 
-    `is_cross_encoder`: the embedder maps pairs to scores; then there are no diagnostics, they are of embeddings. `similarities` are
-    those of the pairs of each set when it was last scored.
+    `similarities` has the similarities of the pairs of each set from its latest scoring. A cross-encoder, whose embedder reads
+    joined pairs, has no diagnostics, since they need embeddings. `strict`: a collapse of the embeddings raises NumericsError.
     """
 
     def __init__(
@@ -92,24 +94,24 @@ class Scorer:
         sample: Sequence[str],
         log: Log,
         strict: bool,
-        is_cross_encoder: bool = False,
     ) -> None:
         self.embedder, self.tasks, self.dev_task = embedder, tasks, dev
-        self.sample, self.log, self.strict, self.is_cross_encoder = sample, log, strict, is_cross_encoder
+        self.sample, self.log, self.strict = sample, log, strict
+        self.is_cross_encoder = isinstance(embedder.tokenizer, JoinedPairs)
         self.parts = tuple(zip(*(halves(sentence) for sentence in sample), strict=True))
         self.similarities: TaskSimilarities = {}
 
     def diagnostics(self, params: Params) -> dict[str, Any]:
-        """Those of diagnose() for the sample; {} where pairs are scored."""
+        """The diagnostics of `diagnose` for the sample; {} for a cross-encoder."""
         if self.is_cross_encoder:
             return {}
         whole, *parts = (self.embedder(params, sentences) for sentences in (self.sample, *self.parts))
         return diagnose(whole, (parts[0], parts[1]))
 
     def measure(self, step: int, params: Params, label: str = "") -> dict[str, float]:
-        """Log, and give by their names there, the label-free diagnostics and the scores on the development set if there is one.
+        """Logs and returns {name: value} of the diagnostics and of the scores on the development set if there is one.
 
-        `label` is that of a further candidate for export: its values are logged as LABEL/NAME.
+        `label` names another candidate for export, whose values are logged as LABEL/NAME.
         """
         found = self.diagnostics(params)
         values = {f"diagnostics/{name}": float(value) for name, value in found.items()}
@@ -129,7 +131,7 @@ class Scorer:
         digits = {"uniformity": 2, "spread": 3} if shown else {"retrieval": 2, "uniformity": 2, "spread": 3}
         shown += [f"{name} {found[name]:.{places}f}" for name, places in digits.items() if name in found]
         self.log.say(f"step {step}{label and f', {label}'}: {', '.join(shown)}")
-        if found.get("collapsed") and step:  # a new encoder starts with all vectors alike
+        if found.get("collapsed") and step:  # a new encoder starts with nearly equal vectors
             problem = (
                 f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
                 f"effective rank {found['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
@@ -140,7 +142,7 @@ class Scorer:
         return values
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
-        """Results of every evaluation set found."""
+        """The results of every evaluation set."""
         return self._results(params, self.tasks)
 
     def _results(self, params: Params, tasks: dict[str, StsTask]) -> dict[str, dict]:
@@ -157,7 +159,7 @@ class Scorer:
 
 
 def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dict[str, dict[str, float]]:
-    """{"bag of words", "tf-idf"} -> Spearman x 100 with gold over all pairs of each set; document frequencies from `corpus`."""
+    """Spearman x 100 of "bag of words" and "tf-idf" with gold for each set; document frequencies are those of `corpus`."""
     scores: dict[str, dict[str, float]] = {"bag of words": {}, "tf-idf": {}}
     for name, task in tasks.items():
         pairs = list(task.subsets.values())
@@ -167,23 +169,21 @@ def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dic
             ("bag of words", bag_of_words_similarity(first, second)),
             ("tf-idf", tf_idf_similarity(first, second, corpus)),
         ):
-            scores[label][name] = float(100 * spearmanr(values, gold).statistic)
+            scores[label][name] = float(100 * spearmanr(values, gold)[0])
     return scores
 
 
 def score_table(scores: dict[str, dict], missing_tasks: list[str], baselines: dict[str, dict[str, float]]) -> str:
-    """The final scores as text: Spearman and Pearson x 100 over all pairs, mean and weighted mean over subsets."""
+    """The final scores as text: Spearman and Pearson x 100 over all pairs, and mean and weighted mean over subsets."""
     if not scores:
         return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
-    lines = [
-        f"{'':<22}{'':>7}{'Spearman x 100':^26}{'Pearson x 100':^26}",
-        f"{'set':<22}{'pairs':>7}" + f"{'all':>10}{'mean':>8}{'wmean':>8}" * 2,
-    ]
+    rows: list[list[str]] = []
     for name, result in scores.items():
         numbers = [result[kind][which] for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
-        cells = "".join(f"{x:>{width}.2f}" for x, width in zip(numbers, (10, 8, 8) * 2, strict=True))
-        lines.append(f"{name:<22}{result['n']:>7}{cells}")
-        lines += [f"  {label:<27}{values[name]:>10.2f}" for label, values in baselines.items() if name in values]
+        rows.append([name, f"{result['n']:,}", *(f"{number:.2f}" for number in numbers)])
+        rows += [[f"  {label}", "", f"{values[name]:.2f}"] for label, values in baselines.items() if name in values]
+    columns = ["set", "pairs", *(f"{kind} {which}" for kind in ("Spearman", "Pearson") for which in ("all", "mean", "wmean"))]
+    lines = [table(columns, rows, "Correlation with the gold scores, x 100")]
     if missing_tasks:
         lines.append(f"absent, not scored: {', '.join(missing_tasks)}")
     return "\n".join(lines)

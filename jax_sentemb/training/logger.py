@@ -1,4 +1,4 @@
-"""What a run says: one JSON line an event in metrics.jsonl (the truth), a progress bar, TensorBoard, W&B. Process 0 only."""
+"""Logs a run from process 0: JSON lines in metrics.jsonl (the complete log), a progress bar, TensorBoard, W&B."""
 
 import json
 import os
@@ -16,8 +16,9 @@ from tqdm import tqdm
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, plain
 from jax_sentemb.files import is_full, replacing
+from jax_sentemb.terminal import bar, in_notebook
 
-# Seconds between two lines of progress where there is no terminal: a twentieth of the run so far, within these limits.
+# Limits in seconds of the time between two lines of progress without a terminal, which is a twentieth of the run so far.
 SHORTEST, LONGEST = 30.0, 600.0
 
 
@@ -25,23 +26,23 @@ class Log:
     """Writes events of a run to `workdir`/metrics.jsonl, the terminal and, if wanted, TensorBoard and Weights & Biases."""
 
     def __init__(self, workdir: Path, options: Train | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        """`settings` of the run are shown by Weights & Biases. ConfigError where a wanted package is not installed."""
+        """Weights & Biases shows the `settings` of the run. ConfigError if a needed package is not installed."""
         options = options or Train()
-        self.first = jax.process_index() == 0
+        self.is_main = jax.process_index() == 0
         self.path = workdir / "metrics.jsonl"
         self.bar: tqdm | None = None
-        self.writer = _tensorboard(workdir) if options.tensorboard and self.first else None
-        self.wandb = _wandb(workdir, options.wandb, settings or {}) if options.wandb and self.first else None
+        self.writer = _tensorboard(workdir) if options.tensorboard and self.is_main else None
+        self.wandb = _wandb(workdir, options.wandb, settings or {}) if options.wandb and self.is_main else None
         self.begin: tuple[float, int] | None = None  # time and step of the first progress
-        self.said = 0.0
+        self._last_line = 0.0  # time of the latest line of progress
         self.losses: deque[tuple[int, float]] = deque(maxlen=100)  # step and loss of the last steps
-        self._unwritten = ""  # lines that a full disk has not taken yet
+        self._unwritten = ""  # lines that could not be written yet because the disk was full
 
     def rewind(self, step: int) -> None:
-        """Drop events after `step`: a run that continues from a checkpoint, or starts anew (-1), writes them again."""
-        if not self.first or not self.path.exists():
+        """Deletes events after `step`: a run that continues from a checkpoint, or starts again (-1), writes them again."""
+        if not self.is_main or not self.path.exists():
             return
-        with self.path.open("rb") as file:  # line by line: a log of a year is long
+        with self.path.open("rb") as file:  # line by line, as logs can be long
             if all(line.endswith(b"\n") and _step_of(line) <= step for line in file):
                 return
             file.seek(0)
@@ -49,8 +50,8 @@ class Log:
                 new.writelines(line.rstrip(b"\n") + b"\n" for line in file if _step_of(line) <= step)
 
     def event(self, step: int, values: Mapping[str, Any]) -> None:
-        """One line {"step": ..., "time": Unix seconds, **values}; numbers also go to TensorBoard and Weights & Biases."""
-        if not self.first:
+        """Writes a line {"step": ..., "time": Unix seconds, **values}; numbers also go to TensorBoard and Weights & Biases."""
+        if not self.is_main:
             return
         values = {name: _plain(value) for name, value in values.items()}
         self._write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
@@ -71,33 +72,33 @@ class Log:
             if not is_full(error):
                 raise
             os.truncate(self.path, size)
-            self._unwritten = text  # goes with the next event
+            self._unwritten = text  # is written with the next event
 
     def warn(self, step: int, text: str) -> None:
-        """A warning for people, and as an event for the report."""
+        """Prints a warning, and logs it for the report."""
         self.event(step, {"warning": text})
         self.say(f"warning: {text}")
 
     def say(self, text: str) -> None:
-        """A line for people, above the progress bar."""
-        if self.first:
+        """Prints a line above the progress bar."""
+        if self.is_main:
             tqdm.write(plain(text), file=sys.stderr)
 
     def progress(self, step: int, total: int, loss: float, sentences: float) -> None:
-        """The progress line: loss, sentences and steps a second, time left; without a terminal a line now and then."""
-        if not self.first:
+        """Shows loss, sentences and steps per second and the time left; without a terminal as a line at growing intervals."""
+        if not self.is_main:
             return
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() or in_notebook():
             if self.bar is None:
-                self.bar = tqdm(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
+                self.bar = bar()(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
             self.bar.set_postfix_str(f"loss {loss:.4f}, {sentences:,.0f} sentences/s", refresh=False)
             self.bar.update(step - self.bar.n)
             return
         now = time.monotonic()
         start, first = self.begin = self.begin or (now, step)
         pause = min(max(SHORTEST, (now - start) / 20), LONGEST)
-        if step > first and (now - self.said > pause or step == total):
-            self.said = now
+        if step > first and (now - self._last_line > pause or step == total):
+            self._last_line = now
             each = (now - start) / (step - first)  # seconds a step, evaluations included
             took, left = (tqdm.format_interval(count * each) for count in (step - first, total - step))
             self.say(
@@ -106,18 +107,18 @@ class Log:
             )
 
     def finish_progress(self) -> None:
-        """End the progress bar: what follows is written below it."""
+        """Ends the progress bar; later output is written below it."""
         if self.bar is not None:
             self.bar.close()
             self.bar = None
 
     def summary(self, values: Mapping[str, float]) -> None:
-        """The final scores, for the table of runs of Weights & Biases."""
+        """Writes the final scores into Weights & Biases' table of runs."""
         if self.wandb is not None:
             self.wandb.summary.update(dict(values))
 
     def close(self) -> None:
-        """Finish the progress bar, flush TensorBoard and Weights & Biases; a run that an error ends is marked as failed there."""
+        """Ends the progress bar and closes TensorBoard and Weights & Biases, which marks a run that ends by an error as failed."""
         self.finish_progress()
         if self._unwritten:
             self._write("")
@@ -132,7 +133,7 @@ class Log:
 
 
 def check_writers(options: Train) -> None:
-    """ConfigError, before a run does anything, where a package that its log needs is not installed."""
+    """Raises ConfigError if a package that the log needs is not installed."""
     if options.tensorboard:
         _import_tensorboard()
     if options.wandb:
@@ -140,7 +141,7 @@ def check_writers(options: Train) -> None:
 
 
 def _step_of(line: bytes) -> int:
-    """The step of an event; that of a line which a crash has cut or damaged is beyond all."""
+    """The step of an event; sys.maxsize for a line that a crash has cut or damaged."""
     try:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -172,7 +173,7 @@ def _import_wandb() -> Any:
 
 
 def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
-    """The run of this work directory: its id is kept there, so that a run that continues is one run on the page."""
+    """The run of this work directory at Weights & Biases; its id is kept there, so that a continued run stays one run."""
     known = workdir / "wandb_id.txt"
     name = known.read_text(encoding="utf-8").strip() if known.exists() else None
     wandb = _import_wandb()
@@ -185,7 +186,7 @@ def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
         raise ConfigError(f"train.wandb={project}: {reason} (WANDB_MODE=offline needs no account)") from None
     with replacing(known) as partial:
         partial.write_text(f"{run.id}\n", encoding="utf-8")
-    # Its own count of steps only grows; ours goes back to the checkpoint when a run continues.
+    # The step count of Weights & Biases only grows; ours returns to that of the checkpoint when a run continues.
     run.define_metric("step")
     run.define_metric("*", step_metric="step")
     return run

@@ -1,4 +1,4 @@
-"""The training loop, its batches on the device, and the metrics that it reports."""
+"""The training loop, the prefetching of its batches, and the reporting of its metrics."""
 
 import contextlib
 import math
@@ -18,11 +18,11 @@ from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.step import Parts, Step
 from jax_sentemb.types import Array, TrainState
 
-PREFETCH = 2  # batches made and sent to the device ahead of the step
+PREFETCH = 2  # batches that are prepared and sent to the device in advance
 
 
 def batches_on_device(at: Callable[[int], Parts], start: int, end: int, mesh: Mesh) -> Generator[Parts]:
-    """Yields batches start..end-1 on the devices; a thread makes them ahead of use."""
+    """Yields batches start..end-1 on the devices; a thread prepares them in advance."""
     with ThreadPoolExecutor(1) as thread:
         waiting = [
             thread.submit(lambda step=step: shard_batch(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))
@@ -41,7 +41,7 @@ def _finite(tree: Any) -> Array:
 
 
 def check_finite(step: int, tree: Any) -> None:
-    """Raises NotFinite if a number of a state or of parameters is NaN or Inf: a finite loss can give an update that is not."""
+    """Raises NotFinite if a state or parameters have NaN or Inf, which can follow from an update with a finite loss."""
     if not bool(_finite(tree)):
         raise NotFinite(step, "the weights are not finite after the update")
 
@@ -49,7 +49,7 @@ def check_finite(step: int, tree: Any) -> None:
 class Metrics:
     """Reports the metrics of each step after the next step is dispatched, so that the device never waits for the host.
 
-    Every `logging_steps` steps and at the end they go to the log, with the speed since the last line.
+    Every `logging_steps` steps and at the end it logs them, with the speed since the last line.
     """
 
     def __init__(self, log: Log, batch_size: int, total_steps: int, logging_steps: int) -> None:
@@ -58,18 +58,18 @@ class Metrics:
         self._clock, self._clocked = time.monotonic(), -1  # starts after the first step, which compiles
 
     def add(self, step: int, metrics: dict[str, Array]) -> None:
-        """Takes the metrics of a step and reports those of the step before it."""
+        """Stores the metrics of a step and reports those of the previous step."""
         self.flush()
         self._waiting = step, metrics
 
     def flush(self) -> None:
-        """Reports what is waiting. NotFinite for a loss or a gradient that is NaN or Inf."""
+        """Reports the stored metrics. NotFinite for a loss or a gradient that is NaN or Inf."""
         if self._waiting is not None:
             (step, metrics), self._waiting = self._waiting, None
             self._report(step, {name: float(value) for name, value in jax.device_get(metrics).items()})
 
     def restart_clock(self, step: int) -> None:
-        """Leaves the time of an evaluation or a save out of the speed."""
+        """Excludes the time of an evaluation or a save from the speed."""
         self._clock, self._clocked = time.monotonic(), step
 
     def _report(self, step: int, values: dict[str, float]) -> None:
@@ -91,14 +91,14 @@ class Metrics:
 
 
 class Hooks(NamedTuple):
-    """What the loop does between steps, and when."""
+    """Evaluation, saving and early stopping between steps, and the intervals of each."""
 
     evaluate: Callable[[int, TrainState], TrainState]  # may lower the learning rate; may raise Preempted
     save: Callable[[int, TrainState], None]
-    exhausted: Callable[[], bool]  # asked after an evaluation: whether training ends early
+    exhausted: Callable[[], bool]  # called after an evaluation: whether training ends early
     eval_steps: int  # 0: never
     save_steps: int  # 0: never
-    total_steps: int  # at the last step the caller evaluates and saves
+    total_steps: int  # after the last step the caller evaluates and saves
 
     def due(self, step: int) -> tuple[bool, bool]:
         """Whether to evaluate, and whether to save, after this step."""
@@ -109,9 +109,9 @@ class Hooks(NamedTuple):
 
 
 def fit(state: TrainState, step: Step, batches: Iterable[Parts], metrics: Metrics, hooks: Hooks, stop: StopSignal) -> TrainState:
-    """Runs a step for each batch; evaluates, saves and logs on the way. Ends early at a stop signal or if `exhausted`.
+    """Runs a step for each batch; evaluates, saves and logs in between. Ends early after a stop signal or if `exhausted`.
 
-    Raises NotFinite before anything that is not finite is saved. Signals are watched once the first step has compiled. A signal
+    Raises NotFinite before it saves a state that is not finite. Signals are handled after the first step has compiled. A signal
     during an evaluation saves at once; the next start evaluates again.
     """
     for number, batch in enumerate(batches, int(state.step) + 1):

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from jax_sentemb import config as settings
-from jax_sentemb.types import Array, Params, TrainState
+from jax_sentemb.types import Params, TrainState
 
-REST = ""  # the label of the parts that every step trains
+REST = ""  # the label of the parts that are trained in every step
 
 
 def optimizer_by_part(
@@ -19,7 +18,7 @@ def optimizer_by_part(
 ) -> optax.GradientTransformation:
     """`make(share)` for each part of `shares`, the share of the steps in which it has a gradient; `make(1)` for the other parts.
 
-    In a step without a gradient a part keeps its values, its moments and its count of steps, as a model that is trained alone.
+    In a step without a gradient a part keeps its values, moments and step count, like a model that is trained separately.
     """
 
     def label(params: Params) -> dict[str, str]:
@@ -32,18 +31,20 @@ def optimizer_by_part(
 
 
 def own_schedule(schedule: optax.Schedule, share: Fraction) -> optax.Schedule:
-    """`schedule`, a function of the steps of a run, as a function of the steps of a part with that share of them."""
+    """Converts a schedule over the steps of a run to one over the steps of a part that has this share of them."""
 
-    def rate(count: Array) -> Array:
-        return schedule(count * share.denominator // share.numerator)
+    def rate(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
+        return schedule(jnp.asarray(count) * share.denominator // share.numerator)
 
     return rate if share != 1 else schedule
 
 
 def while_trained(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """`inner`, whose state and parameters stay as they are in a step whose gradients are all zero."""
+    """`inner`, except that state and parameters do not change in a step whose gradients are all zero."""
 
-    def update(updates: Params, state: optax.OptState, params: Params | None = None) -> tuple[Params, optax.OptState]:
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
         trained = jnp.array([(leaf != 0).any() for leaf in jax.tree.leaves(updates)], bool).any()
         return jax.lax.cond(trained, lambda: inner.update(updates, state, params), lambda: (optax.tree.zeros_like(updates), state))
 
@@ -51,13 +52,16 @@ def while_trained(inner: optax.GradientTransformation) -> optax.GradientTransfor
 
 
 def adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
-    """m / (sqrt(v) + epsilon) of the plain moving averages: larger first steps than Adam's (BERT's own optimiser)."""
+    """BERT's optimiser: m / (sqrt(v) + epsilon) of uncorrected moving averages; its first steps are larger than Adam's."""
 
-    def init(params: Params) -> optax.ScaleByAdamState:
+    def init(params: optax.Params) -> optax.ScaleByAdamState:
         zeros = optax.tree.zeros_like(params)
         return optax.ScaleByAdamState(jnp.zeros((), jnp.int32), zeros, jax.tree.map(jnp.copy, zeros))
 
-    def update(updates: Params, state: Any, params: Any = None) -> tuple[Params, optax.ScaleByAdamState]:
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        assert isinstance(state, optax.ScaleByAdamState)
         mean = optax.tree.update_moment(updates, state.mu, b1, 1)
         square = optax.tree.update_moment(updates, state.nu, b2, 2)
         scaled = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + epsilon), mean, square)
@@ -67,7 +71,7 @@ def adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.
 
 
 def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1) -> optax.Schedule:
-    """Learning rate as a function of the step: warm-up from 0, then one of lr_scheduler_type's forms."""
+    """Learning rate as a function of the step: warm-up from 0, then the form of lr_scheduler_type."""
     rate, warmup = options.learning_rate, options.warmup_steps or round(options.warmup_ratio * total_steps)
     rest = max(total_steps - warmup, 1)
     after = {
@@ -83,9 +87,9 @@ def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch
 def make_optimizer(
     options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1, shares: Mapping[str, Fraction] | None = None
 ) -> optax.GradientTransformation:
-    """Clipping by global norm, then AdamW, RMSprop (TensorFlow's: epsilon outside the root) or SGD; decay spares vectors.
+    """Clipping by global norm, then AdamW, RMSprop (epsilon outside the root, as in TensorFlow) or SGD; vectors have no decay.
 
-    `shares`: parts of the parameters with an optimiser of their own, whose schedule counts their own steps (`optimizer_by_part`).
+    `shares`: parts of the parameters with their own optimiser, whose schedule counts the part's own steps (`optimizer_by_part`).
     """
     b1, b2, epsilon = options.adam_beta1, options.adam_beta2, options.adam_epsilon
     if options.name == "rmsprop":
@@ -109,12 +113,12 @@ def make_optimizer(
 
 
 def drop_rate(state: TrainState, factor: float) -> tuple[TrainState, float]:
-    """The state with its learning rate multiplied by `factor` from here on, and the product of all such factors."""
+    """Multiplies the learning rate of the later steps by `factor`; also returns the product of all such factors."""
     total = optax.tree.get(state.opt_state, "step_size") * factor
     return state._replace(opt_state=optax.tree.set(state.opt_state, step_size=total)), float(total)
 
 
 def _rate_by_step(rate: float, steps: dict[int, float]) -> optax.Schedule:
-    """`rate`, and from each of `steps` on its own."""
+    """`rate` until the first of `steps`, then the rate of the latest of them."""
     schedules = [optax.constant_schedule(value) for value in (rate, *steps.values())]
     return optax.join_schedules(schedules, list(steps)) if steps else schedules[0]

@@ -1,4 +1,4 @@
-"""Results of a run: final scores, the export, and samples for the report."""
+"""Writes the results of a run: final scores, the export, and samples for the report."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Results:
         self._config, self._setup, self._scorer, self._log, self._workdir = config, setup, scorer, log, workdir
 
     def score(self, params: Params, step: int, start: dict[str, float], kept: dict[str, str]) -> None:
-        """Final scores to the terminal and scores.json, then the verified export.
+        """Prints the final scores and writes them to scores.json, then writes the verified export.
 
         `start`: scores of the untrained weights; `kept`: which encoder is exported, and why (`kept_encoder`).
         """
@@ -56,7 +56,7 @@ class Results:
             self._export(params, step, {**kept, "scores": scores, "scores_of_step": step})
 
     def sample(self, when: str, step: int, params: Params) -> None:
-        """samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model."""
+        """Writes samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model."""
         scorer, config = self._scorer, self._config
         with not_vital(self._workdir):
             wanted = 0 if scorer.is_cross_encoder else config.eval.report_sentences
@@ -70,7 +70,7 @@ class Results:
         try:
             if not isinstance(config.encoder, Words):  # word models have a directory format of their own
                 check_exportable(config.method.pooling, config.method.convolution)
-        except ConfigError as error:  # such a model can be trained and evaluated from its work directory
+        except ConfigError as error:  # the model can still be evaluated from its work directory
             print(f"not exported: {error}")
             return
         export_run(workdir / "export", read_metadata(workdir), jax.device_get(params), workdir, step)

@@ -1,10 +1,11 @@
-"""One run from settings to scores and export, in a work directory that it has for itself."""
+"""Runs one training from settings to scores and export, in a locked work directory."""
 
 import contextlib
 import dataclasses
 import json
 import os
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from jax_sentemb.config import Config
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError
+from jax_sentemb.files import user_path
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.parallel import is_main_process, use_compilation_cache
 from jax_sentemb.reporting.html_report import not_vital, write_report
@@ -23,12 +25,38 @@ from jax_sentemb.training.trainer import Trainer
 
 
 def run(config: Config, workdir: Path) -> int:
-    """Train, score and export into `workdir`; exit code 0, or 75 if a signal stopped it after saving."""
+    """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving."""
     if config.sweep or config.variants:
-        code = run_all(config, workdir, run)
+        code = run_all(config, workdir, _run_one)
         if code != PREEMPTED:
             _report(workdir)
-        return code
+    else:
+        code = _run_one(config, workdir)
+    if code == 0 and is_main_process():
+        print(where_the_results_are(config, workdir), flush=True)
+    return code
+
+
+def where_the_results_are(config: Config, workdir: Path) -> str:
+    """The last lines of a run: report, table or export, and a command to go on with."""
+    lines = [("report", f"{workdir / 'report.html'}")]
+    if config.sweep or config.variants:
+        lines.append(("table", f"{workdir / 'vary.md'}"))
+    elif (export := workdir / "export").is_dir():
+        files = config.data.files if user_path(config.data.files).is_file() else "corpus.txt"
+        if config.method.is_cross_encoder:
+            command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
+        elif type(config.method).__name__ == "MaskedLM":  # not an encoder of sentences yet
+            settings = (f"--config.data.files={files}", f"--config.encoder.weights={export}")
+            command = ["jax-sentemb", "train", "--config", "simcse", *settings]
+        else:
+            command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, "--query", "a sentence to look for"]
+        lines += [("export", str(export)), ("next", shlex.join(command))]
+    return "\n".join(f"{name:<8}{text}" for name, text in lines)
+
+
+def _run_one(config: Config, workdir: Path) -> int:
+    """As `run`, for one run of a sweep or without one."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     use_compilation_cache()
     check_path(workdir)
@@ -38,14 +66,14 @@ def run(config: Config, workdir: Path) -> int:
         raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
     with _lock(workdir) if is_main_process() else contextlib.nullcontext():
         if config.pretrain is not None:
-            if code := run(_before(config), workdir / "before"):
+            if code := _run_one(_pretraining(config), workdir / "before"):
                 return code
             config = dataclasses.replace(
                 config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))
             )
         try:
             code = _run(config, workdir)
-        except NumericsError:  # other errors end a run before it begins
+        except NumericsError:  # other errors are raised before training starts
             _report(workdir)
             raise
         _report(workdir)
@@ -54,13 +82,13 @@ def run(config: Config, workdir: Path) -> int:
 
 @contextlib.contextmanager
 def _lock(workdir: Path) -> Iterator[None]:
-    """Hold `workdir`/LOCK, which says who holds it. The operating system frees it when its holder is gone, however that ended."""
+    """Locks `workdir`/LOCK, which names its holder. The operating system releases the lock when the holder ends, for any reason."""
     path = workdir / "LOCK"
     who, lock = _holder(path), FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        until = time.monotonic() + 1  # it may have begun this moment, and not have written who it is
+        until = time.monotonic() + 1  # a run that has just started may not have written its name yet
         while not (who := _holder(path)) and time.monotonic() < until:
             time.sleep(0.02)
         raise BusyError(
@@ -78,7 +106,7 @@ def _lock(workdir: Path) -> Iterator[None]:
 
 
 def _holder(path: Path) -> str:
-    """What LOCK says, "" if nothing."""
+    """The holder that LOCK names, "" if none."""
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
@@ -86,8 +114,8 @@ def _holder(path: Path) -> str:
         return ""
 
 
-def _before(config: Config) -> Config:
-    """The run that is done first, with the weights, tokenizer, seed and evaluation folder of the whole."""
+def _pretraining(config: Config) -> Config:
+    """The config of the pretraining run, with the weights, tokenizer, seed and evaluation folder of the whole run."""
     assert config.pretrain is not None
     first = config.pretrain
     return dataclasses.replace(
@@ -106,11 +134,11 @@ def _report(workdir: Path) -> None:
 
 
 def _run(config: Config, workdir: Path) -> int:
-    with Trainer(config, workdir) as session, session.stop:
+    with Trainer(config, workdir) as trainer, trainer.stop:
         try:
-            session.train()
-            session.finish()
+            trainer.train()
+            trainer.finish()
         except Preempted:
-            session.say_stopped()
+            trainer.say_stopped()
             return PREEMPTED
     return 0

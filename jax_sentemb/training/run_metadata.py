@@ -1,4 +1,4 @@
-"""What a run says of itself: what a checkpoint of it belongs to, what an export states, what made it."""
+"""Run metadata: checkpoint compatibility, export metadata, provenance."""
 
 import dataclasses
 import platform
@@ -14,7 +14,7 @@ from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.types import Params
 
-# Settings that may change between an interrupted run and its continuation: they do not touch the weights.
+# Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.
 RESUMABLE_SETTINGS = (
     "eval.",
     "train.logging",
@@ -30,26 +30,26 @@ RESUMABLE_SETTINGS = (
     "train.remat",
     "data.files",
     "data.num_workers",
-    "variants",  # of a study: a run has the method of one
+    "variants",  # of a study; a run has the method of one variant
 )
 
 
 def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str, Any]:
-    """What a checkpoint belongs to: a change of any of these is refused when a run continues."""
+    """The settings and data that a checkpoint depends on; a run does not continue if one of them has changed."""
     settings = {
         stored_name(name): value
         for name, value in flatten(config).items()
         if not name.removeprefix("pretrain.").startswith(RESUMABLE_SETTINGS)
     }
     for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
-        settings.pop(name, None)  # their effect is in the facts below, or in the weights
+        settings.pop(name, None)  # their effect is in the values below, or in the weights
     return {
         **settings, "corpus": setup.examples.fingerprint, "tokenizer": setup.tokenizer.fingerprint, "steps": steps,
     }  # fmt: skip
 
 
 def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, Any]:
-    """What an export says of the run: published with the model, so names of files, not paths."""
+    """The metadata of the run in an export. It is published with the model, so it has file names and no paths."""
     method, convolution = config.method, config.method.convolution
     recipe = {stored_name(name): value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
     return {
@@ -75,16 +75,24 @@ def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, 
 
 
 def description(setup: RunSetup, steps: int, devices: int) -> str:
-    """The first line of a run: its corpus, and where it trains."""
-    report = ", ".join(
-        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in setup.examples.report.items()
-    )
-    missing_tasks = f"; evaluation sets absent: {', '.join(setup.missing_tasks)}" if setup.missing_tasks else ""
-    return f"corpus: {report}; {steps:,} steps on {devices} {jax.devices()[0].platform} device(s){missing_tasks}"
+    """The first lines of a run as a table: its corpus, the lengths of its sentences, its steps, and absent evaluation sets."""
+    report = setup.examples.report
+    tokens = {name.removesuffix("_tokens"): value for name, value in report.items() if name.endswith("_tokens")}
+    others = {name: value for name, value in report.items() if isinstance(value, int) and not name.endswith(("_tokens", "_length"))}
+    lengths = [f"{name} {value}" for name, value in tokens.items()]
+    lengths += [f"cut at {report['max_seq_length']}"] if "max_seq_length" in report else []
+    lengths += [f"{report['unknown_token_rate']:.2%} unknown"] if "unknown_token_rate" in report else []
+    rows = {
+        "corpus": ", ".join(f"{value:,} {name}" for name, value in others.items() if value),
+        "tokens": ", ".join(lengths),
+        "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",
+        "absent": ", ".join(setup.missing_tasks),
+    }
+    return "\n".join(f"{name:<10}{text}" for name, text in rows.items() if text)
 
 
 def about(setup: RunSetup, steps: int, params: Params, selected: str) -> dict[str, Any]:
-    """run.json: what made this run, and what it works on."""
+    """The content of run.json: versions, devices, corpus, and number of parameters."""
     return {
         **_versions(),
         "devices": {
@@ -114,7 +122,7 @@ def _versions() -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replace a file by `content`; of several processes the first does."""
+    """Replaces a file by `content` as JSON, in the main process."""
     if is_main_process():
         path.parent.mkdir(exist_ok=True)
         files.write_json(path, content)

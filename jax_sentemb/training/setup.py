@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,14 @@ from jax_sentemb.config import Config, Data, Evaluation, Words
 from jax_sentemb.data.batches import Batches, BatchesInTurn, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples, train_validation_split
-from jax_sentemb.data.tokenizer import Lines
+from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.data.tokens import Subsample
+from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import WordsConfig, make_encoder
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.argument_folds import is_split, split
@@ -28,15 +31,15 @@ from jax_sentemb.types import Params
 
 
 class EvaluationSets(NamedTuple):
-    """What a run is scored on."""
+    """The evaluation sets of a run."""
 
     tasks: dict[str, StsTask]
-    missing: list[str]  # sets that are not there
+    missing: list[str]  # names of sets that were not found
     dev: str  # the task that selects the best checkpoint, "" without one
-    final: DownstreamTasks | None  # classification and other tasks for the end
+    final: DownstreamTasks | None  # tasks that are scored after training
 
     def sentences(self) -> Iterator[str]:
-        """Every sentence of every set."""
+        """Iterates over all sentences of all sets."""
         for task in self.tasks.values():
             for pairs in task.subsets.values():
                 yield from pairs.first
@@ -46,23 +49,23 @@ class EvaluationSets(NamedTuple):
 
 
 class RunSetup(NamedTuple):
-    """What a run works on, before any compilation."""
+    """Data, tokenizer, first weights and evaluation sets of a run."""
 
     sentences: Lines
-    tokenizer: Any  # Tokenizer, or WordTokenizer
+    tokenizer: Tokenizer | WordTokenizer
     examples: Examples
     batches: Batches | BatchesInTurn
     validation: Batches | BatchesInTurn | None  # data.validation sentences
     encoder_config: BertConfig | WordsConfig
-    loaded: Params  # by part: "encoder", "cnn"...; {} for a start from scratch
+    loaded: Params  # by part: "encoder", "cnn"...; {} for a new encoder
     tasks: dict[str, StsTask]
     missing_tasks: list[str]
     dev: str  # the task that selects the best checkpoint, "" without one
-    final: DownstreamTasks | None  # classification and other tasks for the end
+    final: DownstreamTasks | None  # tasks that are scored after training
 
 
 def prepare(config: Config, workdir: Path) -> RunSetup:
-    """The setup of a run. ConfigError, DataError or ModelFileError for parts that are not there or do not fit each other."""
+    """Builds the setup of a run. ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other."""
     data, method, seed = config.data, config.method, config.train.seed
     scored = _evaluation_sets(config.eval, data, method)
     source: EncoderSource
@@ -83,7 +86,7 @@ def prepare(config: Config, workdir: Path) -> RunSetup:
     return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, source.loaded, *scored)
 
 
-def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, platform: str) -> Any:
+def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, platform: str) -> TokenEncoder:
     """The encoder as a run trains it on devices of `platform`: its precision, dropout and what of it is kept in memory."""
     options = config.train
     memory = {name: getattr(options, name) for name in ("attention_block", "remat", "fused_attention")}
@@ -93,7 +96,7 @@ def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, platfo
 
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
-    """Up to `count` sentences of the corpus, drawn by `seed`, in its order."""
+    """Up to `count` random sentences of the corpus, in its order."""
     chosen = np.random.default_rng(seed).choice(len(setup.examples), min(count, len(setup.examples)), replace=False)
     return [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
 
@@ -111,19 +114,19 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
     final = None
     if options.tasks:
         if method.is_cross_encoder:
-            raise ConfigError("eval.tasks: a cross-encoder has no embeddings that classifiers could be trained on; leave it empty")
+            raise ConfigError("eval.tasks: a cross-encoder has no embeddings to train classifiers on; leave it empty")
         names = corpus_task(data.files) if options.tasks == "corpus" else options.tasks
         final = DownstreamTasks(names, options.data, options.classifier)
     return EvaluationSets(tasks, missing, dev, final)
 
 
 def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, workdir: Path) -> Corpus:
-    """The corpus, which reads and tokenises when `method` asks for its examples. Generated text goes into `workdir`."""
+    """The corpus, which is read and tokenised when `method` makes its examples. Generated text is written into `workdir`."""
     if data.pack and not method.reads_packed:
         raise ConfigError(f"data.pack=True: {type(method).__name__} reads single sentences; only MaskedLM reads packed rows")
     folder = workdir if is_main_process() else workdir / f"process-{jax.process_index()}"
     folder.mkdir(parents=True, exist_ok=True)
     return Corpus(
         lambda pairs: corpus_files(data, senteval, folder, pairs),
-        source.tokenizer, data.max_seq_length, data.subset, data.subset_seed, data.num_workers, data.pack,
+        source.tokenizer, data.max_seq_length, Subsample(data.subset, data.subset_seed), data.num_workers, data.pack,
     )  # fmt: skip

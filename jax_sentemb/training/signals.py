@@ -1,7 +1,9 @@
-"""A signal that ends a run after a checkpoint."""
+"""Stops a run after a checkpoint when a signal comes."""
 
 import contextlib
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,22 +14,27 @@ STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP
 
 
 class Preempted(KeyboardInterrupt):
-    """Raised by a signal inside work that may be left unfinished."""
+    """Raised by a signal during work that can be repeated later."""
 
 
 class StopSignal:
-    """From `watch` on, the first of STOPPING makes `at(step)` True; a second SIGTERM or SIGINT ends the process at once.
+    """Handles STOPPING after `watch`: the first signal makes `at(step)` True, a second SIGTERM or SIGINT ends the process at once.
 
-    A signal that was ignored when the process began stays so: `nohup` does that with SIGHUP, a shell's & with SIGINT. Before
-    `watch`, and after the end, a signal does what it always does: there is nothing to save that is not saved. Of several processes
-    any may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+    A signal that was ignored when the process started stays ignored: `nohup` ignores SIGHUP, a shell's & ignores SIGINT. Before
+    `watch` and after the end of the block, signals have their usual effect, since there is nothing to save. In a run of several
+    processes any of them may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+
+    Python runs a handler between two bytecodes, once for all signals of a number that came before. Of those in between only the
+    bytes tell that the C handler writes into a pipe, one each (signal.set_wakeup_fd).
     """
 
     def __init__(self) -> None:
         self.reached = False
         self._several = jax.process_count() > 1
-        self._breakable = False
+        self._interruptible = False
         self._previous: dict[int, Any] = {}
+        self._pipe: tuple[int, ...] = ()
+        self._caught = b""
 
     def at(self, step: int) -> bool:
         """Whether to save and stop after this step."""
@@ -38,39 +45,68 @@ class StopSignal:
         return self.reached
 
     def watch(self) -> None:
-        """Take over the signals; nothing where that is done. Where JAX catches SIGTERM, SIGHUP becomes one."""
-        if self._previous:
+        """Installs the handlers, once. If JAX catches SIGTERM, SIGHUP is turned into SIGTERM.
+
+        Only the main thread can install them: a run in another thread cannot be stopped by a signal.
+        """
+        if self._previous or threading.current_thread() is not threading.main_thread():
             return
         handlers = dict.fromkeys(STOPPING, self._note)
         if self._several:
             handlers = {number: lambda *_: signal.raise_signal(signal.SIGTERM) for number in STOPPING[2:]}
+        else:
+            self._open_pipe()
         for number, handler in handlers.items():
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, handler)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Work that is done again later if the signal comes: Preempted is raised inside. For one process."""
+        """A block in which a signal raises Preempted, for work that can be repeated later; in a run of one process only."""
         if self.reached and not self._several:
             raise Preempted
-        self._breakable = not self._several
+        self._interruptible = not self._several
         try:
             yield
         finally:
-            self._breakable = False
+            self._interruptible = False
 
     def __enter__(self) -> "StopSignal":
         return self
 
     def _note(self, number: int, frame: Any) -> None:
         self.reached = True
-        for other in self._previous:  # of SIGHUP a shell that ends sends a second one to its jobs
-            signal.signal(other, signal.SIG_IGN if other in STOPPING[2:] else signal.SIG_DFL)
-        if self._breakable:
-            self._breakable = False
+        self._read_pipe()
+        for other in self._previous:
+            if other == number or other not in self._caught:  # the handler of those that were caught runs next
+                # of SIGHUP a shell that ends sends a second one to its jobs
+                signal.signal(other, signal.SIG_IGN if other in STOPPING[2:] else signal.SIG_DFL)
+        self._read_pipe()
+        for second in set(self._caught[1:]) & set(STOPPING[:2]):
+            signal.signal(second, signal.SIG_DFL)
+            signal.raise_signal(second)
+        if self._interruptible:
+            self._interruptible = False
             raise Preempted
+
+    def _open_pipe(self) -> None:
+        self._pipe = os.pipe()
+        for end in self._pipe:
+            os.set_blocking(end, False)
+        if (earlier := signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)) >= 0:  # an event loop has its own
+            signal.set_wakeup_fd(earlier)
+
+    def _read_pipe(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._caught += bytes(number for number in os.read(self._pipe[0], 1000) if number in self._previous)
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
+        if self._pipe:
+            if (current := signal.set_wakeup_fd(-1)) not in (-1, self._pipe[1]):
+                signal.set_wakeup_fd(current)
+            for end in self._pipe:
+                os.close(end)
+            self._pipe = ()

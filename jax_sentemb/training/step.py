@@ -1,4 +1,4 @@
-"""The train state, loss and gradients of a batch, and the jitted train step: one for all methods."""
+"""The train state, the loss and gradients of a batch, and the jitted train step of all methods."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,29 +7,33 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
+from jaxtyping import Key, PyTree
 
-from jax_sentemb.losses import merge_microbatches, split_microbatches
-from jax_sentemb.methods.base import Method
+from jax_sentemb.losses import Scalar, merge_microbatches, split_microbatches
+from jax_sentemb.methods.base import Method, Objective, Seeds
+from jax_sentemb.models.bert import Bert
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import FROZEN
 from jax_sentemb.parallel import batch_sharding, fsdp_sharding, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 Parts = Batch | tuple[Batch, ...]  # a batch, or the parts that it is split into (Batches.parts)
-Step = Callable[[TrainState, Parts], tuple[TrainState, dict[str, Array]]]
-Encode = Callable[[Params, Batch, Array], Any]
+Metrics = dict[str, Scalar]
+Step = Callable[[TrainState, Parts], tuple[TrainState, Metrics]]
+Encode = Callable[[Params, Batch, Seeds], Any]
 
 
 def create_state(
     method: Method,
-    encoder: Any,
+    encoder: TokenEncoder,
     optimizer: optax.GradientTransformation,
     loaded: Params,
     seed: int,
     mesh: Mesh,
 ) -> TrainState:
-    """The state at step 0 on every device of `mesh`.
+    """The state at step 0, on the devices of `mesh`.
 
-    `loaded`: parameters by part ("encoder", "cnn"...) of a model directory, {} for a start from scratch.
+    `loaded`: parameters by part ("encoder", "cnn"...) of a model directory, {} for a new model.
     """
     create = _creator(method, encoder, optimizer, seed)
     shardings = fsdp_sharding(mesh, jax.eval_shape(create, loaded))
@@ -47,6 +51,7 @@ def _creator(method: Method, encoder: Any, optimizer: optax.GradientTransformati
     def create(loaded: Params) -> TrainState:
         run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
         if "encoder" not in loaded and FROZEN not in loaded:
+            assert isinstance(encoder, Bert), "word vectors are always loaded"
             blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
             loaded = {**loaded, "encoder": encoder.init(encoder_key, blank)["params"]}
         learned = method.init(encoder, loaded, method_key)
@@ -64,23 +69,27 @@ def _creator(method: Method, encoder: Any, optimizer: optax.GradientTransformati
 
 
 def make_step(
-    method: Method, encoder: Any, optimizer: optax.GradientTransformation, mesh: Mesh, chunk: int = 0, shardings: Any = None
+    method: Method,
+    encoder: TokenEncoder,
+    optimizer: optax.GradientTransformation,
+    mesh: Mesh,
+    chunk: int = 0,
+    shardings: PyTree | None = None,
 ) -> Step:
-    """The jitted train step: (state, batch) -> (state, metrics). The state is donated, and lies as `shardings` say (none: whole).
+    """The jitted train step: (state, batch) -> (state, metrics). The state is donated; its arrays have the given `shardings`.
 
-    chunk > 0 caches gradients: sentences are encoded `chunk` at a time without keeping activations, the objective is
-    differentiated with respect to what was encoded, and a second pass carries that into the parameters (Gao et al. 2021). Dropout
-    belongs to the sentence, so loss and gradients are those of the whole batch. The same holds for a batch that comes in parts of
-    different widths; `chunk` divides the size of each.
+    Without `shardings` each device has the whole state. chunk > 0 caches gradients (Gao et al. 2021): sentences are encoded `chunk`
+    at a time without keeping activations, the objective is differentiated with respect to what was encoded, and a second pass
+    computes the gradients of the parameters from that. Dropout depends on the sentence, so loss and gradients equal those of the
+    whole batch. The same holds for a batch in parts of different widths; `chunk` divides the size of each part.
     """
 
-    def step(state: TrainState, batch: Parts) -> tuple[TrainState, dict[str, Array]]:
+    def step(state: TrainState, batch: Parts) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
         loss, metrics, carry, gradients = loss_and_gradients(method, encoder, state, parts_of(batch), key, chunk)
         trained, frozen = split_frozen(state.params)
         updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
-        params: Params = optax.apply_updates(trained, updates)
-        params = {**params, **frozen}
+        params: Params = {**optax.apply_updates(trained, updates), **frozen}  # type: ignore[dict-item]
         state = method.post_update(state._replace(params=params, opt_state=opt_state), carry)
         metrics = {"loss": loss, "grad_norm": optax.tree.norm(gradients), **metrics}
         return state._replace(step=state.step + 1), metrics
@@ -91,14 +100,14 @@ def make_step(
 
 
 def parts_of(batch: Parts) -> tuple[Batch, ...]:
-    """The parts of a batch, one if it is whole."""
+    """The parts of a batch; a whole batch is one part."""
     return (batch,) if isinstance(batch, Batch) else batch
 
 
-def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainState, Parts], dict[str, Array]]:
-    """The jitted (state, batch) -> loss and metrics of a batch that is not trained on; what is random in it is always the same."""
+def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[[TrainState, Parts], Metrics]:
+    """The jitted validation step with a fixed RNG key: (state, batch) -> loss and metrics."""
 
-    def measure(state: TrainState, batch: Parts) -> dict[str, Array]:
+    def measure(state: TrainState, batch: Parts) -> Metrics:
         state = state._replace(step=jnp.zeros_like(state.step))
         encoded = encode_parts(method, encoder, state.params, state, parts_of(batch), jax.random.wrap_key_data(state.rng))
         loss, (metrics, _) = method.objective(state.params, state, encoded)
@@ -108,31 +117,33 @@ def make_measure(method: Method, encoder: Any, mesh: Mesh) -> Callable[[TrainSta
 
 
 def split_frozen(params: Params) -> tuple[Params, Params]:
-    """What the optimiser works on, and the rest: word vectors that stay as they are."""
+    """Splits trainable from frozen parameters: word vectors that are not trained."""
     frozen = {name: part for name, part in params.items() if name == FROZEN}
     return {name: part for name, part in params.items() if name != FROZEN}, frozen
 
 
-def encode_parts(method: Method, encoder: Any, params: Params, state: TrainState, parts: tuple[Batch, ...], key: Array) -> Any:
-    """What `method` encodes of a batch, in the batch's order; `key` gives every sentence its seed."""
+def encode_parts(
+    method: Method, encoder: TokenEncoder, params: Params, state: TrainState, parts: tuple[Batch, ...], key: Key[Array, ""]
+) -> Any:
+    """Encodes a batch with `method`, in the batch's order; the seeds of the sentences are drawn from `key`."""
     seeds = _seeds(parts, key)
     encoded = [method.encode(encoder, params, state, part, own) for part, own in zip(parts, seeds, strict=True)]
     return _together(parts, encoded)
 
 
 def loss_and_gradients(
-    method: Method, encoder: Any, state: TrainState, parts: tuple[Batch, ...], key: Array, chunk: int = 0
-) -> tuple[Array, dict[str, Array], Any, Params]:
-    """Loss, metrics, carry and the gradients of what is trained; `chunk` as in `train.make_step`."""
+    method: Method, encoder: TokenEncoder, state: TrainState, parts: tuple[Batch, ...], key: Key[Array, ""], chunk: int = 0
+) -> tuple[Scalar, Metrics, Any, Params]:
+    """Loss, metrics, carry, and the gradients of the trained parameters; `chunk` as in `make_step`."""
     trained, frozen = split_frozen(state.params)
     if chunk and chunk < sum(len(part.tokens) for part in parts):
 
-        def encode(trained: Params, part: Batch, seeds: Array) -> Any:
+        def encode(trained: Params, part: Batch, seeds: Seeds) -> Any:
             return method.encode(encoder, {**trained, **frozen}, state, part, seeds)
 
         return _cached_gradients(method, encode, state, parts, _seeds(parts, key), chunk)
 
-    def loss_of(trained: Params) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def loss_of(trained: Params) -> Objective:
         params = {**trained, **frozen}
         return method.objective(params, state, encode_parts(method, encoder, params, state, parts, key))
 
@@ -141,13 +152,13 @@ def loss_and_gradients(
 
 
 def _cached_gradients(
-    method: Method, encode: Encode, state: TrainState, parts: tuple[Batch, ...], seeds: list[Array], chunk: int
-) -> tuple[Array, dict[str, Array], Any, Params]:
+    method: Method, encode: Encode, state: TrainState, parts: tuple[Batch, ...], seeds: list[Seeds], chunk: int
+) -> tuple[Scalar, Metrics, Any, Params]:
     trained, frozen = split_frozen(state.params)
     chunks = [split_microbatches(part, chunk) for part in zip(parts, seeds, strict=True)]
     encoded = [merge_microbatches(jax.lax.map(lambda one: encode(trained, *one), part)) for part in chunks]
 
-    def loss_of(trained: Params, encoded: list[Any]) -> tuple[Array, tuple[dict[str, Array], Any]]:
+    def loss_of(trained: Params, encoded: list[Any]) -> Objective:
         return method.objective({**trained, **frozen}, state, _together(parts, encoded))
 
     (loss, (metrics, carry)), (gradients, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(trained, encoded)
@@ -162,17 +173,17 @@ def _cached_gradients(
     return loss, metrics, carry, gradients
 
 
-def _seeds(parts: tuple[Batch, ...], key: Array) -> list[Array]:
-    """Of each part the seeds of its sentences, uint32: those that they have in the whole batch."""
+def _seeds(parts: tuple[Batch, ...], key: Key[Array, ""]) -> list[Seeds]:
+    """For each part the seeds of its sentences, uint32: those that they have in the whole batch."""
     seeds = jax.random.bits(key, (sum(len(part.tokens) for part in parts),), jnp.uint32)
     return [seeds if part.place is None else seeds[part.place] for part in parts]
 
 
 def _together(parts: tuple[Batch, ...], encoded: list[Any]) -> Any:
-    """What was encoded of the parts as if of the whole batch; zeros make the narrower ones as wide as the widest."""
+    """Joins what was encoded of the parts, in the order of the whole batch; narrower arrays are padded with zeros."""
     if len(parts) == 1:
         return encoded[0]
-    order = jnp.argsort(jnp.concatenate([part.place for part in parts]))
+    order = jnp.argsort(jnp.concatenate([part.place for part in parts if part.place is not None]))
 
     def join(*leaves: Array) -> Array:
         full = [max(sizes) for sizes in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]

@@ -1,8 +1,7 @@
-"""One command for many runs: a config for every value of some settings and every method of a study, each in a folder of its own."""
+"""Runs a config for every combination of some settings and every method of a study, each in its own folder."""
 
 import contextlib
 import copy
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -12,19 +11,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.config import NAMES, Config, check, current_name, flatten
+from jax_sentemb.config import Config, check, current_name, flatten
 from jax_sentemb.errors import ConfigError, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
+from jax_sentemb.recipes import override
 from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, table, write_tables
 
-MOST = 1000  # runs of one command
+MAX_RUNS = 1000  # of one command
 
 
 def parse(text: str) -> dict[str, list[str]]:
-    """{"train.seed": ["1", "2"], ...} of NAME=VALUE,VALUE NAME=FIRST..LAST; "|" separates values that hold commas.
+    """Parses "NAME=VALUE,VALUE NAME=FIRST..LAST" to {"train.seed": ["1", "2"], ...}; "|" separates values that have commas.
 
-    "NAME,NAME" has the same value for several settings: data.subset_seed,train.seed=1..5 are five runs.
+    "NAME,NAME=..." gives several settings the same value: data.subset_seed,train.seed=1..5 is five runs.
     """
     found: dict[str, list[str]] = {}
     for entry in text.split():
@@ -34,7 +34,7 @@ def parse(text: str) -> dict[str, list[str]]:
             raise ConfigError(f"sweep={text!r}: write SETTING=VALUE,VALUE for instance train.seed=1..10")
         if span:
             several = range(int(span[1]), int(span[2]) + 1)
-            found[name] = [str(number) for number in several[: MOST + 1]]
+            found[name] = [str(number) for number in several[: MAX_RUNS + 1]]
         else:
             found[name] = [value for value in values.split("|" if "|" in values else ",") if value]
         if not found[name]:
@@ -46,17 +46,17 @@ def parse(text: str) -> dict[str, list[str]]:
 
 
 def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
-    """The chosen values and the config of every run; ConfigError before the first of them starts.
+    """The values and the config of every run. ConfigError, before the first run starts, if one of them is invalid.
 
-    Methods change fastest and have the same seeds: after each round of them there is a comparison in pairs.
+    The method changes fastest, so that methods can be compared in pairs, with equal seeds, while a study runs.
     """
     settings = parse(config.sweep)
     if settings.get("data.fold") == ["all"]:
         settings["data.fold"] = _all_folds(config, settings)
     if config.variants:
         settings.setdefault(VARIANT, list(config.variants))
-    if math.prod(map(len, settings.values())) > MOST:
-        raise ConfigError(f"sweep={config.sweep!r}: more than {MOST:,} runs")
+    if math.prod(map(len, settings.values())) > MAX_RUNS:
+        raise ConfigError(f"sweep={config.sweep!r}: more than {MAX_RUNS:,} runs")
     found = []
     for values in itertools.product(*settings.values()):
         chosen = {name: value for names, value in zip(settings, values, strict=True) for name in names.split(",")}
@@ -68,13 +68,13 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
 
 
 def _chosen_config(config: Config, chosen: dict[str, str]) -> Config:
-    """The config of one run: the study's, its variant's method and settings, and over both what `chosen` says."""
+    """The config of one run: that of the study, then its variant's method and settings, then the values `chosen` by the sweep."""
     one = copy.deepcopy(config)
     one.sweep, one.variants = "", {}
     overrides: dict[str, Any] = {name: value for name, value in chosen.items() if name != VARIANT}
     if VARIANT in chosen:
         if chosen[VARIANT] not in config.variants:
-            raise ConfigError(f"not one of this config's variants: {', '.join(config.variants) or 'it has none'}")
+            raise ConfigError(f"unknown; the variants of this config are {', '.join(config.variants) or 'none'}")
         variant = copy.deepcopy(config.variants[chosen[VARIANT]])
         one.method = variant.method
         settings = variant.settings | overrides
@@ -91,15 +91,17 @@ def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
     from jax_sentemb.training.argument_folds import parts
 
     if others := sorted({"data.files", "data.scheme"} & settings.keys()):
-        raise ConfigError(f"sweep: data.fold=all needs one {others[0]}, whose folds are counted: vary it in another command")
+        raise ConfigError(
+            f"sweep: data.fold=all cannot be combined with a sweep of {others[0]}, which changes the folds: run them separately"
+        )
     return [str(fold) for fold in range(parts(config.data))]
 
 
 def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -> int:
-    """Run every variant in a folder of its own; tables after each, pictures at the end; the last error's exit code, or 0.
+    """Runs every variant in its own folder; writes tables after each run and plots at the end. Returns the last error's code, or 0.
 
-    A run whose data or training fail does not keep the others from being done; one that a signal stops ends the loop. The same
-    command again leaves out what is done with these settings (vary.json has their scores), and continues the run that was stopped.
+    If the data or the training of a run fails, the other runs still follow; a signal ends the sweep. The same command then skips
+    the runs that vary.json lists with scores and the same settings, and continues the stopped run.
     """
     expanded = [(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
     before = _done_before(workdir)
@@ -115,12 +117,13 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
         if folder in rows:
             continue
         row: dict[str, Any] = {"settings": chosen, "folder": folder, "settings_sha256": _digest(one)}
+        row |= {"baseline": baselines[chosen[VARIANT]]} if chosen.get(VARIANT) in baselines else {}
         try:
             if stopped := run(one, workdir / folder):
                 return stopped
             row |= _result(workdir / folder)
         except ConfigError:
-            raise  # a mistake in the settings meets every run
+            raise  # invalid settings affect every run
         except UserError as error:
             print(f"error: {label}: {error}", flush=True)
             row["error"] = str(error)
@@ -149,12 +152,12 @@ def _folder(label: str) -> str:
 
 
 def _digest(config: Config) -> str:
-    """Of all settings of a run: a row of vary.json counts for these only."""
+    """SHA-256 of all settings of a run; a row of vary.json is reused only for the same settings."""
     return hashlib.sha256(json.dumps(flatten(config), sort_keys=True).encode()).hexdigest()
 
 
 def _done_before(workdir: Path) -> dict[str, dict[str, Any]]:
-    """The rows of vary.json that have scores, by folder; none where it is not there or not readable: those runs are done again."""
+    """The rows of vary.json that have scores, by folder; {} if the file is missing or not readable, which repeats those runs."""
     with contextlib.suppress(OSError, ValueError):
         rows = json.loads((workdir / "vary.json").read_text("utf-8"))
         return {row["folder"]: row for row in rows if "scores" in row and "settings_sha256" in row}
@@ -162,7 +165,7 @@ def _done_before(workdir: Path) -> dict[str, dict[str, Any]]:
 
 
 def _result(folder: Path) -> dict[str, Any]:
-    """What the tables need of a finished run: its scores, the step of its weights, the number of its sentences."""
+    """The entries of a finished run in the tables: its scores, the step of its weights, the number of its sentences."""
     content = json.loads((folder / "scores.json").read_text("utf-8"))
     found: dict[str, Any] = {"scores": headline(content)}
     if "step" in content:
@@ -174,21 +177,8 @@ def _result(folder: Path) -> dict[str, Any]:
 
 
 def _set(config: Config, name: str, value: str) -> None:
-    """config.NAME = value, as the type of what stands there."""
-    *path, last = current_name(name).split(".")
-    target: Any = config
-    for part in path:
-        target = getattr(target, part, None)
-    if not dataclasses.is_dataclass(target) or not hasattr(target, last):
-        raise ConfigError(f"sweep: setting {name} is unknown; --help beside --config lists all settings")
-    kind = type(getattr(target, last))
+    """Sets config.NAME to a value, converted to the type of the present one."""
     try:
-        if kind is bool:
-            converted: Any = {"true": True, "false": False}[value.lower()]
-        elif kind in (int, float, str):
-            converted = kind(value)
-        else:
-            raise ConfigError(f"sweep: setting {name} is no number, text or switch")
-    except (ValueError, KeyError):
-        raise ConfigError(f"sweep: {name}={value} is not {NAMES[kind]}") from None
-    setattr(target, last, converted)
+        override(config, current_name(name), value)
+    except ConfigError as error:
+        raise ConfigError(f"sweep: {error}") from None

@@ -1,4 +1,4 @@
-"""Training run: resume, train, evaluate, save, go back, score and export."""
+"""Training run: resume, train, evaluate, save, rewind after NaN, score and export."""
 
 import contextlib
 import dataclasses
@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 from jax_sentemb.config import Config, Train, flatten, rewind_window
 from jax_sentemb.data.batches import after_skips
 from jax_sentemb.data.pairs import JoinedPairs
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, NotFinite
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import write_metadata
@@ -35,12 +36,12 @@ REWINDS = 3  # of train.on_nan, in a run
 
 @dataclasses.dataclass
 class Progress:
-    """What a checkpoint holds beside the state and its metadata: best weights, last evaluation, skipped batches."""
+    """The progress of a run in its checkpoints: best score, last evaluation, skipped batches."""
 
     start: dict[str, float] = dataclasses.field(default_factory=dict)  # scores of the untrained weights
     best_score: float = -math.inf
     best_step: int = -1
-    kept: str = ""  # which candidate of a method with several encoders the best weights are
+    kept: str = ""  # which encoder of a method with several has the best score
     selected_by: str = ""
     evaluated: int = -1
     skipped: list[int] = dataclasses.field(default_factory=list)
@@ -48,9 +49,9 @@ class Progress:
 
 
 class Trainer:
-    """A run in its work directory, from the step of its newest checkpoint on: `with Trainer(...)`, `train`, `finish`.
+    """Trains a run in its work directory, from its newest checkpoint on: `with Trainer(...)`, `train`, `finish`.
 
-    ConfigError, DataError and ModelFileError for what cannot be run or continued, before anything is compiled.
+    Raises ConfigError, DataError or ModelFileError, before anything is compiled, for a run that cannot start or continue.
     """
 
     def __init__(self, config: Config, workdir: Path) -> None:
@@ -68,7 +69,8 @@ class Trainer:
         self.metadata = checkpoint_metadata(config, setup, self.steps)
         agree(json.dumps(self.metadata))
         self.log = Log(workdir, config.train, flatten(config))
-        self.log.say(description(setup, self.steps, self.mesh.size))
+        for line in description(setup, self.steps, self.mesh.size).splitlines():
+            self.log.say(line)
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh.devices.flat[0].platform)
         self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.shares)
@@ -89,9 +91,11 @@ class Trainer:
         return int(self.state.step)
 
     def train(self) -> None:
-        """Trains to the last step, or until evaluations are not better any more. Saves and raises Preempted if a signal came."""
-        left_out = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
-        if self.step == 0 or (left_out and self.progress.evaluated < self.step):  # a signal had ended it
+        """Trains to the last step, or until evaluations stop improving. Saves and raises Preempted if a signal came."""
+        if self.step < self.steps:
+            self.log.say("compiling (later runs of these shapes reuse the compiled programs)")
+        evaluates_here = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
+        if self.step == 0 or (evaluates_here and self.progress.evaluated < self.step):  # a signal interrupted the evaluation
             self.state = self._evaluate(self.step, self.state)
         mesh, config = self.mesh, self.config
         shardings = fsdp_sharding(mesh, self.state)
@@ -107,13 +111,13 @@ class Trainer:
                         self.state = self._evaluate(self.steps, self.state)
                     self._save(self.steps, self.state)
             except NotFinite as error:
-                self._rewind(error)  # goes on even if a signal came: what is left out is saved with the next step
+                self._rewind(error)  # also if a signal came: the next step saves which batches are skipped
             else:
                 if self.stop.reached:
                     raise Preempted
 
     def finish(self) -> None:
-        """Scores and exports the best weights, or the last ones if nothing selects. Preempted if a signal came."""
+        """Scores and exports the best weights, or the last ones without a selection metric. Preempted if a signal came."""
         self.stop.watch()
         self.checkpoints.wait()
         params, step = self._best()
@@ -124,7 +128,7 @@ class Trainer:
             self.results.sample("end", step, params)
 
     def say_stopped(self) -> None:
-        """Says at which step a run ended after Preempted."""
+        """Prints the step at which a run stopped."""
         self.checkpoints.wait()
         self.log.say(f"stopped at step {self.step} of {self.steps} and saved; the same command continues")
 
@@ -143,16 +147,16 @@ class Trainer:
         config, setup = self.config, self.setup
         embedder = Embedder(
             lambda params, rows: config.method.embed(make_encoder(setup.encoder_config), params, rows),
-            JoinedPairs(setup.tokenizer) if is_cross_encoder else setup.tokenizer,
+            JoinedPairs(setup.tokenizer) if is_cross_encoder and isinstance(setup.tokenizer, Tokenizer) else setup.tokenizer,
             config.eval.max_seq_length,
             config.eval.batch_size,
             sharding=batch_sharding(self.mesh),
         )
         sample = corpus_sample(setup, config.eval.diagnostic_sentences, config.train.seed)
-        return Scorer(embedder, setup.tasks, setup.dev, sample, self.log, config.train.strict, is_cross_encoder)
+        return Scorer(embedder, setup.tasks, setup.dev, sample, self.log, config.train.strict)
 
     def _continue(self) -> bool:
-        """Takes state and progress of the newest checkpoint; whether there is one."""
+        """Restores state and progress from the newest checkpoint; returns whether there is one."""
         restored = self.checkpoints.restore(self.state, self.metadata)
         if restored is None:
             return False
@@ -160,13 +164,13 @@ class Trainer:
         selected = self.progress.selected_by
         self.progress = dataclasses.replace(self.progress, **{name: saved[name] for name in vars(self.progress) if name in saved})
         self.log.say(f"continuing at step {self.step} of {self.steps}")
-        if (before := self.progress.selected_by) != selected:  # scores of two kinds cannot be compared
-            self.log.say(f"weights are selected by {selected or 'age'} from here on, so far by {before or 'age'}")
+        if (before := self.progress.selected_by) != selected:  # the scores of two metrics cannot be compared
+            self.log.say(f"weights are now selected by {selected or 'the last step'}, until here by {before or 'the last step'}")
             self.progress = dataclasses.replace(self.progress, best_score=-math.inf, selected_by=selected)
         return True
 
     def _describe(self) -> None:
-        """Writes what an export from a checkpoint needs, and the settings and versions of this run."""
+        """Writes model.json and the tokenizer, which an export from a checkpoint needs, and the run's settings and versions."""
         setup, workdir = self.setup, self.workdir
         if is_main_process():
             setup.tokenizer.save(workdir / "tokenizer")
@@ -175,7 +179,7 @@ class Trainer:
         write_json(workdir / "run.json", about(setup, self.steps, self.state.params, self.progress.selected_by))
 
     def _batch(self, step: int) -> tuple[Batch, ...]:
-        """The batch of a step, in parts that the devices and the chunks of gradient caching divide."""
+        """The batch of a step in parts, whose sizes are multiples of the number of devices and of the gradient-caching chunk."""
         multiple = math.lcm(self.mesh.size, self.config.train.grad_cache_chunk or 1)
         return self.setup.batches.parts(self._batch_number(step), *process_share(self.mesh), multiple)
 
@@ -183,7 +187,7 @@ class Trainer:
         return after_skips(step, self.progress.skipped)
 
     def _evaluate(self, step: int, state: TrainState) -> TrainState:
-        """Scores a state and keeps its weights if they are the best. Returns it, with a lower rate if `plateau_factor` asks for it.
+        """Scores a state and saves its weights if they are the best. Returns it; `plateau_factor` may lower its learning rate.
 
         Preempted if a signal came.
         """
@@ -197,7 +201,7 @@ class Trainer:
                 log.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.4f}" for name, value in values.items()))
             kept, params, found = self._better(step, state.params, score(progress.selected_by, measured))
         progress.evaluated = step
-        if step == 0:  # the untrained weights are scored for comparison; they are never the best checkpoint
+        if step == 0:  # the untrained weights are scored for comparison and never exported
             progress.start = self._start_scores(measured, state.params)
             self.results.sample("start", step, state.params)
         elif found is not None and found > progress.best_score:
@@ -209,16 +213,18 @@ class Trainer:
             state, total = drop_rate(state, self.config.optimizer.plateau_factor)
             log.event(step, {"learning_rate_factor": total})
             log.say(
-                f"step {step}: not above the best of step {progress.best_step}: the learning rate is {total:.2g} of its schedule"
+                f"step {step}: no improvement since step {progress.best_step}: the learning rate is {total:.2g} of its schedule"
             )
         return state
 
     def _better(self, step: int, params: Params, found: float | None) -> tuple[str, Params, float | None]:
-        """Name, parameters and score of the best encoder that the method offers; `found` is the score of its first one."""
+        """Name, parameters and score of the method's best encoder; `found` is the score of its first one."""
         several = self.config.method.encoders(params)
         default, *others = several
         scores = {default: found}
-        if step and "/" in self.progress.selected_by:  # at first all are alike; validation loss is of all encoders together
+        if (
+            step and "/" in self.progress.selected_by
+        ):  # at step 0 all are equal; the validation loss is that of all encoders together
             measured = {name: self.scorer.measure(step, several[name], f"{name} encoder") for name in others}
             scores |= {name: score(self.progress.selected_by, values) for name, values in measured.items()}
         kept = better(scores)
@@ -239,7 +245,7 @@ class Trainer:
         self.checkpoints.save(step, state, {**self.metadata, **dataclasses.asdict(self.progress)})
 
     def _rewind(self, error: NotFinite) -> None:
-        """Goes back to the last checkpoint and skips the batches that led to `error`; raises it if `train.on_nan` is empty."""
+        """Restores the last checkpoint and skips the batches before `error`; raises it if `train.on_nan` is empty."""
         progress, window = self.progress, rewind_window(self.config.train)
         lines = (self.setup.batches.lines(self._batch_number(error.step - 1)) + 1).tolist()
         report = {"step": error.step, "problem": str(error), "lines": lines, "losses": list(self.log.losses)}
@@ -265,7 +271,7 @@ class Trainer:
         self.log.warn(back, f"{error}; not_finite.json has its lines. Back at step {back}, batches {out} are skipped")
 
     def _best(self) -> tuple[Params, int]:
-        """The weights to export and their step."""
+        """The weights to export, and their step."""
         progress, log = self.progress, self.log
         params, at = self.state.params, self.step
         if at < self.steps:
@@ -288,7 +294,7 @@ class Trainer:
 
 
 def check_attention(options: Train, mesh: Mesh) -> None:
-    """ConfigError for an attention kernel that the devices of `mesh` do not have."""
+    """Raises ConfigError for an attention kernel that the devices of `mesh` do not have."""
     platform = mesh.devices.flat[0].platform
     if options.fused_attention == "cudnn" and platform not in ("gpu", "cuda"):
         raise ConfigError(f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {platform}: leave it out")

@@ -1,7 +1,6 @@
-"""Loss and accuracy of a method's own task on sentences that it is not trained on."""
+"""Loss and accuracy of a method's training task on held-out sentences."""
 
 from collections import defaultdict
-from typing import Any
 
 import jax
 import numpy as np
@@ -9,6 +8,7 @@ from jax.sharding import Mesh
 
 from jax_sentemb.data.batches import Batches, BatchesInTurn
 from jax_sentemb.methods.base import Method
+from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.parallel import process_share
 from jax_sentemb.training.loop import batches_on_device
 from jax_sentemb.training.step import make_measure
@@ -16,9 +16,9 @@ from jax_sentemb.types import TrainState
 
 
 class Validation:
-    """The held-out sentences of a run: always the same batches, with the same perturbations and dropout."""
+    """Measures a state on held-out sentences, always with the same batches, perturbations and dropout."""
 
-    def __init__(self, method: Method, encoder: Any, batches: Batches | BatchesInTurn, mesh: Mesh) -> None:
+    def __init__(self, method: Method, encoder: TokenEncoder, batches: Batches | BatchesInTurn, mesh: Mesh) -> None:
         self._batches, self._mesh = batches, mesh
         self._measure = make_measure(method, encoder, mesh)
 

@@ -1,0 +1,58 @@
+"""jax-sentemb completion SHELL: a script with which bash, zsh or fish complete commands, options and recipes."""
+
+import argparse
+import importlib
+import os
+import sys
+
+from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+
+EPILOG = f"""\
+examples:
+  jax-sentemb completion bash >> ~/.bashrc
+  jax-sentemb completion fish > ~/.config/fish/completions/jax-sentemb.fish
+
+{EXIT_CODES}"""
+
+
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
+        prog="jax-sentemb completion", description="Print the script that completes jax-sentemb in a shell.", epilog=EPILOG
+    )
+    found.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    from argcomplete import shellcode
+
+    shell = parser().parse_args(argv[1:]).shell
+    print(shellcode(["jax-sentemb"], shell=shell))
+    return 0
+
+
+def complete(commands: dict[str, tuple[str, str]]) -> None:
+    """Answers a shell that asks how the command line in COMP_LINE goes on, and ends the process.
+
+    Only the module of the command that stands there is imported.
+    """
+    import argcomplete
+
+    from jax_sentemb import recipes
+
+    top = argparse.ArgumentParser(prog="jax-sentemb")
+    found = top.add_subparsers()
+    words = os.environ.get("COMP_LINE", "").split()
+    for name, (module, about) in commands.items():
+        options = [importlib.import_module(module).parser()] if name in words[1:2] else []
+        added = found.add_parser(name, help=about, parents=options, conflict_handler="resolve")
+        for action in added._actions:
+            if {"--config", "name"} & {*action.option_strings, action.dest}:
+                action.completer = lambda **_: recipes.names()  # pyright: ignore[reportAttributeAccessIssue]
+    argcomplete.autocomplete(top)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

@@ -1,0 +1,40 @@
+"""jax-sentemb recipes [NAME]: the recipes by name, a line each, or the whole text of one."""
+
+import sys
+
+from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.recipes import find, recipes
+from jax_sentemb.terminal import table
+
+EPILOG = f"""\
+examples:
+  jax-sentemb recipes
+  jax-sentemb recipes micse
+  jax-sentemb train --config micse --help
+
+{EXIT_CODES}"""
+
+
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
+        prog="jax-sentemb recipes",
+        description="List the recipes: what each trains, and what it needs. `train --config NAME` runs one.",
+        epilog=EPILOG,
+    )
+    found.add_argument("name", nargs="?", metavar="NAME", help="print the file of this recipe")
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    options = parser().parse_args(argv[1:])
+    if options.name:
+        print(find(options.name)[0].read_text(encoding="utf-8"), end="")
+    else:
+        print(table(("recipe", "trains", "needs"), [recipe[:3] for recipe in recipes()], text_columns=(0, 1, 2)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

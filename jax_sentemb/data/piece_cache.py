@@ -1,0 +1,84 @@
+"""A cache from words to their word pieces. Most words of a text have occurred before, and a lookup is several times faster."""
+
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import tokenizers
+from jaxtyping import Int
+
+from jax_sentemb.data.tokenizer_checks import damage
+
+REMEMBERED = 1 << 19  # words whose pieces are kept: about 100 MB
+WORDS_A_TEXT = 64  # new words that are tokenised as one text
+
+
+class PieceCache:
+    """The pieces of words that occurred before. A word is the text between two spaces, punctuation included.
+
+    Only for tokenizers that are `separable`.
+    """
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        self._inner = inner
+        self._clear()
+
+    def pieces(self, texts: list[str]) -> tuple[Int[np.ndarray, " pieces"], Int[np.ndarray, " texts"]]:
+        """int32 ids of all texts, concatenated, without [CLS] and [SEP]; and int64, the number of pieces of each text."""
+        lines = [text.split(" ") for text in texts]
+        interrupted = len(self._numbers) != len(self._starts)  # a call that ended early left words without pieces
+        if interrupted or len(self._numbers) > REMEMBERED:
+            self._clear()
+        number = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(lines)), np.int64)
+        self._tokenize_new()
+        counts = self._counts[number]
+        ids = self._ids[np.repeat(self._starts[number], counts) + positions_within(counts)]
+        words = np.array([len(line) for line in lines])
+        return ids, np.add.reduceat(counts, np.cumsum(words) - words)
+
+    def _clear(self) -> None:
+        self._numbers = _WordNumbers()
+        self._ids, self._starts, self._counts = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def _tokenize_new(self) -> None:
+        """Tokenises the new words, many in one text: one by one they take three times as long."""
+        new, self._numbers.new = self._numbers.new, []
+        texts = [" ".join(new[start : start + WORDS_A_TEXT]) for start in range(0, len(new), WORDS_A_TEXT)]
+        with damage("the tokenizer"):
+            encodings = self._inner.encode_batch(texts, add_special_tokens=False)
+        # Offsets of each piece and of each word in all texts, joined with a space: a piece belongs to the last word before it.
+        bases = np.cumsum([0, *(len(text) + 1 for text in texts)])
+        places = [base + start for base, encoding in zip(bases.tolist(), encodings, strict=False) for start, _ in encoding.offsets]
+        word_ends = np.cumsum([len(word) + 1 for word in new], dtype=np.int64)
+        counts = np.bincount(np.searchsorted(word_ends, places, side="right"), minlength=len(new))
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in encodings), np.int32)
+        starts = np.concatenate([self._starts, len(self._ids) + np.cumsum(counts) - counts])
+        self._ids, self._counts = np.concatenate([self._ids, ids]), np.concatenate([self._counts, counts])
+        self._starts = starts  # assigned last: its length tells an interrupted call from a complete one
+
+
+class _WordNumbers(dict[str, int]):
+    """Word -> its number. An unknown word receives the next number and is appended to `new`."""
+
+    def __init__(self) -> None:
+        self.new: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        self.new.append(word)
+        number = self[word] = len(self)
+        return number
+
+
+def separable(state: dict[str, Any]) -> bool:
+    """Whether the pieces of a text are the pieces of its parts between spaces, as with BERT's rules, which never cross a space.
+
+    `state`: the tokenizer as its library writes it to tokenizer.json.
+    """
+    kinds = [(state[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+    return kinds == ["BertNormalizer", "BertPreTokenizer", "WordPiece"] and all(token["special"] for token in state["added_tokens"])
+
+
+def positions_within(counts: Int[np.ndarray, " groups"]) -> Int[np.ndarray, " items"]:
+    """0 .. count - 1 for each of `counts`, concatenated."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)

@@ -1,0 +1,144 @@
+"""Numbered sentences of text files, read from disk on demand.
+
+Lines end at "\\n" only. One "\\r" before it, and a byte order mark at the start of a file, are removed. Blank lines are skipped.
+"""
+
+import bisect
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import Bool
+
+from jax_sentemb.data import text_file
+from jax_sentemb.data.cache import cached, mapped, read_about
+from jax_sentemb.data.text_file import TextFile, changed_error, check_unchanged, follows_blank_line, scan
+
+LONGEST = 1 << 16  # bytes of a line that are read, far more than any encoder uses
+Read = TypeVar("Read")
+
+
+class Sentences:
+    """The non-blank lines of UTF-8 text files by number, read on demand.
+
+    The index takes 8 bytes a line: in memory, or for text of text_file.LARGE bytes and more in a file of `cache`.
+
+    `report` counts lines, blank lines and bytes. `fingerprint` is the SHA-256 of the (decompressed, converted) text: of one file
+    what `sha256sum` prints, of several the SHA-256 of their digests, one a line. It does not depend on paths and times.
+
+    A pickled copy, for another process, must call `open` before it is read.
+    """
+
+    def __init__(self, paths: Iterable[Path], cache: Path, own: bool = False) -> None:
+        """`own`: temporary files of this process, which may be deleted once they are open."""
+        self._paths, self._own = list(paths), own
+        self._identity = text_file.identity_of(self._paths)
+        if sum(path.stat().st_size for path in self._paths) < text_file.LARGE:
+            self._index, starts = None, bytearray()  # of int64; grows in place, so that memory holds the index only once
+            scanned = [scan(path, starts.extend) for path in self._paths]
+        else:
+            # Reading 100 GB at every start, to identify the text by its content, would take minutes. The index is therefore found
+            # by what the file system states about the files. No program can set a file's time of change (ctime), so an edit is
+            # noticed unless it follows the previous change within one tick of the file system's clock (some milliseconds).
+            self._index = cached(cache / f"{self._identity[:24]}.index", self._write_index)
+            scanned, starts = read_about(self._index)["files"], b""
+        self._digests = [digest for _, _, digest in scanned]
+        self.open(starts)
+        self._first = [0, *itertools.accumulate(sentences for _, sentences, _ in scanned)]
+        lines, digests = sum(lines for lines, _, _ in scanned), self._digests
+        self.report = {"lines": lines, "blank": lines - len(self), "bytes": sum(text.size for text in self._texts)}
+        several = "".join(f"{digest}\n" for digest in digests)
+        self.fingerprint = digests[0] if len(digests) == 1 else hashlib.sha256(several.encode()).hexdigest()
+
+    def _write_index(self, folder: Path) -> dict[str, Any]:
+        """Writes starts.bin; returns lines, sentences and SHA-256 of each file."""
+        with (folder / "starts.bin").open("wb") as file:
+            scanned = [scan(path, file.write) for path in self._paths]
+        check_unchanged(self._paths, self._identity)
+        return {"files": scanned}
+
+    @property
+    def indexed(self) -> bool:
+        """Whether the index is a file, so that another process can open a pickled copy."""
+        return self._index is not None
+
+    @property
+    def opened(self) -> bool:
+        """Whether the files are open; False in a copy that was unpickled."""
+        return "_texts" in vars(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_texts", "_starts", "_states")}
+
+    def open(self, starts: bytes | bytearray = b"") -> None:
+        """Opens the files, as an unpickled copy needs; DataError if they changed after they were indexed."""
+        self._texts = [TextFile(path) for path in self._paths]
+        self._starts = mapped(self._index / "starts.bin", np.int64) if self._index else np.frombuffer(starts, np.int64)
+        self._states = [text.state() for text in self._texts]
+        check_unchanged(self._paths, self._identity)
+
+    def settled(self, read: Callable[[], Read]) -> Read:
+        """The result of `read`, which reads sentences, if the files did not change meanwhile; else DataError.
+
+        The check costs a microsecond a file. Files that were only touched or moved are hashed again, and `read` is called again.
+        """
+        while True:
+            found, states = read(), [text.state() for text in self._texts]
+            if states == self._states:
+                return found
+            for text, digest in zip(self._texts, self._digests, strict=True):
+                text.check(digest)
+            self._states = states
+
+    def check_unchanged(self, content: bool = False) -> None:
+        """DataError if the files changed after they were indexed. Called before results are stored under their fingerprint.
+
+        `content` also compares the bytes. The times of the file system reveal a change that was undone as well.
+        """
+        if not self._own:
+            check_unchanged(self._paths, self._identity, self._digests if content else [])
+
+    def __len__(self) -> int:
+        return self._first[-1]
+
+    def __getitem__(self, number: int) -> str:
+        """Sentence `number` from 0; the first LONGEST bytes of a longer line. DataError if the file changed."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"sentence {number} of {len(self)}")
+        file = bisect.bisect_right(self._first, number) - 1
+        text, start = self._texts[file], int(self._starts[number])
+        limit = int(self._starts[number + 1]) if number + 1 < self._first[file + 1] else text.size
+        found = text.read(start, min(start + LONGEST, limit))
+        end = found.find(b"\n")
+        if end < 0 and start + LONGEST < text.size:
+            return found.decode("utf-8", "ignore")  # the last character may be incomplete
+        try:
+            return (found if end < 0 else found[:end]).removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError:  # it was UTF-8 when it was indexed
+            raise changed_error([self._paths[file]]) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[number] for number in range(len(self)))
+
+    def begin_document(self, first: int, last: int) -> Bool[np.ndarray, " sentences"]:
+        """Bool [last - first]: whether each sentence is the first of a file or follows a blank line."""
+        found = np.zeros(last - first, bool)
+        for text, *ends in zip(self._texts, self._first[:-1], self._first[1:], strict=True):
+            start, end = (min(max(number, first), last) for number in ends)
+            if start < end:
+                seen = int(self._starts[start - 1]) if start > ends[0] else 0  # the text from here on is searched for blank lines
+                content = np.frombuffer(text.read(seen, int(self._starts[end - 1]) + 1), np.uint8)
+                found[start - first : end - first] = follows_blank_line(content, self._starts[start:end] - seen)
+                if start == ends[0]:
+                    found[start - first] = True
+        return found
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Position of sentence `number`: the number of its file from 0, and its line in this file from 1."""
+        file = bisect.bisect_right(self._first, number) - 1
+        text, end = self._texts[file], int(self._starts[number])
+        size = text_file.BLOCK
+        return file, 1 + sum(text.read(start, min(start + size, end)).count(b"\n") for start in range(0, end, size))

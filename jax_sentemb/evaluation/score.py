@@ -1,0 +1,60 @@
+"""`jax_sentemb.score`: the scores of an encoder on pairs or on the tasks of a SentEval folder, from Python."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_sentemb.errors import DataError, UserError
+from jax_sentemb.evaluation import sts, suite, transfer
+from jax_sentemb.evaluation.model_spec import EvalModel
+from jax_sentemb.evaluation.sts_data import Pairs, StsTask, load_pairs, senteval_root
+from jax_sentemb.files import user_path
+from jax_sentemb.inference.encoder import SentenceEncoder
+
+PAIRS = "pairs"
+
+
+def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, Any]:
+    """Scores x 100 by task: of pairs {"pairs": n, "spearman": ..., "pearson": ...}, of tasks {"STS12": 61.2, ...}.
+
+    data: a list of (first, second, gold score), or a table with the columns sentence1, sentence2 and score; a SentEval folder,
+    whose `tasks` (names and groups as in `jax-sentemb evaluate`) are scored with the protocols "simcse" and "senteval"; or an
+    evaluator of sentence-transformers, whose result is returned.
+    DataError for data that are missing or malformed, ConfigError for an unknown task.
+    """
+    if callable(data):
+        return data(encoder)
+    encode: Callable[[Sequence[str]], np.ndarray] = lambda sentences: encoder.encode(list(sentences))  # noqa: E731
+    if not isinstance(data, str | Path):
+        return _of_pairs(encode, _pairs(data))
+    path = user_path(data)
+    if path.is_file():
+        return _of_pairs(encode, load_pairs(path))
+    root = senteval_root(path, "data=")
+    protocols = suite.Protocols(sts.PROTOCOLS["simcse"], transfer.check_protocol("senteval"), 0)
+    loaded = suite.load_all(suite.select(tasks), root)
+    for error in loaded.errors:
+        raise error
+    model = EvalModel("encoder", lambda _: encode, False, (), {})
+    found: dict[str, Any] = {}
+    for _, outcome in suite.score(model, loaded.items, protocols, lambda count: None):
+        if isinstance(outcome, UserError):
+            raise outcome
+        found |= outcome.headline
+    return found
+
+
+def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: Pairs) -> dict[str, Any]:
+    result = sts.score_sts(encode, StsTask(PAIRS, {PAIRS: pairs}))
+    return {"pairs": result["n"], "spearman": result["spearman"]["all"], "pearson": result["pearson"]["all"]}
+
+
+def _pairs(rows: Any) -> Pairs:
+    """The sides and gold scores of (first, second, gold) triples."""
+    triples = list(rows)
+    for number, row in enumerate(triples):
+        if not (len(row) == 3 and isinstance(row[0], str) and isinstance(row[1], str) and isinstance(row[2], int | float)):
+            raise DataError(f"pair {number} is not (sentence, sentence, score)")
+    return Pairs([row[0] for row in triples], [row[1] for row in triples], np.array([row[2] for row in triples], np.float64))

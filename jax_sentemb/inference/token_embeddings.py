@@ -1,0 +1,51 @@
+"""Token embeddings of sentences: the states that a BERT's pooling reduces to one vector."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_sentemb.data.batches import bucket
+from jax_sentemb.data.tokens import pad
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.formats.run_dir import convolution_of, is_words
+from jax_sentemb.inference.embedder import BUCKETS, CPU_ROWS
+from jax_sentemb.inference.load import LoadedModel
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.types import Array, Params, Rows
+
+TokenEmbeddings = Callable[[Params, Sequence[str], int, int], list[np.ndarray]]
+
+
+def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
+    """(params, sentences, max_seq_length, batch_size) -> for each sentence its token embeddings, float32 [tokens, width].
+
+    [CLS] and [SEP] included. ConfigError for a model on word vectors, which has no states of its own.
+    """
+    if is_words(model.metadata):
+        raise ConfigError('output_value="token_embeddings": a model on word vectors has none, only sentence embeddings')
+    encoder = Bert(BertConfig(**model.metadata["encoder"]), jnp.dtype(dtype))
+    convolution = convolution_of(model.metadata)
+    tokenizer = model.embedder.tokenizer
+
+    @jax.jit
+    def states(params: Params, rows: Rows) -> Array:
+        hidden = encoder.apply({"params": params["encoder"]}, rows, None).hidden[-1]
+        return convolution.apply(params["cnn"], hidden, rows.mask, encoder.dtype) if convolution else hidden
+
+    def embed(params: Params, sentences: Sequence[str], max_seq_length: int, batch_size: int) -> list[np.ndarray]:
+        ids, _ = tokenizer.encode(list(sentences), max_seq_length)
+        found: list[np.ndarray] = [np.empty(0)] * len(ids)
+        order = np.argsort([-len(row) for row in ids], kind="stable")
+        size = min(batch_size, CPU_ROWS) if jax.default_backend() == "cpu" else batch_size
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size].tolist()
+            width = min(bucket(len(ids[chosen[0]]), (*BUCKETS, max_seq_length)), max_seq_length)
+            filled = [ids[row] for row in chosen] + [ids[chosen[0]]] * (size - len(chosen))
+            outputs = np.asarray(states(params, pad(filled, width, tokenizer.pad_id)), np.float32)
+            for place, row in enumerate(chosen):
+                found[row] = outputs[place, : len(ids[row])]
+        return found
+
+    return embed

@@ -1,0 +1,310 @@
+"""The sections of a run's report, as tables, figures and texts for the template run.html."""
+
+import math
+import shlex
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from jax_sentemb.reporting.html_parts import duration_text, fact_text, number_text, score_text
+from jax_sentemb.reporting.report_data import (
+    CURVES,
+    ENCODER,
+    SECTIONS,
+    Run,
+    describe_curve,
+    find_curves,
+    is_drawn,
+    run_name,
+    seconds,
+    selecting_curve,
+)
+from jax_sentemb.reporting.svg import histogram, line_chart, scatter
+
+Curves = Mapping[str, Mapping[int, float]]
+CLASSES = {"start": "b", "end": "a"}  # colours of the untrained and of the exported weights
+
+
+class Figure(NamedTuple):
+    """A picture with its caption: title, coloured keys [(class, label), ...] and notes."""
+
+    picture: Markup
+    title: str
+    notes: str = ""
+    keys: Sequence[tuple[str, str]] = ()
+
+
+def context(run: Run) -> dict[str, Any]:
+    """What the template of a run needs, by name."""
+    curves = find_curves(run.records)
+    return {
+        "name": run_name(run),
+        "state": _state(run),
+        "finished": bool(run.scores),
+        "cards": _cards(run, curves),
+        "warnings": _warnings(run),
+        "scores": _scores(run),
+        "evidence": _evidence(run, curves),
+        "neighbours": _neighbours(run),
+        "random_pairs": _random_pairs(run),
+        "curves": _curve_sections(run, curves),
+        "numbers": _curve_numbers(run, curves),
+        "gold": _against_gold(run),
+        "command": _command(run.about.get("argv", [])),
+        "pretrained": (run.workdir / "before" / "report.html").exists(),
+        "facts": _facts(run),
+        "settings": [(name, fact_text(value)) for name, value in run.settings.items()],
+    }
+
+
+def _state(run: Run) -> str:
+    last, total = max((record["step"] for record in run.records), default=0), run.about.get("steps", 0)
+    if run.scores:
+        state = f"finished after {last:,} steps" + (f" of {total:,}" if last < total else "")
+    elif any(record.get("event") == "not finite" for record in run.records):
+        state = f"failed at step {last:,} of {total:,}"
+    else:
+        state = f"stopped at step {last:,} of {total:,}"
+    times = [record["time"] for record in run.records if "time" in record]
+    started = f", started {time.strftime('%Y-%m-%d %H:%M', time.gmtime(times[0]))} UTC" if times else ""
+    return f"{run.model.get('method', 'Run')}, {state}{started}"
+
+
+def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
+    """What guides a choice: start against kept weights by the selection score, on labelled pairs and by retrieval; the time."""
+    cards = []
+    scores, start = run.scores.get("scores", {}), run.scores.get("baselines", {}).get("untrained", {})
+    shared = [name for name in scores if name in start]
+    if len(shared) > 1:
+        before, after = (statistics.mean(values) for values in ([start[n] for n in shared], [_spearman(scores[n]) for n in shared]))
+        cards.append(_card(f"mean of {len(shared)} sets", before, after, 2, "Spearman × 100, start → kept weights"))
+    selected = selecting_curve(run)
+    dev = [name for name in curves if name.startswith("eval/") and name.endswith("/spearman_cosine")]
+    for name in dict.fromkeys((selected, *dev, "diagnostics/retrieval")):
+        course = {step: value for step, value in curves.get(name, {}).items() if math.isfinite(value)}
+        if len(course) > 1:
+            first, *others = course.values()
+            end = course.get(run.scores.get("step", -1), others[-1])
+            note = "start → kept weights" if run.scores else "start → last"
+            note += "; selects the weights" if name == selected else ""
+            cards.append(_card(describe_curve(name).title, first, end, 3, note))
+    if any("time" in record for record in run.records):
+        speed = [value for value in curves.get("speed/sentences_per_second", {}).values() if math.isfinite(value)]
+        note = f"{number_text(statistics.median(speed), 3)} sentences/s in training" if speed else "training and evaluation"
+        cards.append({"name": "time", "value": duration_text(seconds(run.records)), "note": note})
+    return cards
+
+
+def _card(name: str, first: float, end: float, digits: int, note: str) -> dict[str, str]:
+    values = [score_text(value) if digits == 2 else number_text(value, digits) for value in (first, end)]
+    return {"name": name, "value": " → ".join(values), "note": note}
+
+
+def _spearman(result: Mapping[str, Any]) -> float:
+    return result["spearman"]["all"]
+
+
+def _warnings(run: Run) -> list[str]:
+    corpus = run.about.get("corpus", {})
+    found = [record["warning"] for record in run.records if "warning" in record]
+    sentences = corpus.get("sentences") or corpus.get("usable") or 1
+    if corpus.get("truncated", 0) / sentences >= 0.01:
+        found.append(
+            f"{corpus['truncated']:,} of {sentences:,} sentences of the corpus ({corpus['truncated'] / sentences:.1%}) are cut at "
+            f"data.max_seq_length={corpus.get('max_seq_length')}"
+        )
+    if corpus.get("unknown_token_rate", 0) >= 0.01:
+        found.append(f"{corpus['unknown_token_rate']:.1%} of the corpus are tokens that the vocabulary does not have")
+    if run.scores.get("absent"):
+        found.append(f"evaluation sets absent, not scored: {', '.join(run.scores['absent'])}")
+    return list(dict.fromkeys(found))
+
+
+def _scores(run: Run) -> dict[str, Any]:
+    """The tables of scores; {} if nothing was scored."""
+    scores, transfer = run.scores.get("scores", {}), run.scores.get("transfer", {})
+    if not scores and not transfer:
+        return {}
+    baselines = {name: values for name, values in run.scores.get("baselines", {}).items() if set(values) & set(scores)}
+    start = baselines.pop("untrained", {})
+    rows = []
+    for name, result in scores.items():
+        end, before = _spearman(result), start.get(name)
+        change = "" if before is None else f"{end - before:+.2f}".replace("-", "\N{MINUS SIGN}")
+        others = [score_text(values.get(name)) for values in baselines.values()]
+        rows.append([name, f"{result['n']:,}", score_text(before), score_text(end), change, *others])
+    note = f"Spearman × 100 with gold scores over all pairs, of the weights of step {run.scores['step']:,}."
+    if set(scores) - set(start):
+        note += " The start is scored only on the set that selects the weights."
+    kinds = ("all pairs", "mean", "weighted mean")
+    tasks = [
+        [task, found["protocol"], name, score_text(value)]
+        for task, found in transfer.items()
+        for name, value in found["headline"].items()
+    ]
+    return {
+        "note": note,
+        "columns": ["set", "pairs", "start", "kept", "change", *baselines],
+        "rows": rows,
+        "all_columns": ["set", *(f"{kind}, {which}" for kind in ("Spearman", "Pearson") for which in kinds)],
+        "all_rows": _all_scores(scores),
+        "tasks": tasks,
+    }
+
+
+def _all_scores(scores: Mapping[str, Any]) -> list[list[str]]:
+    rows = []
+    for name, result in scores.items():
+        numbers = [score_text(result[kind][which]) for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
+        rows.append([name, *numbers])
+        if len(result["spearman"]["subsets"]) > 1:
+            for subset, value in result["spearman"]["subsets"].items():
+                rows.append(
+                    [f"{name}: {subset}", score_text(value), "", "", score_text(result["pearson"]["subsets"][subset]), "", ""]
+                )
+    return rows
+
+
+def _evidence(run: Run, curves: Curves) -> list[list[str]]:
+    """Rows of the label-free measures: title, value of the untrained and of the kept weights, how to read it."""
+    rows = []
+    for name, curve in CURVES.items():
+        course = [value for value in curves.get(name, {}).values() if math.isfinite(value)]
+        if name.startswith("diagnostics/") and course:
+            kept = run.scores.get("diagnostics", {}).get(name.removeprefix("diagnostics/"), course[-1])
+            rows.append([curve.title, number_text(course[0]), number_text(kept), curve.note])
+    return rows
+
+
+def _curve_sections(run: Run, curves: Curves) -> list[dict[str, Any]]:
+    names = _in_order(run, curves)
+    sections = []
+    for section, title in (*SECTIONS.items(), ("", "More")):
+        here = [name for name in names if _section(name) == section and ENCODER not in name and is_drawn(name, curves)]
+        if figures := [figure for name in here if (figure := _curve_figure(run, name, curves))]:
+            sections.append({"title": title, "figures": figures})
+    return sections
+
+
+def _in_order(run: Run, curves: Curves) -> list[str]:
+    known = [selecting_curve(run), *CURVES]  # in this order, the others behind
+    return sorted(curves, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+def _section(name: str) -> str:
+    section = name.partition("/")[0]
+    return section if section in SECTIONS else ""
+
+
+def _curve_figure(run: Run, name: str, curves: Curves) -> Figure | None:
+    """The figure of a curve with those of other encoders; None where no value is finite."""
+    others = {
+        other.partition(ENCODER)[0] + ENCODER[:-1]: values for other, values in curves.items() if other.endswith(ENCODER + name)
+    }
+    courses = {"main encoder" if others else "": curves[name], **others}
+    series = {
+        letter: points
+        for letter, course in zip("ab", courses.values(), strict=False)
+        if (points := [(float(step), value) for step, value in course.items() if math.isfinite(value)])
+    }
+    if "a" not in series:
+        return None
+    selects = name == selecting_curve(run)
+    mark = run.scores.get("step") if selects else None
+    curve = describe_curve(name)
+    change = f"{number_text(series['a'][0][1])} → {number_text(series['a'][-1][1])}"
+    notes = [curve.note] if curve.note else []
+    notes += ["selects the weights"] if selects else []
+    notes += [change]
+    notes += [f"dashed: the weights that were kept, step {mark:,}"] if mark is not None else []
+    notes += [f"{lost} values not finite, left out"] if (lost := len(curves[name]) - len(series["a"])) else []
+    picture = line_chart(f"{curve.title} over steps: {change}", series, curve.unit, mark)
+    keys = list(zip(series, courses, strict=False)) if others else ()
+    return Figure(picture, curve.title, "; ".join(notes), keys)
+
+
+def _curve_numbers(run: Run, curves: Curves) -> list[list[str]]:
+    rows = []
+    for name in _in_order(run, curves):
+        values = [value for value in curves[name].values() if math.isfinite(value)]
+        ends = (values[0], values[-1], min(values), max(values)) if values else ()
+        rows.append([name, f"{len(curves[name]):,}", *(map(number_text, ends) if ends else ["not finite"] * 4)])
+    return rows
+
+
+def _against_gold(run: Run) -> dict[str, Any]:
+    """Figures of similarities against gold scores, before and after training."""
+    what = "score" if run.model.get("scores_pairs") else "cosine"
+    names = list(dict.fromkeys(name for seen in run.looks.values() for name in seen["pairs"]))
+    figures = []
+    for name in names:
+        sides = {when: seen["pairs"][name] for when, seen in run.looks.items() if name in seen["pairs"]}
+        known = {"start": run.scores.get("baselines", {}).get("untrained", {}).get(name)}
+        known["end"] = _spearman(run.scores["scores"][name]) if name in run.scores.get("scores", {}) else None
+        for when, side in sides.items():
+            score = f"Spearman {known[when]:.2f}; " if known[when] is not None else ""
+            title = f"{name}, {_when(when)}"
+            labels = ("gold score", f"{what} of a pair")
+            picture = scatter(f"{title}: {what} against gold score; {score}", side["dots"], side["ranges"], CLASSES[when], labels)
+            figures.append(Figure(picture, title, f"{score}{side['n']:,} pairs"))
+    return {"heading": f"{what.capitalize()} against gold", "figures": figures} if figures else {}
+
+
+def _when(name: str) -> str:
+    """The samples of a run are named start and end; the report calls the second one kept."""
+    return {"end": "kept"}.get(name, name)
+
+
+def _random_pairs(run: Run) -> Figure | None:
+    found = {when: seen["cosines"] for when, seen in run.looks.items() if "cosines" in seen}
+    if not found:
+        return None
+    series = {CLASSES[when]: side["counts"] for when, side in found.items()}
+    text = ", ".join(f"{_when(when)} {side['mean']:.3f}" for when, side in found.items())
+    among = next(seen["neighbours"]["among"] for seen in run.looks.values() if "neighbours" in seen)
+    picture = histogram(f"Cosines of any two sentences, mean: {text}", -1, 1, series, "cosine")
+    notes = f"All pairs of {among:,} sentences of the corpus, each outline to its own height. Mean: {text}."
+    return Figure(picture, "Start and kept weights" if len(found) > 1 else "Start", notes, [(CLASSES[w], _when(w)) for w in found])
+
+
+def _neighbours(run: Run) -> dict[str, Any]:
+    """Some sentences with their nearest ones before and after training, side by side."""
+    found = {when: seen["neighbours"] for when, seen in run.looks.items() if "neighbours" in seen}
+    if not found:
+        return {}
+    queries = [
+        {"sentence": sides[0]["sentence"], "rows": list(zip(*(query["nearest"] for query in sides), strict=True))}
+        for sides in zip(*(side["queries"] for side in found.values()), strict=True)
+    ]
+    return {"among": next(iter(found.values()))["among"], "times": [_when(when) for when in found], "queries": queries}
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    corpus, devices, encoder = (run.about.get("corpus", {}), run.about.get("devices", {}), run.model.get("encoder", {}))
+    count, kind = devices.get("count", 0), devices.get("kind", "")
+    processes = f" in {devices['processes']} processes" if devices.get("processes", 1) > 1 else ""
+    sizes = {"layers": "num_hidden_layers", "width": "hidden_size", "vocabulary": "vocab_size"}
+    facts: dict[str, object] = {
+        "method": run.model.get("method"),
+        "starts from": run.settings.get("encoder.weights") or run.settings.get("encoder.vectors") or "new weights",
+        "corpus": run.settings.get("data.files"),
+        **{f"corpus: {name.replace('_', ' ')}": value for name, value in corpus.items()},
+        "encoder": ", ".join(f"{name} {encoder[key]:,}" for name, key in sizes.items() if encoder.get(key)),
+        "parameters": run.about.get("parameters"),
+        "steps": run.about.get("steps"),
+        "batch size": run.settings.get("data.batch_size"),
+        "devices": f"{count} × {kind} ({devices.get('platform')}){processes}" if devices else None,
+        "versions": ", ".join(f"{name} {version}" for name, version in run.about.get("versions", {}).items()),
+        "Python": run.about.get("python"),
+    }
+    return [(name, fact_text(value)) for name, value in facts.items() if value not in (None, "")]
+
+
+def _command(argv: Sequence[str]) -> str:
+    if argv and Path(argv[0]).parts[-2:] == ("jax_sentemb", "main.py"):
+        return f"python -m jax_sentemb.main {shlex.join(argv[1:])}"
+    return shlex.join(argv)

@@ -1,0 +1,33 @@
+"""The scores that unrelated rows reach by chance."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jax_sentemb.retrieval.search import VectorSource, check_finite, rows_at
+
+SAMPLE = 1024  # rows whose pairs are compared
+QUANTILE = 0.999
+
+
+class NoiseLevel(NamedTuple):
+    """A cosine that one of 1,000 random pairs reaches, and the number of pairs that were compared."""
+
+    cosine: float
+    pairs: int
+
+
+def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
+    """The QUANTILE of the cosines of all pairs of up to SAMPLE random rows of `vectors` [N, E]; 0 of no pairs below two rows.
+
+    NumericsError for vectors that are not finite.
+    """
+    count = min(len(vectors), SAMPLE)
+    if count < 2:
+        return NoiseLevel(0.0, 0)
+    chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
+    rows = np.asarray(rows_at(vectors, chosen), np.float32)
+    check_finite(rows)
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    cosines = (rows @ rows.T)[np.triu_indices(count, 1)]
+    return NoiseLevel(float(np.quantile(cosines, QUANTILE)), len(cosines))

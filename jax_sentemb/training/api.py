@@ -1,0 +1,122 @@
+"""`jax_sentemb.train`: from a list of sentences to a SentenceEncoder in one call.
+
+import jax_sentemb
+
+encoder = jax_sentemb.train(sentences, "path/to/bert", recipe="simcse", learning_rate=3e-5, num_train_epochs=1)
+"""
+
+import copy
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.config import Config, Words, check
+from jax_sentemb.errors import PREEMPTED, ConfigError, DataError
+from jax_sentemb.files import replacing, user_path
+from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
+from jax_sentemb.inference.encoder import SentenceEncoder
+from jax_sentemb.inference.export import export_run
+from jax_sentemb.recipes import override, read_config, resolve_names
+from jax_sentemb.training import run as training_run
+
+CORPUS = "sentences.txt"  # in the work directory: the sentences that were given in memory
+
+
+def train(
+    sentences: str | Path | Iterable[str],
+    model: str | Path = "",
+    recipe: str | Path | Config = "simcse",
+    workdir: str | Path | None = None,
+    **settings: Any,
+) -> SentenceEncoder:
+    """A SentenceEncoder trained on `sentences`, without labels.
+
+    sentences: a list, tuple, NumPy array, pandas Series or column of a `datasets.Dataset`; or a str or Path that names files, as
+    data.files does (globs, .txt, .jsonl, .csv, .parquet, hf:NAME...). Sentences that repeat count once.
+
+    model: a directory or hub name of a BERT or sentence-transformers model; "" trains a new one of the recipe's size. For a recipe
+    on word vectors, the file of the vectors.
+
+    recipe: a name (`jax-sentemb recipes` lists them), a .py or .yaml file, or a Config.
+
+    workdir: checkpoints, metrics.jsonl, report.html and the export go there, and the same call again continues an interrupted run;
+    None: a temporary directory that lives as long as the encoder.
+
+    settings: any setting by the name of its field (`learning_rate=1e-5`, `max_steps=200`), with its section where two sections
+    have the name (`eval__batch_size=32`, or **{"eval.batch_size": 32}).
+
+    An interrupt (Ctrl-C, a notebook's stop button) ends training and keeps the best weights so far. ConfigError, DataError and
+    ModelFileError for what cannot be run, before anything is compiled; NumericsError for a training that diverges.
+    """
+    config = _config(sentences, model, recipe, settings)
+    if workdir is not None:
+        return _train(config, sentences, user_path(workdir))
+    folder = tempfile.mkdtemp(prefix="jax_sentemb-")
+    try:
+        encoder = _train(config, sentences, Path(folder) / "sentence-encoder")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(encoder, shutil.rmtree, folder, ignore_errors=True)
+    return encoder
+
+
+def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path) -> SentenceEncoder:
+    """The encoder of a run in `workdir`."""
+    if not isinstance(sentences, str | Path):
+        _write(sentences, workdir / CORPUS)
+        config.data.files = str(workdir / CORPUS)
+    check(config)
+    if training_run.run(config, workdir) == PREEMPTED:
+        _export_best(workdir)
+    return SentenceEncoder(workdir / "export")
+
+
+def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, settings: Mapping[str, Any]) -> Config:
+    """The recipe with the model, the files and the settings of a call."""
+    if isinstance(sentences, Config):
+        raise ConfigError("train(sentences, model, recipe): the first argument is the text; give a Config as recipe=")
+    config = copy.deepcopy(recipe) if isinstance(recipe, Config) else read_config(str(recipe))
+    given = resolve_names(config, settings)
+    for name, value in given.items():
+        override(config, name, value)
+    if config.sweep or config.variants:
+        raise ConfigError(f"recipe {recipe}: trains several models; use jax-sentemb train --config for a study or a sweep")
+    if config.method.is_cross_encoder:
+        raise ConfigError(f"recipe {recipe}: a cross-encoder has no sentence embeddings; use jax-sentemb train --config")
+    if isinstance(config.encoder, Words):
+        config.encoder.vectors = str(model or config.encoder.vectors)
+    else:
+        config.encoder.weights = str(model or config.encoder.weights)
+    config.data.files = str(sentences) if isinstance(sentences, str | Path) else CORPUS
+    return config
+
+
+def _write(sentences: Iterable[Any], path: Path) -> None:
+    """Sentences in memory as a text file, one a line; line breaks and other runs of white space become one space."""
+    if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):
+        raise ConfigError(f"sentences is {type(sentences).__name__}: give a list of str, or the name of a text file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
+        for number, sentence in enumerate(sentences):
+            if not isinstance(sentence, str):
+                raise DataError(f"sentence {number} is {type(sentence).__name__}, not str")
+            try:
+                line = " ".join(sentence.split())
+                file.write(f"{line}\n")  # a blank line ends a paragraph, for recipes that read consecutive sentences
+            except UnicodeEncodeError:
+                raise DataError(f"sentence {number} has half a surrogate pair: it is not Unicode text") from None
+            count += bool(line)
+    if not count:
+        raise DataError("sentences is empty: give a list of str, or the name of a text file")
+
+
+def _export_best(workdir: Path) -> None:
+    """Exports the best weights of a run that was interrupted, or the last ones if it kept none."""
+    params, step = read_checkpoint(workdir, "best")
+    export_run(workdir / "export", read_metadata(workdir), params, workdir, step)
+    print(f"interrupted: the encoder has the weights of step {step}; with workdir= the same call continues", flush=True)

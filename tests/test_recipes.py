@@ -1,0 +1,98 @@
+"""Recipes by name, file and .yaml; what is said of names that nobody has."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jax_sentemb import recipes
+from jax_sentemb.config import flatten
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.recipes import MEANT, find, read_config, suggestion
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_name_is_the_file_of_configs_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find("simcse:tiny") == (ROOT / "configs/simcse.py", ["tiny"])
+    assert flatten(read_config("micse")) == flatten(read_config(str(ROOT / "configs/micse.py")))
+    Path("simcse").write_text("")  # a file of the user comes first
+    assert find("simcse")[0] == Path("simcse")
+
+
+def test_every_recipe_has_a_line_and_says_what_it_needs():
+    found = {recipe.name: recipe for recipe in recipes.recipes()}
+    assert found.keys() == {path.stem for path in ROOT.glob("configs/*.py")}
+    assert all(recipe.summary and recipe.needs for recipe in found.values())
+    assert found["quickstart"].needs == "nothing"
+    assert found["simcse"].needs == "sentences, a BERT"
+    assert found["multi_view"].needs == "consecutive sentences, word vectors"
+    assert found["sbert_nli"].needs == "labelled pairs, a BERT"
+
+
+def test_a_yaml_file_changes_its_recipe(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "recipe: simcse\ndata: {files: corpus.txt, batch_size: 128}\noptimizer:\n  learning_rate: 1e-5\nmethod.pooling: mean\n"
+    )
+    config = read_config(str(file))
+    changed = {"data.files": "corpus.txt", "data.batch_size": 128, "optimizer.learning_rate": 1e-5, "method.pooling": "mean"}
+    assert flatten(config) == flatten(read_config("simcse")) | changed
+    assert isinstance(config.optimizer.learning_rate, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("data: {files: x}", "has no recipe"),
+        ("recipe: absent", "no such file"),
+        ("recipe: simcse\ndata: {batch: 3}", r"data\.batch is unknown; did you mean data\.batch_size\?"),
+        ("recipe: simcse\ntrain: {seed: many}", r"train\.seed=many is not a whole number"),
+        ("recipe: [", "not YAML"),
+        ("- simcse", "has no recipe"),
+    ],
+)
+def test_a_yaml_file_that_cannot_be(tmp_path, text, says):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        read_config(str(tmp_path / "mine.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("train.lr", "optimizer.learning_rate"),
+        ("model", "encoder.weights"),
+        ("epochs", "train.num_train_epochs"),
+        ("train.batch_size", "data.batch_size"),
+        ("data.max_length", "data.max_seq_length"),
+        ("optimiser.learning_rate", "optimizer.learning_rate"),
+        ("method.temprature", "method.temperature"),
+        ("seed", "train.seed"),
+    ],
+)
+def test_an_unknown_setting_suggests_by_meaning(name, meant):
+    assert suggestion(name, flatten(read_config("simcse"))) == f"; did you mean {meant}?"
+
+
+def test_every_meant_setting_exists():
+    known = flatten(read_config("micse")) | flatten(read_config("multi_view"))
+    assert set(MEANT.values()) <= known.keys()
+
+
+def test_an_installed_package_has_the_recipes(tmp_path):
+    """What setup.py builds is the content of a wheel."""
+    command = [sys.executable, "setup.py", "--quiet", "build", "--build-base", tmp_path / "base", "--build-lib", tmp_path / "lib"]
+    subprocess.run([*command, "egg_info", "--egg-base", tmp_path], cwd=ROOT, capture_output=True, check=True)
+    code = "from jax_sentemb import recipes; print(recipes.find('simcse')[0], len(recipes.recipes()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path / "lib")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [str(tmp_path / "lib/jax_sentemb/configs/simcse.py"), str(len(recipes.names()))]
