@@ -3,6 +3,7 @@
 import importlib
 import os
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,7 @@ def test_a_worker_dies_and_nothing_is_lost(tmp_path):
     export = tmp_path / "run" / "export"
     ray = pytest.importorskip("ray", reason="ray is not installed")
     importlib.import_module("ray.data")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import this file
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         lines = ray.data.from_items([{"text": text, "line": line} for line, text in enumerate(SENTENCES)], override_num_blocks=6)

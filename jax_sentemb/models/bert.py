@@ -20,7 +20,7 @@ from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmu
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
-KEPT = ("projection", "inner", "sum")  # of a layer for its backward pass, the rest is computed again: a sixth of its products
+KEPT = ("projection", "inner", "sum")  # of a layer for its backward pass; a tenth of its products is computed again
 STREAMS = 8  # of random numbers in a layer
 ACTIVATIONS = {
     # The exact GELU through erf: jax.nn.gelu goes through erfc, which costs two more passes on a CPU.
