@@ -20,7 +20,7 @@ test-nightly: .venv/.dev  ## runs the long tests, such as 200 kills of a run at 
 mutants: .venv/.dev  ## applies one-line bugs that the tests must find (tests/mutants.toml); ONLY=simcse for a part
 	.venv/bin/python tests/mutants.py --only '$(ONLY)' --jobs 2
 
-soak: .venv/.dev  ## runs one training for a day with kills and signals (JAX_SENTEMB_SOAK_MINUTES sets the time)
+soak: .venv/.dev  ## runs one training for six hours with kills, signals and full disks (JAX_SENTEMB_SOAK_MINUTES); figures: build/soak.json
 	.venv/bin/python -m pytest -s -m soak
 
 attack: .venv/.dev  ## attacks the commands from outside in 14 classes and prints a table of results
@@ -32,7 +32,7 @@ lint: .venv/.dev  ## checks style and types
 	.venv/bin/python -m pyright
 
 docs: .venv/.dev  ## builds the documentation site in build/docs; a warning is an error
-	.venv/bin/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict
 
 clean:
 	rm -rf .venv runs build *.egg-info

@@ -9,17 +9,10 @@ topic out in each run. AFS: --config.data.files=arguments:FOLDER with its three 
 Published (BERT-base, AFS; Pearson, Spearman): 77.20 and 74.84 (ten folds), 58.49 and 57.23 (cross-topic).
 """
 
-from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
+from jax_sentemb.config import Config
+from jax_sentemb.families import arguments
 from jax_sentemb.methods.cross_encoder import CrossEncoder
 
 
 def get_config(size: str = "") -> Config:
-    config = Config(
-        method=CrossEncoder(),
-        data=Data(max_seq_length=128, batch_size=16),
-        optimizer=Optimizer(learning_rate=2e-5, warmup_ratio=0.1, weight_decay=0.01),
-        eval=Evaluation(eval_steps=0, select="last"),
-        train=Train(num_train_epochs=4, save_steps=0),
-        sweep="data.fold=all",
-    )
-    return sized(config, size)
+    return arguments(CrossEncoder(), size)

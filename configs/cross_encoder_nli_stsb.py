@@ -7,23 +7,15 @@ before.data.files: tables with the columns sentence1, sentence2 and label (entai
 The rates are for a small BERT (4 layers of 256); BERT-base takes 2e-5 in both runs.
 """
 
-from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
+from jax_sentemb.config import Config, sized
+from jax_sentemb.families import labelled_pairs, stsb
 from jax_sentemb.methods.cross_encoder import CrossEncoder
 
 
 def get_config(size: str = "") -> Config:
-    config = Config(
-        method=CrossEncoder(),
-        data=Data(files="senteval:STSBenchmark", max_seq_length=128, batch_size=16),
-        optimizer=Optimizer(learning_rate=3e-4, warmup_ratio=0.1, weight_decay=0.01),
-        eval=Evaluation(eval_steps=360),
-        train=Train(num_train_epochs=4),
-        pretrain=Config(
-            method=CrossEncoder(task="classes"),
-            data=Data(max_seq_length=128, batch_size=32),
-            optimizer=Optimizer(learning_rate=3e-4, warmup_ratio=0.1, weight_decay=0.01),
-            eval=Evaluation(eval_steps=500),
-            train=Train(num_train_epochs=2),
-        ),
-    )
+    config = stsb(CrossEncoder())
+    config.pretrain = labelled_pairs(CrossEncoder(task="classes"), epochs=2, eval_steps=500)
+    config.pretrain.data.batch_size = 32
+    config.optimizer.learning_rate = config.pretrain.optimizer.learning_rate = 3e-4
+    config.eval.eval_steps = 360
     return sized(config, size)

@@ -7,16 +7,10 @@ Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, scor
 Published (BERT-base, ten seeds): STS-B test 84.30 +- 0.76.
 """
 
-from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
+from jax_sentemb.config import Config, sized
+from jax_sentemb.families import stsb
 from jax_sentemb.methods.cross_encoder import CrossEncoder
 
 
 def get_config(size: str = "") -> Config:
-    config = Config(
-        method=CrossEncoder(),
-        data=Data(files="senteval:STSBenchmark", max_seq_length=128, batch_size=16),
-        optimizer=Optimizer(learning_rate=2e-5, warmup_ratio=0.1, weight_decay=0.01),
-        eval=Evaluation(eval_steps=1000),
-        train=Train(num_train_epochs=4),
-    )
-    return sized(config, size)
+    return sized(stsb(CrossEncoder()), size)

@@ -8,17 +8,9 @@ domain add --config.data.column=text.
 Published (BERT-base, all sentences of SNLI and MultiNLI, Spearman): STS average 66.58, STS-B 69.21.
 """
 
-from jax_sentemb.config import Config, Data, Evaluation, Optimizer, sized
-from jax_sentemb.methods.is_bert import ISBERT
-from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.config import Config, Data, sized
+from jax_sentemb.families import is_bert
 
 
 def get_config(size: str = "") -> Config:
-    config = Config(
-        method=ISBERT(convolution=Convolution(windows=(1, 3, 5))),
-        data=Data(column="sentence1,sentence2", max_seq_length=130, batch_size=32),
-        # The published code's optimiser; the paper says 1e-6.
-        optimizer=Optimizer(learning_rate=2e-6, warmup_ratio=0.1, weight_decay=0.01, adam_epsilon=1e-7, adam_bias_correction=False),
-        eval=Evaluation(eval_steps=1000),
-    )
-    return sized(config, size)
+    return sized(is_bert(Data(column="sentence1,sentence2")), size)

@@ -8,17 +8,9 @@ data.files: a table; --config.data.column names its columns of sentences (here t
 Published (BERT-base, AFS, mean over topics): Pearson 49.14, Spearman 45.25.
 """
 
-from jax_sentemb.config import Config, Data, Evaluation, Optimizer, sized
-from jax_sentemb.methods.is_bert import ISBERT
-from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.config import Config, Data, sized
+from jax_sentemb.families import is_bert
 
 
 def get_config(size: str = "") -> Config:
-    config = Config(
-        method=ISBERT(convolution=Convolution(windows=(3, 5, 7))),
-        data=Data(column="sentence1,sentence2", max_seq_length=130, batch_size=32),
-        # The published code's optimiser; the paper says 1e-6.
-        optimizer=Optimizer(learning_rate=2e-6, warmup_ratio=0.1, weight_decay=0.01, adam_epsilon=1e-7, adam_bias_correction=False),
-        eval=Evaluation(eval_steps=1000),
-    )
-    return sized(config, size)
+    return sized(is_bert(Data(column="sentence1,sentence2"), windows=(3, 5, 7)), size)

@@ -7,17 +7,11 @@ Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, scor
 The paper gives no schedule; this is the one of SBERT on STS-B. Published (BERT-base, ten seeds): 74.25 +- 0.94.
 """
 
-from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
+from jax_sentemb.config import Config, sized
+from jax_sentemb.families import stsb
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.models.cnn import Convolution
 
 
 def get_config(size: str = "") -> Config:
-    config = Config(
-        method=SBERT(task="scores", convolution=Convolution()),
-        data=Data(files="senteval:STSBenchmark", max_seq_length=128, batch_size=16),
-        optimizer=Optimizer(learning_rate=2e-5, warmup_ratio=0.1, weight_decay=0.01),
-        eval=Evaluation(eval_steps=1000),
-        train=Train(num_train_epochs=4),
-    )
-    return sized(config, size)
+    return sized(stsb(SBERT(task="scores", convolution=Convolution())), size)

@@ -1,6 +1,8 @@
 """Hooks for mkdocs: the generated page of settings, and links between the documentation and files of the repository."""
 
-import ast
+import dataclasses
+import importlib
+import inspect
 import posixpath
 import re
 from pathlib import Path
@@ -21,59 +23,48 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|/)[^)#\s]+")
 
 
 def settings() -> str:
-    """Markdown page of all settings: name, default and meaning, read from the source of the dataclasses."""
+    """Markdown page of all settings: name, default, meaning and limits, as `--config RECIPE --help` shows them."""
+    from jax_sentemb import config
+
     page = [
         "# Settings\n",
         "Every field of the configuration dataclasses with its default. A recipe in `configs/` overrides some of them;",
-        "`--config FILE --help` prints its values. On the command line: `--config.data.batch_size=128`.\n",
+        "`--config RECIPE --help` prints its values. On the command line: `--config.data.batch_size=128`.\n",
     ]
-    source = (ROOT / "jax_sentemb/config.py").read_text(encoding="utf-8")
-    sections = {"Config": "", "Data": "data.", "Encoder": "encoder.", "Words": "encoder.", "Optimizer": "optimizer."}
-    sections |= {"Evaluation": "eval.", "Train": "train."}
-    page += _tables(source, sections)
+    sections = {"": config.Config, "data.": config.Data, "encoder.": config.Encoder, "optimizer.": config.Optimizer}
+    sections |= {"eval.": config.Evaluation, "train.": config.Train}
+    for prefix, kind in sections.items():
+        page += _table(kind, prefix)
+        page += _table(config.Words, prefix) if prefix == "encoder." else []
     parts = {"AttentionMI": "method.ami.", "Momentum": "method.momentum.", "Convolution": "method.convolution."}
-    for file in (*sorted((ROOT / "jax_sentemb/methods").glob("*.py")), ROOT / "jax_sentemb/models/cnn.py"):
-        page += _tables(file.read_text(encoding="utf-8"), parts, "method.")
+    for kind in _method_settings():
+        page += _table(kind, parts.get(kind.__name__, "method."))
     return "\n".join(page)
 
 
-def _tables(source: str, prefixes: dict[str, str], other: str | None = None) -> list[str]:
-    """Heading, docstring and table of fields for each dataclass in `prefixes`; `other` is the prefix of the remaining ones."""
-    lines, page = source.splitlines(), []
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.ClassDef) or not any("dataclass" in ast.unparse(item) for item in node.decorator_list):
-            continue
-        prefix = prefixes.get(node.name, other)
-        fields = [item for item in node.body if isinstance(item, ast.AnnAssign)]
-        if prefix is None or not fields:
-            continue
-        page += [f"\n## {node.name}\n", ast.get_docstring(node) or "", "\n| setting | default | |\n|---|---|---|"]
-        for item in fields:
-            default, limits = _default_and_limits(item.value)
-            comment = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2] or _comment_above(lines, item.lineno)
-            text = "; ".join(filter(None, (comment.replace("|", chr(92) + "|").rstrip("."), limits)))
-            page.append(f"| `{prefix}{ast.unparse(item.target)}` | {default} | {text} |")
+def _method_settings() -> list[type]:
+    """The dataclasses of the methods and of their parts, by module."""
+    names = [f"jax_sentemb.methods.{path.stem}" for path in sorted((ROOT / "jax_sentemb/methods").glob("[!_]*.py"))]
+    found = []
+    for module in map(importlib.import_module, [*names, "jax_sentemb.models.cnn"]):
+        own = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+        found += [kind for kind in own if dataclasses.is_dataclass(kind) and dataclasses.fields(kind)]
+    return found
+
+
+def _table(kind: Any, prefix: str) -> list[str]:
+    """Heading, docstring and table of the fields of a dataclass."""
+    from jax_sentemb.settings import field_comments
+
+    page = [f"\n## {kind.__name__}\n", inspect.getdoc(kind) or "", "\n| setting | default | |\n|---|---|---|"]
+    for item in dataclasses.fields(kind):
+        default = "to be given" if item.default is dataclasses.MISSING else f"`{item.default!r}`"
+        if item.default_factory is not dataclasses.MISSING:
+            made = item.default_factory()
+            default = f"see {type(made).__name__}" if dataclasses.is_dataclass(made) else f"`{made!r}`"
+        text = "; ".join(filter(None, (field_comments(kind).get(item.name), str(item.metadata.get("limits") or ""))))
+        page.append(f"| `{prefix}{item.name}` | {default} | {text.replace('|', chr(92) + '|')} |")
     return page
-
-
-def _default_and_limits(value: ast.expr | None) -> tuple[str, str]:
-    """Default and limits of a field as text: of `64`, of `setting(64, least=2)`, of `field(default_factory=Data)`."""
-    if value is None:
-        return "to be given", ""
-    if isinstance(value, ast.Call) and ast.unparse(value.func) == "setting":
-        limits = {keyword.arg: ast.literal_eval(keyword.value) for keyword in value.keywords}
-        words = [f"at least {limits['least']}"] if "least" in limits else []
-        words += [f"below {limits['below']}"] if "below" in limits else []
-        words += ["one of " + ", ".join(f"`{choice!r}`" for choice in limits["choices"])] if "choices" in limits else []
-        return f"`{ast.unparse(value.args[0])}`", " and ".join(words)
-    factory = re.fullmatch(r"field\(default_factory=(\w+)\)", ast.unparse(value))
-    return (f"see {factory[1]}" if factory else f"`{ast.unparse(value)}`"), ""
-
-
-def _comment_above(lines: list[str], number: int) -> str:
-    """The comment line above line `number` (from 1), "" if there is none."""
-    above = lines[number - 2].strip()
-    return above.removeprefix("# ") if above.startswith("# ") else ""
 
 
 def on_files(files: Any, config: Any) -> Any:

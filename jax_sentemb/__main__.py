@@ -22,6 +22,7 @@ COMMANDS = {
     "cluster": ("jax_sentemb.cli.cluster", "groups of similar sentences of a corpus"),
     "report": ("jax_sentemb.cli.report", "report.html from the files of a work directory"),
     "plots": ("jax_sentemb.cli.plots", "pictures of a run, of attention, of a low-shot study"),
+    "distill": ("jax_sentemb.cli.distill", "an encoder as a small static table, many times faster"),
     "export": ("jax_sentemb.cli.export", "a checkpoint as a directory for sentence-transformers"),
     "completion": ("jax_sentemb.cli.completion", "a script that completes commands and options in a shell"),
 }
@@ -49,7 +50,10 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    name = argv[1] if len(argv) > 1 else "--help"
+    if len(argv) == 1:
+        parser().print_help()
+        return 0
+    name = argv[1]
     if name in COMMANDS:
         return importlib.import_module(COMMANDS[name][0]).main([f"jax-sentemb {name}", *argv[2:]])
     if not name.startswith("-"):

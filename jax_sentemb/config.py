@@ -56,6 +56,8 @@ class Encoder:
     num_attention_heads: int = setting(4, least=1)
     intermediate_size: int = setting(1024, least=1)
     dropout: float = setting(0.1, least=0, below=1)  # of hidden states and attention; overrides the directory's config.json
+    # Whose pooling reads a sentence encoder (a directory with modules.json): its own, or that of the method.
+    readout: str = setting("directory", choices=("directory", "method"))
 
 
 @dataclass
@@ -66,7 +68,7 @@ class Words:
     hidden_size: int = setting(300, least=1)  # of new vectors
     trained: bool = False  # False: the vectors are not trained
     max_words: int = setting(100_000, least=1)  # the most frequent words; other words are unknown and have the vector 0
-    lowercase: bool = True
+    lowercase: bool = True  # the words of the corpus before they are looked up
 
 
 @takes_old_names
@@ -131,7 +133,7 @@ class Train:
     logging_steps: int = setting(10, least=1)
     save_steps: int = setting(500, least=0)  # 0: at the end only
     keep_checkpoints: int = setting(2, least=1)
-    tensorboard: bool = False
+    tensorboard: bool = False  # write the metrics for TensorBoard, too (needs [tb])
     wandb: str = ""  # project in Weights & Biases; the environment variable WANDB_MODE=offline keeps data in the work directory
     on_nan: str = ""  # "rewind:K": at a loss that is not finite, go back to the last checkpoint and skip the last K batches
     strict: bool = False  # a collapse of the embeddings stops the run (exit 5) instead of a warning

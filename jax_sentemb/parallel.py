@@ -16,16 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-from jax._src import distributed
+from jax._src import compilation_cache, distributed
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import PyTree
 
 from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError
 from jax_sentemb.files import user_path
-from jax_sentemb.types import Batch
 
 Tree = TypeVar("Tree")
-BatchOrParts = TypeVar("BatchOrParts", Batch, tuple[Batch, ...], Batch | tuple[Batch, ...])
 
 AXES = ("data", "fsdp")
 SPLIT_FROM = 2**11  # size from which an array is split over "fsdp"; biases stay whole
@@ -91,7 +89,7 @@ def fsdp_sharding(mesh: Mesh, shapes: PyTree) -> PyTree:
     return jax.tree.map(sharding, shapes)
 
 
-def shard_batch(batch: BatchOrParts, mesh: Mesh) -> BatchOrParts:
+def shard_batch(batch: Tree, mesh: Mesh) -> Tree:
     """The global batch, or its parts, made of the sentences of each process."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda values: jax.make_array_from_process_local_data(sharding, np.asarray(values)), batch)
@@ -226,3 +224,13 @@ def use_compilation_cache() -> None:
         home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
         jax.config.update("jax_compilation_cache_dir", str(user_path(home) / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    _add_checksums()
+
+
+def _add_checksums() -> None:
+    """Compressed programs of the cache get a checksum: without it a flipped bit in the code would be loaded and run."""
+    try:
+        import zstandard
+    except ImportError:  # then JAX compresses with zlib, which has checksums
+        return
+    compilation_cache.compress_executable = lambda data: zstandard.ZstdCompressor(write_checksum=True).compress(data)

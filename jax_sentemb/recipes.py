@@ -239,7 +239,7 @@ def suggestion(name: str, known: Mapping[str, Any], flag: str = "") -> str:
 
 
 def override(config: "Config", name: str, value: Any) -> None:
-    """Sets a setting by its dotted name, converted to the type that stands there; ConfigError for what cannot be."""
+    """Sets a setting by its dotted name, converted to the type of its value; ConfigError for an unknown name or a wrong value."""
     *path, last = name.split(".")
     target: Any = config
     for part in path:
@@ -248,18 +248,18 @@ def override(config: "Config", name: str, value: Any) -> None:
         raise ConfigError(f"setting {name} is unknown{suggestion(name, flatten(config))}")
     kind = type(getattr(target, last))
     if kind not in NAMES:
-        raise ConfigError(f"setting {name} is no number, text or switch")
+        raise ConfigError(f"setting {name} is not a number, text, or True or False")
     try:
         setattr(target, last, _converted(value, kind))
     except (ValueError, TypeError, KeyError, OverflowError):
         raise ConfigError(f"{name}={value} is not {NAMES[kind]}") from None
 
 
-def _converted(value: Any, kind: type) -> Any:
+def _converted(value: Any, kind: Any) -> Any:
     """`value` as a `kind`: itself, a number of another kind without loss, or a text that writes it."""
     if kind is bool:
         return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
-    if isinstance(value, bool) or (kind is str and not isinstance(value, str | Path)):
+    if isinstance(value, bool) or (kind is str and not isinstance(value, (str, Path))):
         raise TypeError
     if kind is int and not isinstance(value, str) and int(value) != value:
         raise ValueError

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from jaxtyping import Bool, Float, Int, PyTree, UInt
+from jaxtyping import Bool, Float, Int, UInt
 
 if TYPE_CHECKING:
     import jax
     import numpy as np
+    from jaxtyping import PyTree
 
     Array: TypeAlias = jax.Array | np.ndarray
     Params: TypeAlias = dict[str, PyTree[Array]]
@@ -29,7 +30,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     import jax
     import numpy as np
+    from jaxtyping import PyTree  # importing it imports JAX
 
+    globals()["PyTree"] = PyTree
     globals()["Array"] = jax.Array | np.ndarray
     globals()["Params"] = dict[str, PyTree[jax.Array | np.ndarray]]
     return globals()[name]

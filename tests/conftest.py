@@ -2,9 +2,10 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("NPROC", "16")  # XLA's thread pool: fewer threads than devices deadlock
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of PyTorch: its threads wait by spinning, which starves other processes
@@ -14,6 +15,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # here and in processes that tests start (`optimized_compilation` for tests that need them). XLA ends a process at a flag that
 # it does not know, so this one is for the series of jaxlib that has it.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path("~/.cache/jax_sentemb/tests").expanduser()))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 if version("jaxlib").startswith("0.10."):
     os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}".strip()
 
@@ -23,17 +26,17 @@ import pytest
 
 # Annotated shapes and dtypes are checked at each call, from the first import of these modules on.
 DATA = ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "quality", "shuffle", "tokens", "workers")
-CHECKED = ("losses", "methods", "models", "training.step", *(f"data.{module}" for module in DATA))
+EVALUATION = ("arguments", "classifier", "diagnostics", "logistic", "postprocess", "sts", "transfer", "word_baselines")
+ROOMS = {"data": DATA, "evaluation": EVALUATION, "retrieval": ("kmeans", "quantize", "search")}
+PARTS = [f"{room}.{module}" for room, modules in ROOMS.items() for module in modules]
+CHECKED = ("losses", "methods", "models", "training.step", *PARTS)
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
-from jax_sentemb.training import evaluator  # noqa: E402
+from jax_sentemb.training import evaluator, trainer  # noqa: E402
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it be ignored, here and in what tests start
 
 jax.config.update("jax_num_cpu_devices", 8)
-if not jax.config.jax_compilation_cache_dir:
-    jax.config.update("jax_compilation_cache_dir", str(Path("~/.cache/jax_sentemb/tests").expanduser()))
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,6 +64,26 @@ def few_scored_pairs() -> Iterator[None]:
     """Runs on generated sentences are scored on 60 pairs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluator, "GRAMMAR_PAIRS", 60)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_steps() -> Iterator[None]:
+    """Runs of the same method, encoder and optimizer share their compiled steps, as the steps of one run do."""
+    made: dict[tuple[str, ...], tuple[Any, Any]] = {}
+
+    def shared(make: Callable[..., Any]) -> Callable[..., Any]:
+        def find(*arguments: Any) -> Any:
+            key = (make.__name__, type(arguments[0]).__qualname__, *map(repr, arguments))
+            if key not in made:
+                made[key] = make(*arguments), arguments  # the arguments stay: some are known by their address
+            return made[key][0]
+
+        return find
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("make_optimizer", "make_step"):
+            patch.setattr(trainer, name, shared(getattr(trainer, name)))
         yield
 
 

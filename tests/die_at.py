@@ -2,6 +2,8 @@
 
 Points, in the order of a save: write (before Orbax), finalize (Orbax has written), hash, manifest (before the file is
 opened), rename (before it has its name), delete (old steps are next), deleting (one is renamed, not deleted), done.
+At the point `stopped`, before the save that a signal asks for, the command is not killed: it makes the file `waiting`
+in the work directory and waits for another signal.
 """
 
 import contextlib
@@ -9,10 +11,12 @@ import functools
 import os
 import signal
 import sys
+import time
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.formats import checkpoint, manifest
+from jax_sentemb.training.trainer import Trainer
 
 
 def install(wanted, count):
@@ -69,6 +73,15 @@ def install(wanted, count):
             passing("done")
 
     checkpoint.Steps._in_background = to_the_end
+    save = Trainer._save
+
+    def waiting(self, *arguments):
+        if wanted == "stopped" and self.stop.reached:
+            (self.workdir / "waiting").touch()
+            time.sleep(100)
+        save(self, *arguments)
+
+    Trainer._save = waiting
 
 
 if __name__ == "__main__":

@@ -12,8 +12,6 @@ from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training import api, loop
 
-pytestmark = pytest.mark.usefixtures("quick_compilation", "few_scored_pairs")
-
 SENTENCES = synthetic.sentences(60, seed=0)
 FAST = {"max_steps": 2, "eval.data": "", "save_steps": 0, "report_sentences": 0, "diagnostic_sentences": 16}
 

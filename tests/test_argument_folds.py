@@ -114,7 +114,7 @@ def test_runs_of_all_topics_are_one_row_with_pearson_and_spearman(table, tmp_pat
     config.train.max_steps, config.train.save_steps, config.sweep = 1, 0, "data.fold=0,1"
     assert run(config, tmp_path) == 0
     assert "warning: " in (warned := capsys.readouterr().err)
-    assert "75 pairs on 3 topics, published are 3,595 on 28: scores are not comparable" in warned
+    assert "75 pairs on 3 topics instead of the published 3,595 on 28: scores are not comparable" in warned
     scores = [json.loads((tmp_path / f"data.fold={fold}" / "scores.json").read_text()) for fold in (0, 1)]
     assert [found["scores"]["arguments"]["n"] for found in scores] == [40, 33]
     for found in scores:

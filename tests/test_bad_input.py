@@ -124,7 +124,6 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.data.batch_size=0", "data.batch_size=0 must be at least 2"),
         ("TINY --config.data.batch_size=-8", "data.batch_size=-8 must be at least 2"),
         ("TINY --config.data.length_grouping=0", "data.length_grouping=0 must be at least 1"),
-        ("TINY --config.data.batch_size=12", "data.batch_size=12 is not a multiple of the 8 devices"),
         ("TINY --config.data.subset_seed=-1", "data.subset_seed=-1 must be at least 0"),
         ("TINY --config.train.seed=99999999999999999999", "train.seed=99999999999999999999 must be below 2147483648"),
         ("TINY --config.train.remat=perhaps", "--config.train.remat=perhaps"),
@@ -147,6 +146,11 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
 def test_a_setting_that_cannot_be_is_named(folder, capsys, arguments, named):
     assert named in refused(capsys, 2, *arguments.replace("TINY", TINY).split())
     assert not list(folder.glob("runs/*/metrics.jsonl"))
+
+
+def test_a_batch_that_the_devices_cannot_share_is_named(eight_devices, capsys):
+    error = refused(capsys, 2, TINY, "--config.data.batch_size=12")
+    assert "data.batch_size=12 is not a multiple of the 8 devices" in error
 
 
 @pytest.mark.parametrize(
@@ -494,10 +498,10 @@ def test_a_folder_in_which_a_name_is_not_utf8_is_refused_for_what_is_written_the
 @pytest.mark.parametrize(
     ("workdir", "named"),
     [
-        ("[a]", "[a]: no checkpoint can be kept under a path with ["),
-        ("a*b/c", "under a path with *"),
-        ("what?", "under a path with ?"),
-        ("\\\\server\\share", "under a path with \\"),
+        ("[a]", "[a]: the path of a checkpoint must not contain ["),
+        ("a*b/c", "must not contain *"),
+        ("what?", "must not contain ?"),
+        ("\\\\server\\share", "must not contain \\"),
         ("x" * 256, "File name too long"),
         ("simcse.py", "--workdir simcse.py: File exists"),
         ("simcse.py/run", "--workdir simcse.py/run: Not a directory"),

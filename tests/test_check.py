@@ -5,6 +5,8 @@ import json
 import lzma
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from jax_sentemb.__main__ import main
 from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import LEAST, SMALL, CorpusSummary, advise
+from jax_sentemb.data.corpus import is_running_text
 from jax_sentemb.data.quality import ODD, OVERLONG, histogram, odd_sentences, token_lengths
 from jax_sentemb.data.sentences import LONGEST, Sentences
 from jax_sentemb.data.synthetic import sentences
@@ -131,6 +134,13 @@ def test_running_text_is_told_from_shuffled_text(tmp_path, capsys):
     assert told == [True, False, None]
 
 
+def test_lists_sorted_by_topic_and_pairs_are_no_running_text():
+    by_topic = [f"topic{number} word{number}{place}" for number in range(40) for place in range(40)]
+    pairs = [f"{side} claim{number // 2} number{number // 2}" for number in range(800) for side in ("premise", "answer")]
+    moving = [f"here{number} here{number + 1} here{number + 2}" for number in range(1600)]
+    assert [is_running_text(lines) for lines in (by_topic, pairs, moving)] == [False, False, True]
+
+
 @pytest.mark.parametrize(
     ("usable", "weights", "recipe"),
     [
@@ -158,6 +168,12 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
     assert any("multi_view" in alternative for alternative in advice.alternatives)
     for named in re.findall(r"(?:configs|experiments|docs)/[\w./]+", " ".join([advice.evidence, *advice.alternatives])):
         assert (ROOT / named).exists(), named
+
+
+def test_the_numbers_that_are_cited_are_those_of_the_experiments(tmp_path):
+    script, table = ROOT / "experiments" / "recommendations.py", ROOT / "jax_sentemb" / "cli" / "recommendations.json"
+    subprocess.run([sys.executable, script, f"--output={tmp_path / 'table.json'}"], check=True)
+    assert (tmp_path / "table.json").read_text() == table.read_text()
 
 
 def test_a_length_that_the_papers_do_not_have_is_said(tmp_path):

@@ -170,7 +170,7 @@ def test_a_step_that_leads_out_of_the_work_directory_is_refused(folder, tmp_path
     (folder / "checkpoints" / "2").symlink_to(tmp_path / "elsewhere")
     said = []
     assert restore(folder, said=said) == 1
-    assert "leads out of the work directory" in said[0]
+    assert "is a link out of the work directory" in said[0]
     assert (tmp_path / "elsewhere" / "manifest.json").is_file()
     assert read_checkpoint(folder, "last")[1] == 1
 

@@ -379,6 +379,14 @@ def test_the_right_part_is_ranked_among_those_of_the_next_sentences():
     assert float(accuracy) == pytest.approx(hits / 5)
 
 
+def test_a_first_part_looks_for_the_second_part_of_its_sentence():
+    method, parts = ConsSent(task="P", k=2, hidden=2), jnp.array(RANDOM.normal(size=(5, 2, 4)))
+    scores = np.einsum("be,bke->bk", parts[:, 0], np.stack([parts[:, 1], np.roll(parts[:, 1], -1, 0)], axis=1))
+    loss, (metrics, _) = method.objective({}, NO_STATE, ConsSentVectors(parts, jnp.zeros(5)))
+    assert float(loss) == pytest.approx(np.mean(np.log(np.exp(scores).sum(1)) - scores[:, 0]), rel=1e-5)
+    assert float(metrics["accuracy"]) == pytest.approx(np.mean(scores[:, 0] > scores[:, 1]))
+
+
 ENCODER = WordVectors(WordsConfig(20, 4))
 LOADED = {"frozen": {"vectors": RANDOM.normal(size=(20, 4)).astype(np.float32)}}
 ROWS = Rows(RANDOM.integers(2, 20, (3, 5)).astype(np.int32), np.arange(5) < np.array([[5], [2], [3]]))

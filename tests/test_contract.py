@@ -56,6 +56,7 @@ READOUTS = first_of(KINDS, readout)
 METHODS = first_of(KINDS, lambda path: type(load(path).method))
 ENCODERS = first_of(KINDS, lambda path: str(load(path).encoder))
 STATES = ("micse", "ct", "cons_sent_multitask", "mlm")  # a queue and an average; two encoders; optimisers of parts; plain
+QUICK = {*METHODS, *READOUTS, *(path for path in CONFIGS if path.stem in (*STATES, *COMMANDS))}  # the other kinds are for the night
 TRIED_IN_PARTS = ("SimCSE", "ISBERT", "ContrastiveTension", "MirrorBERT", "ConsSent")  # in test_gradients.py
 
 
@@ -129,7 +130,11 @@ def test_every_config_has_settings_that_fit_together(path, size):
         load(path, "huge")
 
 
-@pytest.fixture(scope="module", params=KINDS, ids=stem)
+def nightly(paths):
+    return [pytest.param(path, marks=[] if path in QUICK else pytest.mark.nightly) for path in paths]
+
+
+@pytest.fixture(scope="module", params=nightly(KINDS), ids=stem)
 def tiny(request, tmp_path_factory):
     yield Tiny(request.param, tmp_path_factory.mktemp(request.param.stem))
     jax.clear_caches()  # the compiled programs of thirty configs are gigabytes
@@ -150,6 +155,7 @@ def test_every_parameter_moves_and_stays_finite(tiny):
     assert not still
 
 
+@only(KINDS)
 def test_the_step_is_for_gpus_and_tpus_too(tiny):
     traced = tiny.step().trace(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
     lowered = traced.lower(lowering_platforms=("cuda", "tpu")).as_text()
@@ -216,7 +222,7 @@ def test_dropout_differs_between_rows_of_the_same_sentence(tiny):
     assert len(np.unique(np.array(states).round(5), axis=0)) == 4
 
 
-@only([path for path in KINDS if getattr(load(path).method, "dropout", True) and not isinstance(load(path).encoder, Words)])
+@only([path for path in METHODS if getattr(load(path).method, "dropout", True) and not isinstance(load(path).encoder, Words)])
 def test_dropout_differs_between_steps(tiny):
     batch = tiny.batch(0)
     losses = []

@@ -44,6 +44,12 @@ def loaded():
     return {"encoder": jax.jit(ENCODER.init)(jax.random.key(0), batch().rows)["params"]}
 
 
+def test_each_of_the_two_encoders_may_be_the_one_that_embeds():
+    params = {"encoder": 1, "first": 2, "logit_scale": 3}
+    assert ContrastiveTension().encoders(params) == {"second": params, "first": {"encoder": 2, "first": 1, "logit_scale": 3}}
+    assert ContrastiveTension(keep="second").encoders(params) == {"second": params}
+
+
 def started(method, loaded):
     return method.init(ENCODER, loaded, jax.random.key(1)).params
 

@@ -1,6 +1,7 @@
 """Every command and every piece of Python in README.md and docs/ is run, every link and every setting that they name exists.
 
-Blocks are marked: ```sh has commands, ```console commands after "$ " with output below, ```python code, ```text neither.
+Blocks are marked: ```sh has commands, ```console commands after "$ " with output below, ```python code, ```yaml the file mine.yaml,
+```text neither.
 SUBSTITUTES says what stands in for data that only a user has. Commands run in one process and one folder. Training itself is done
 once for each kind of encoder, in the fixture; what a further `train` command names is read and checked as far as before the first
 compilation (tests/test_contract.py trains every config), and its work directory is a copy. Commands for other machines are parsed.
@@ -20,7 +21,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jax_sentemb.training.api
 import jax_sentemb.training.run
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.config_flags import parse
@@ -39,6 +39,10 @@ SUBSTITUTES = [
     (r"(--config[= ])(configs/\w+\.py)(?!:)", rf"\1{ROOT}/\2:tiny"),
     (r"(--config[= ])(configs/\w+\.py:tiny)", rf"\1{ROOT}/\2"),
     (r"(--config[= ])([a-z_]+)(?= |$)", r"\1\2:tiny"),
+    (r"(check .*--weights \S+)", r"\1 --max-seq-length 24"),
+    (r"recipe: (\w+)", r"recipe: \1:tiny"),
+    (r'recipe="(\w+)"', r'recipe="\1:tiny"'),
+    (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert", "bert"),
     (r"(--config\.eval\.data=)path/to/SentEval/data", r"\1grammar"),
     (r"path/to/SentEval/data", "senteval"),
@@ -136,7 +140,6 @@ def workspace(tmp_path_factory):
             assert run_line(f"jax-sentemb train --config configs/{name}.py --workdir made/{name}") == 0
         shutil.copytree("made/micse/export", "bert")
         patch.setattr(jax_sentemb.training.run, "run", rehearse)
-        patch.setattr(jax_sentemb.training.api, "run", rehearse)
         for name, kind in (("micse", "micse"), ("multi_view", "multi_view"), ("average", "word_average")):
             shutil.copytree(f"made/{kind}", f"runs/{name}")
         yield folder
@@ -178,7 +181,10 @@ def run_line(line):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_the_page_says_works(page, workspace, capfd):
     names: dict[str, Any] = {}
-    for kind, text in blocks(page, ("sh", "console", "python")):
+    for kind, text in blocks(page, ("sh", "console", "python", "yaml")):
+        if kind == "yaml":
+            Path("mine.yaml").write_text(substituted(text), encoding="utf-8")
+            continue
         if kind == "python":
             for package in ("sentence_transformers", "langchain_core", "datasets"):
                 if f"from {package}" in text:
@@ -206,7 +212,7 @@ def test_a_command_that_fails_is_noticed(workspace):
 def test_every_block_says_what_it_is():
     for page in PAGES:
         kinds = re.findall(r"^```(.*)$", page.read_text(encoding="utf-8"), re.M)[::2]
-        assert set(kinds) <= {"sh", "console", "python", "text"}, page
+        assert set(kinds) <= {"sh", "console", "python", "text", "yaml"}, page
 
 
 def anchors(page):

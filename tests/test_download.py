@@ -48,7 +48,7 @@ def test_the_command(client, tmp_path, capsys):
     assert program(main, ["evaluate", "--fetch", "--data", str(tmp_path), "--tasks", "STS12"]) == 0
     assert capsys.readouterr().out == "fetched: STS12\n"
     assert program(main, ["evaluate", "--fetch", "--data", str(tmp_path), "--tasks", "TREC"]) == 2
-    assert "none of TREC is known on the hub; there are STS12" in capsys.readouterr().err
+    assert "the hub has none of TREC; it has STS12" in capsys.readouterr().err
 
 
 def test_what_cannot_be_loaded(monkeypatch, tmp_path):

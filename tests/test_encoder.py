@@ -130,7 +130,7 @@ def test_a_shorter_limit_cuts_there(workdir, encoder):
             short.max_seq_length = length
 
 
-def test_few_shapes_are_compiled(workdir):
+def test_few_shapes_are_compiled(eight_devices, workdir):
     shapes = []
     encoder = SentenceEncoder.load(workdir / "export")
     inner = encoder._embedder.embed
@@ -138,7 +138,7 @@ def test_few_shapes_are_compiled(workdir):
     for count in (1, 2, 3, 5, 9, 20, 64, 65, 100, 200):
         encoder.encode(["word " * (number % 12) for number in range(count)])
     assert len(set(shapes)) == len(shapes)
-    assert {rows for rows, _ in shapes} <= {8, 64}  # eight simulated devices
+    assert {rows for rows, _ in shapes} <= {8, 64}
     assert {width for _, width in shapes} <= {*BUCKETS, encoder.max_seq_length}
 
 
@@ -171,7 +171,7 @@ def test_bfloat16_is_near_and_is_another_model(workdir, encoder):
 def test_models_that_are_not_there(tmp_path, workdir):
     for path, error, named in (
         (tmp_path / "absent", ConfigError, "no such directory"),
-        ("nobody/no-such-model", ConfigError, "not to be had from the hub"),
+        ("nobody/no-such-model", ConfigError, "cannot be downloaded from the hub"),
         (tmp_path, ModelFileError, "config.json"),
         (f"{workdir}@maximum", ConfigError, "option 'maximum' is unknown"),
         (f"{workdir}@f", ConfigError, "multi-view"),

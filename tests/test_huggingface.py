@@ -240,7 +240,7 @@ def test_parameters_of_another_architecture_are_not_written(tensors):
         ({"hidden_size": -8}, ("hidden_size=-8",)),
         ({"hidden_size": True}, ("hidden_size=True",)),
         ({"num_hidden_layers": 10**9}, ("num_hidden_layers=1000000000",)),
-        ({"num_attention_heads": 3}, ("hidden_size=8", "3 heads")),
+        ({"num_attention_heads": 3}, ("hidden_size=8", "num_attention_heads=3")),
         ({"layer_norm_eps": float("nan")}, ("layer_norm_eps=nan",)),
         ({"hidden_act": "swish"}, ("hidden_act='swish'", "gelu")),
         ({"position_embedding_type": "relative_key"}, ("position_embedding_type='relative_key'",)),

@@ -19,7 +19,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"planning"},
     {"training"},
     {"reporting"},
-    {"evaluation", "recipes"},
+    {"evaluation", "recipes", "families", "distillation"},
     {"config", "inference"},
     {"formats"},
     {"methods", "retrieval"},

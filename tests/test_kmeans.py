@@ -52,7 +52,7 @@ def test_separable_groups_are_found_from_any_seed(rows, blocks):
 
 @pytest.mark.parametrize("k", [1, 4, 25])
 def test_rows_are_at_the_nearest_centre_and_centres_in_the_middle(rows, blocks, k):
-    labels, scores, centres = kmeans(rows, k, tolerance=0)
+    labels, scores, centres = kmeans(rows, k, tolerance=0.0)
     cosines = unit(rows.astype(np.float64)) @ centres.T
     np.testing.assert_array_equal(labels, cosines.argmax(axis=1))
     np.testing.assert_allclose(scores, cosines.max(axis=1), atol=1e-5)

@@ -17,7 +17,7 @@ def test_an_empty_card_claims_nothing():
     assert "license" not in front
     assert "base_model" not in front
     assert "model-index" not in front
-    assert "None were measured" in text
+    assert "No scores were measured" in text
     assert "## Training" not in text
     assert "8-dimensional vectors" in text
     assert "pooling mode `cls`" in text

@@ -138,8 +138,8 @@ def test_an_approximate_index_finds_nearly_all(vectors, tmp_path):
     assert np.mean([len(set(a) & set(b)) / 5 for a, b in zip(exact.indices, found.indices, strict=True)]) > 0.95
     with pytest.raises(ConfigError, match="12 dimensions"):
         search_index(vectors[:, :5], tmp_path / "index")
-    (tmp_path / "index").write_bytes(b"no index")
-    with pytest.raises(ConfigError, match="no index"):
+    (tmp_path / "index").write_bytes(b"cannot be read as an index")
+    with pytest.raises(ConfigError, match="cannot be read as an index"):
         search_index(vectors, tmp_path / "index")
 
 

@@ -3,7 +3,6 @@
 import importlib
 import io
 import json
-import os
 import re
 import shutil
 import signal
@@ -64,10 +63,9 @@ def encode(model, corpus, output, *options):
 
 
 def start(*arguments, **options):
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}
     return subprocess.Popen(
         [sys.executable, "-m", "jax_sentemb", *map(str, arguments)],
-        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 
@@ -206,7 +204,7 @@ def test_a_flipped_bit_in_a_shard_is_found_and_that_shard_made_again(model, corp
         capsys.readouterr()
         assert run("mine", "--corpus", folder, "--top-k", 1) == 3
         error = capsys.readouterr().err
-        assert f"{shard}: its size or SHA-256 is not what vectors.json says; the same encode command" in error
+        assert f"{shard}: its size or SHA-256 differs from vectors.json; run the same encode command again" in error
         assert error.count("\n") == 1
         assert run("mine", "--corpus", folder, "--top-k", 1, "--no-verify") == 0
         others = {file: file.stat().st_mtime_ns for file in folder.glob("*.npy") if file != shard}
@@ -387,7 +385,7 @@ def test_parquet(vectors, model, corpus, tmp_path, monkeypatch, capsys):
         assert table["text"].to_pylist() == corpus.read_text(encoding="utf-8").strip().split("\n\n")
         np.testing.assert_array_equal(np.array(table["embedding"].to_pylist(), np.float32), Vectors(vectors)[:])
     assert run("mine", "--corpus", tmp_path / "shards") == 3
-    assert "only .npy ones" in capsys.readouterr().err
+    assert "only .npy files" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert encode(model, corpus, tmp_path / "y.parquet") == 2
     assert "jax_sentemb[parquet]" in capsys.readouterr().err
@@ -476,7 +474,7 @@ def table(tmp_path, model, corpus, vectors):
         (
             "encode --model nobody/nothing --input CORPUS --output TMP/x",
             2,
-            "--model nobody/nothing: no such directory, and not to be",
+            "--model nobody/nothing: no such directory, and it cannot be",
         ),
         ("encode --model TMP --input CORPUS --output TMP/x", 4, "config.json"),
         ("encode --model MODEL --input CORPUS --output TMP/empty.txt", 2, "is a file: give a directory"),
@@ -520,6 +518,19 @@ def test_mistakes_are_one_line(table, capsys, arguments, code, named):
     assert not (table["TMP"] / "x").exists()
 
 
+def test_groups_without_a_threshold_take_the_proposed_one_and_show_their_sizes(vectors, corpus, capsys):
+    assert run("cluster", "--corpus", vectors, "--corpus-text", corpus, "--min-size", 2, "--json") == 0
+    shown = capsys.readouterr()
+    groups = {json.loads(line)["cluster"] for line in shown.out.splitlines()}
+    noise = float(re.search(r"a cosine of (\S+) or more", shown.err)[1])
+    threshold = float(re.search(r"groups at threshold (\S+) hold", shown.err)[1])
+    assert noise <= threshold + 5e-4 <= noise + 0.011
+    assert shown.err.splitlines()[-1].startswith(f"{len(groups):,} groups at threshold")
+    assert re.search(r"group +sentences +centre", shown.err)
+    assert run("cluster", "--corpus", vectors, "--threshold", 1.5) == 0
+    assert "0 groups at threshold 1.50 hold 0 of" in capsys.readouterr().err
+
+
 def test_a_directory_that_is_not_complete_cannot_be_searched(vectors, tmp_path, capsys):
     manifest = read_manifest(vectors)
     (tmp_path / "vectors.json").write_text(json.dumps({**manifest, "complete": False}), encoding="utf-8")
@@ -533,4 +544,5 @@ def test_a_reader_that_stops_early_is_no_error(vectors):
     process.stdout.close()
     assert process.wait(120) == 0
     with process.stderr:
-        assert process.stderr.read() == ""
+        said = process.stderr.read()
+    assert re.fullmatch(r"note: 1 of 1,000 random pairs .* of \d\.\d+ or more: below it, expect chance\n", said)

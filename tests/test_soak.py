@@ -25,6 +25,7 @@ from jax_sentemb.errors import PREEMPTED, ResourceError
 from jax_sentemb.files import write_json
 
 ENDLESS = 100_000_000  # steps; the schedule depends on it, so that both runs have the same
+SETTLED = 20_000  # steps from which on memory must not grow; in 2,730 steps the pools of the allocators grew by 5 %
 EVENTS = ("full disk", "kill", "SIGTERM", "SIGHUP")
 CODES = {"kill": -signal.SIGKILL, "full disk": ResourceError.exit_code, "SIGTERM": PREEMPTED, "SIGHUP": PREEMPTED}
 
@@ -158,6 +159,6 @@ def test_a_long_run_keeps_its_memory_files_and_bits(tmp_path, disk):
     print(json.dumps(figures, indent=2))
     assert losses[0] == losses[1]
     assert arrays[0] == arrays[1]
-    if minutes >= 20:  # before that the allocators still grow, by 3 %
+    if target >= SETTLED:
         assert found["growth from the fourth to the ninth part"] < 0.02
         assert found["open files, late median"] <= found["open files, early median"]

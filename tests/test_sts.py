@@ -11,10 +11,10 @@ from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
     SIMILARITIES,
     StsProtocol,
+    correlate_tasks,
     pair_similarities,
     score_protocol,
-    score_sts,
-    score_tasks,
+    task_cosines,
 )
 from jax_sentemb.evaluation.sts_data import SUBSETS, ScoredPairs, StsTask, load_pairs, load_sts, load_sts_task
 
@@ -70,7 +70,7 @@ def test_smt_of_sts13_is_read_where_the_protocol_counts_it(folder):
     without = suite.load("STS13", folder, True)
     assert list(without.data.subsets) == ["FNWN", "headlines", "OnWN"]
     said = set(without.warnings) - set(plain.warnings)
-    assert said == {"STS13: its subset SMT is absent (SentEval leaves it out), the score is over FNWN, headlines, OnWN only"}
+    assert said == {"STS13: the subset SMT is missing (SentEval does not include it), the score is over FNWN, headlines, OnWN only"}
 
 
 def test_a_folder_without_any_set_is_an_error(tmp_path):
@@ -78,7 +78,7 @@ def test_a_folder_without_any_set_is_an_error(tmp_path):
         with pytest.raises(DataError, match="not a SentEval directory"):
             load_sts(folder)
     (tmp_path / "downstream").mkdir()
-    with pytest.raises(DataError, match="no evaluation set"):
+    with pytest.raises(DataError, match="has no evaluation set"):
         load_sts(tmp_path)
 
 
@@ -109,7 +109,7 @@ def test_pair_files_tab_separated_or_comma_separated(tmp_path):
         (["sentence1\tsentence2\tscore", "a\tb\t1", "a\tb"], ":3: 2 fields, expected 3"),
         (["sentence1\tsentence2\tscore", "a\tb\tgood"], ":2: score 'good' is not a number"),
         (["sentence1\tsentence2\tscore", "a\tb\tnan"], ":2: score 'nan' is not a number"),
-        (["sentence1\tsentence2\tscore", "a\tb\t1", "c\td\t1"], "2 pairs with 1 distinct scores"),
+        (["sentence1\tsentence2\tscore", "a\tb\t1", "c\td\t1"], "2 pairs have 1 distinct scores"),
     ],
 )
 def test_a_malformed_pair_file_is_one_line_with_the_place(tmp_path, lines, message):
@@ -155,6 +155,10 @@ def task():
     return StsTask("made", {"small": pairs(9, 0), "large": pairs(38, 2)})
 
 
+def scores_of(embed, task):
+    return correlate_tasks(task_cosines(embed, {task.name: task}), {task.name: task})[task.name]
+
+
 def test_scores_equal_an_independent_computation_with_ties(task):
     def cosine(one, other):
         one, other = VECTORS[int(one)].astype(np.float64), VECTORS[int(other)].astype(np.float64)
@@ -162,7 +166,7 @@ def test_scores_equal_an_independent_computation_with_ties(task):
 
     cosines = {name: list(map(cosine, pairs.first, pairs.second)) for name, pairs in task.subsets.items()}
     gold = {name: pairs.gold for name, pairs in task.subsets.items()}
-    result = score_sts(lookup, task)
+    result = scores_of(lookup, task)
     assert result["n"] == 51
     for kind, rank in (("pearson", np.asarray), ("spearman", lambda values: ranks(np.round(values, 12)))):
         expected = {name: 100 * pearson(rank(cosines[name]), rank(gold[name])) for name in gold}
@@ -180,7 +184,8 @@ def test_each_distinct_sentence_of_all_sets_is_embedded_once(task):
         calls.append(sentences)
         return lookup(sentences)
 
-    results = score_tasks(embed, {"one": task, "two": task._replace(name="two")})
+    tasks = {"one": task, "two": task._replace(name="two")}
+    results = correlate_tasks(task_cosines(embed, tasks), tasks)
     assert results["one"] == results["two"]
     assert len(calls) == 1
     assert len(calls[0]) == len(set(calls[0]))
@@ -197,17 +202,17 @@ def test_collapsed_and_non_finite_embeddings_are_errors_not_numbers(task):
         vectors[0, 0] = np.nan
         return vectors
 
-    with pytest.raises(NumericsError, match=r"equally similar, 1.000000"):
-        score_sts(constant, task)
+    with pytest.raises(NumericsError, match=r"have the similarity 1.000000"):
+        scores_of(constant, task)
     with pytest.raises(NumericsError, match=r"1 of .* sentence embeddings are not finite"):
-        score_sts(broken, task)
+        scores_of(broken, task)
 
 
 def test_a_zero_vector_has_cosine_zero(task):
     def embed(sentences):
         return lookup(sentences) * (np.array([int(s) % 7 for s in sentences]) > 0)[:, None]
 
-    assert np.isfinite(score_sts(embed, task)["spearman"]["all"])
+    assert np.isfinite(scores_of(embed, task)["spearman"]["all"])
 
 
 def test_real_sets_have_the_published_numbers_of_pairs(shared):
@@ -235,7 +240,7 @@ def scored():
 
 def test_protocols_choose_correlation_and_aggregate(scored):
     task, place, vectors = scored
-    everything = score_tasks(lambda sentences: vectors[[place[sentence] for sentence in sentences]], {"STS99": task})["STS99"]
+    everything = scores_of(lambda sentences: vectors[[place[sentence] for sentence in sentences]], task)
     for name, correlation, aggregate in (("simcse", "spearman", "all"), ("senteval", "pearson", "mean")):
         result = score_protocol(task, pair_similarities(vectors, place, task, PROTOCOLS[name]), PROTOCOLS[name], 0)
         assert result["score"] == pytest.approx(everything[correlation][aggregate], abs=1e-9)

@@ -52,7 +52,7 @@ def test_two_files_in_sentevals_order_with_sentevals_line_ends(folder):
     assert split.second == []
     assert mr.sentences == split.first
     assert len(mr.warnings) == 2
-    assert "rt-polarity.pos: 4 sentences, published are 5,331" in mr.warnings[0]
+    assert "rt-polarity.pos: 4 sentences instead of the published 5,331" in mr.warnings[0]
 
 
 def test_order_is_that_of_python_sorting(tmp_path):
@@ -98,18 +98,18 @@ def test_probing_files_hold_three_parts(folder):
     assert tense.classes == ("PAST", "PRES")
     assert tense.splits["dev"].first == ["the sentence a", "the sentence b c"]
     assert tense.splits["dev"].labels.tolist() == [1, 0]
-    assert "past_present.txt: 2 sentences of train, published are 100,000" in tense.warnings[0]
+    assert "past_present.txt: 2 sentences of train instead of the published 100,000" in tense.warnings[0]
 
 
 @pytest.mark.parametrize(
     ("name", "file", "text", "message"),
     [
         ("TREC", "downstream/TREC/TREC_10.label", "NUM:a b\nno label\n", r"TREC_10.label:2: expected LABEL:sublabel question"),
-        ("TREC", "downstream/TREC/TREC_10.label", "NUM:a b\nXYZ:a b\n", r"TREC .*unknown label 'XYZ', expected ABBR"),
+        ("TREC", "downstream/TREC/TREC_10.label", "NUM:a b\nXYZ:a b\n", r"TREC .*unknown label 'XYZ', expected one of ABBR"),
         ("SST2", "downstream/SST/binary/sentiment-dev", "a 1\n", r"sentiment-dev:1: 1 tab-separated fields, expected at least 2"),
         ("SST5", "downstream/SST/fine/sentiment-dev", "4 a\n1\n", r"sentiment-dev:2: expected a label, a space and a sentence"),
-        ("SST2", "downstream/SST/binary/sentiment-dev", "a\t1\nb\t1\n", r"SST2 .*2 examples of one class only"),
-        ("SST2", "downstream/SST/binary/sentiment-dev", "", r"SST2 .*a part of it is empty"),
+        ("SST2", "downstream/SST/binary/sentiment-dev", "a\t1\nb\t1\n", r"SST2 .*all 2 examples have the same class"),
+        ("SST2", "downstream/SST/binary/sentiment-dev", "", r"SST2 .*one of its parts is empty"),
         (
             "SICKRelatedness",
             "downstream/SICK/SICK_trial.txt",

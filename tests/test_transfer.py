@@ -207,7 +207,7 @@ def test_an_ensemble_weighs_by_validation_scores():
 
 def test_what_cannot_be_scored():
     mr, features = task("MR", {"all": 90})
-    with pytest.raises(NumericsError, match=r"MR: all 90 embeddings of all are equal: they collapsed"):
+    with pytest.raises(NumericsError, match=r"MR: all 90 embeddings of all are equal: the model collapsed"):
         run(mr, {"all": np.ones((90, 6), np.float32)}, LOGREG)
     broken = features["all"].copy()
     broken[4, 2] = np.nan
@@ -215,7 +215,7 @@ def test_what_cannot_be_scored():
         run(mr, {"all": broken}, LOGREG)
     mr.splits["all"].labels[:] = 0
     mr.splits["all"].labels[:2] = 1
-    with pytest.raises(DataError, match=r"MR: 3 folds need at least 3 examples of every class, the smallest has 2"):
+    with pytest.raises(DataError, match=r"MR: 3 folds need 3 examples of every class or more, the smallest has 2"):
         run(mr, features, LOGREG)
-    with pytest.raises(ConfigError, match="--classifier svm: unknown; there are senteval"):
+    with pytest.raises(ConfigError, match="--classifier svm is unknown; the classifiers are senteval"):
         transfer.check_protocol("svm")

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Words
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.model_spec import open_model
@@ -101,6 +102,15 @@ def multi_view(tmp_path_factory):
     return made(MODELS["MultiView"], tmp_path_factory.mktemp("multi_view"))[0]
 
 
+def test_an_encoder_of_word_vectors_is_saved_and_says_what_it_is(multi_view, tmp_path):
+    encoder = SentenceEncoder(multi_view)
+    again = SentenceEncoder(encoder.save(tmp_path / "saved"))
+    np.testing.assert_array_equal(again.encode(CORPUS), encoder.encode(CORPUS))
+    assert "MultiView on word vectors, 6 dimensions" in repr(again)
+    with pytest.raises(ConfigError, match="has none, only sentence embeddings"):
+        encoder.encode("a", output_value="token_embeddings")
+
+
 def vectors(model, sentences=CORPUS):
     opened = open_model(model, set)
     return opened.views.joined(opened.finish(opened.fit([])(sentences)))
@@ -147,7 +157,7 @@ def test_a_set_of_views_is_changed_view_by_view():
         ("q", "option 'q' is unknown"),
         ("last", "no last state"),
         ("last+mean", "take concatenation"),
-        ("f+g", "f and g: give one"),
+        ("f+g", "f and g exclude each other"),
         ("f2", "is not average, concatenation or f or g"),
         ("sif", "option of word-vector files"),
     ],
@@ -160,7 +170,7 @@ def test_options_that_do_not_fit_are_refused_in_one_line(multi_view, option, say
 
 def test_other_models_have_one_readout(tmp_path):
     folder, _ = made(MODELS["ConsSent"], tmp_path / "lstm")
-    with pytest.raises(ConfigError, match="one way to embed"):
+    with pytest.raises(ConfigError, match="has one embedding"):
         open_model(f"{folder}@mean", set)
     alone, _ = made(MODELS["MultiView g"], tmp_path / "g")
     with pytest.raises(ConfigError, match="f: the directory has no such view"):
@@ -170,7 +180,7 @@ def test_other_models_have_one_readout(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"settings": {"hidden": 3, "views": "gg"}}, "has no tensor 'g2"),
+        ({"settings": {"hidden": 3, "views": "gg"}}, "lacks the tensor 'g2"),
         ({"encoder": {"vocab_size": 7, "hidden_size": 4}}, "has shape"),
         ({"max_seq_length": "x"}, "not a number of words"),
     ],
@@ -201,6 +211,6 @@ def test_words_that_a_model_lacks_come_from_its_vectors(multi_view, tmp_path):
     np.testing.assert_allclose(longer["frozen"]["vectors"][-1], new)
     assert changed["encoder"]["vocab_size"] == len(vectors) + 1
     file.write_text("\n".join(f"{word} 9 9 9 9" for word in tokenizer.words[2:]) + "\n")
-    with pytest.raises(ConfigError, match="give the file that it was trained with") as caught:
+    with pytest.raises(ConfigError, match="give the file with which it was trained") as caught:
         open_model(str(multi_view), set, vectors_of=file)
     assert "\n" not in str(caught.value)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
-from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
-from jax_sentemb.data.corpus import TELLING, ordered, words_in_common
+from jax_sentemb.cli.recommend import KEEP, Advice, CorpusSummary, advise
+from jax_sentemb.data.corpus import TELLING, is_running_text, ordered, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
 from jax_sentemb.data.quality import ODD, histogram, odd_sentences, token_lengths
 from jax_sentemb.data.sentences import Sentences
@@ -68,12 +68,14 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     for name, least in (("max_seq_length", 3), ("batch_size", 2), ("vocab_size", 50)):
         if getattr(options, name) < least:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {least}")
-    vocabulary, positions = options.tokenizer, POSITIONS
+    vocabulary, positions, readout = options.tokenizer, POSITIONS, ""
     if options.weights:
         from jax_sentemb.formats.huggingface import max_positions, resolve, transformer_folder
+        from jax_sentemb.formats.model_dir import sentence_pooling
 
         folder = resolve(options.weights, "--weights ")
         vocabulary, positions = vocabulary or transformer_folder(folder), max_positions(folder)
+        readout = sentence_pooling(folder)
     if options.max_seq_length > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
     sentences = open_text("check", options.files, options.column)
@@ -85,11 +87,11 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     lengths = token_lengths(sentences, tokenizer, positions)
     whole = int(np.percentile(lengths, 99, method="higher"))
     in_common = words_in_common(sentences) if len(sentences) >= TELLING else None
-    in_order = ordered(*in_common) if in_common else None
+    in_order = ordered(*in_common) and is_running_text(sentences) if in_common else None
     corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
-        options.tokenizer, options.vocab_size, positions,
+        options.tokenizer, options.vocab_size, positions, readout,
     )  # fmt: skip
     return {
         "files": files,
@@ -176,7 +178,10 @@ def _order(order: dict[str, Any]) -> str:
 def _advice(advice: Advice | None, usable: int) -> list[str]:
     if advice is None:
         return [f"advice      {usable} sentences are too few for any recipe: add text"]
-    how = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
+    if advice.recipe == KEEP:
+        how = "the weights are a sentence encoder; use it as it is"
+    else:
+        how = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
     return [
         f"advice      {advice.recipe}: {how}",
         f"            {advice.command}",

@@ -26,7 +26,7 @@ def parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    from argcomplete import shellcode
+    from argcomplete.shell_integration import shellcode
 
     shell = parser().parse_args(argv[1:]).shell
     print(shellcode(["jax-sentemb"], shell=shell))

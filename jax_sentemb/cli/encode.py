@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from jax_sentemb import __version__
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
 from jax_sentemb.data.corpus_files import open_text
@@ -39,7 +41,7 @@ def main(argv: list[str]) -> int:
             texts, options.batch_size, False, normalize_embeddings=options.normalize, truncate_dim=options.truncate_dim
         )
         sentences.check_unchanged()
-        return EncodedSentences(vectors, encoder.truncated)
+        return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
     from tqdm import tqdm
 

@@ -37,9 +37,9 @@ class _Format(argparse.RawDescriptionHelpFormatter):
     """Texts with their own line breaks, and options in one column."""
 
     def __init__(self, prog: str, **options: Any) -> None:
-        super().__init__(
-            prog, **{"max_help_position": 30, "width": min(shutil.get_terminal_size((120, 24)).columns, 120), **options}
-        )
+        width = min(shutil.get_terminal_size((120, 24)).columns, 120)
+        super().__init__(prog, **{"max_help_position": 30, "width": width, **options})
+        self._action_max_length = 16  # at least: else the longest name of a command has a line of its own
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,9 +1,15 @@
-"""Which recipe a corpus calls for, as a command, and on what measurement that rests."""
+"""Which recipe a corpus calls for, as a command, and on what measurement that rests.
 
+experiments/recommendations.py writes the measured numbers to recommendations.json.
+"""
+
+import json
 import math
 import shlex
+from pathlib import Path
 from typing import Any, NamedTuple
 
+MEASURED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("recommendations.json").read_text(encoding="utf-8"))
 SMALL = 20_000  # sentences: low-shot training was measured at 1,000 and 10,000
 LEAST = 16  # sentences below which nothing is advised
 LENGTHS = (32, 48, 64, 96, 128)  # that are advised: 32 is the papers', longer ones cost time and memory
@@ -23,6 +29,7 @@ class CorpusSummary(NamedTuple):
     tokenizer: str  # "" for that of the weights, or a new one
     vocab_size: int
     positions: int
+    readout: str = ""  # pooling of a sentence encoder that the weights are; "" for a BERT that is none
 
 
 class Advice(NamedTuple):
@@ -52,38 +59,49 @@ class Choice(NamedTuple):
 FEW = Choice(
     "simcse_moco",
     {"optimizer.learning_rate": 1e-5, "optimizer.warmup_steps": 0},
-    60,
+    MEASURED["few"]["steps"],
     "fair: measured with one BERT of four layers, over three seeds",
-    "experiments/micse_low_shot: 60 steps on 1,000 (10,000) Wikipedia sentences lift [CLS] from 36.6 to 47.7 (47.9) on similarity; "
-    "SimCSE 46.9 (47.1), miCSE 46.9 (47.0)",
+    "experiments/micse_low_shot: {steps} steps on 1,000 (10,000) Wikipedia sentences lift [CLS] from {untrained} to {moco_1000} "
+    "({moco_10000}) on similarity; SimCSE {simcse_1000} ({simcse_10000}), miCSE {micse_1000} ({micse_10000})".format(
+        **MEASURED["few"]
+    ),
     ["micse: the miCSE paper's best at this size, which did not come out here"],
 )
 MANY = Choice(
     "simcse",
     {},
-    400,
+    MEASURED["many"]["steps"],
     "fair: the published settings for BERT-base; measured with one BERT of four layers, one seed",
-    "experiments/is_bert: 400 steps on 196,812 sentences lift [CLS] from 36.6 to 50.2 on similarity; IS-BERT comes to 52.0",
+    "experiments/is_bert: {steps} steps on 196,812 sentences lift [CLS] from {untrained} to {simcse} on similarity; IS-BERT comes "
+    "to {is_bert}".format(**MEASURED["many"]),
     [
-        "is_bert with --config.data.column=text: 52.0 there, at a learning rate chosen on STS-B dev",
+        "is_bert with --config.data.column=text: {is_bert} there, at a learning rate chosen on STS-B dev".format(
+            **MEASURED["many"]
+        ),
         "mlm first, for a domain with words of its own: not measured on real text here",
     ],
 )
 SCRATCH = Choice(
     "quickstart",
     {"train.max_steps": -1, "eval.data": ""},
-    400,
+    MEASURED["scratch"]["steps"],
     "little: measured on generated sentences only",
-    "`make quickstart`: 400 steps on 20,000 generated sentences lift Spearman x 100 from 13.1 to 52.4; tf-idf 26.7",
+    "`make quickstart`: {steps} steps on 20,000 generated sentences lift Spearman x 100 from {untrained} to {trained}; tf-idf "
+    "{tfidf}".format(**MEASURED["scratch"]),
     [
         "--weights BERT, a directory or a hub name: an encoder that knows the language is the better start",
         "mlm, then simcse on its export, for a corpus of millions of words: not measured on real text here",
     ],
 )
+KEEP = "no training"  # in place of a recipe, for a sentence encoder
+KEPT = (
+    "fair: no recipe of this package is known to improve a good sentence encoder on a corpus without labels",
+    "docs/adapting.md has what was measured, and how to try a recipe without harm",
+)
 CHECKPOINT = (
     "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: without labels, better weights than "
-    "the last (experiments/choosing: 43.5 against 40.2; by STS-B dev 43.9), see docs/choosing.md"
-)
+    "the last (experiments/choosing: {retrieval} against {last}; by STS-B dev {dev}), see docs/choosing.md"
+).format(**MEASURED["checkpoint"])
 LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: more is cut, and it takes less time and memory"
 ORDERED = (
     "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
@@ -93,6 +111,8 @@ ORDERED = (
 
 def advise(corpus: CorpusSummary) -> Advice | None:
     """The recipe for a corpus; None for one that is too small for any."""
+    if corpus.readout:
+        return _keep(corpus)
     if corpus.usable < LEAST:
         return None
     choice = SCRATCH if not corpus.weights else FEW if corpus.usable < SMALL else MANY
@@ -123,5 +143,26 @@ def advise(corpus: CorpusSummary) -> Advice | None:
             *([CHECKPOINT] if corpus.weights else []),
             *choice.alternatives,
             *([ORDERED] if corpus.ordered else []),
+        ],
+    )
+
+
+def _keep(corpus: CorpusSummary) -> Advice:
+    """The advice for a sentence encoder: to use it as it is."""
+    column = [] if corpus.column == "text" else ["--column", corpus.column]
+    command = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *column, "--output", "vectors"]
+    train = ["jax-sentemb", "train", "--config", "simcse", f"--config.data.files={corpus.files}"]
+    train += [f"--config.encoder.weights={corpus.weights}", "--config.eval.eval_steps=10", "--config.eval.select=retrieval"]
+    distill = ["jax-sentemb", "distill", "--model", corpus.weights, "--corpus", corpus.files, *column, "--output", "models/static"]
+    return Advice(
+        KEEP,
+        shlex.join(command),
+        0,
+        0,
+        0,
+        *KEPT,
+        [
+            f"{shlex.join(train)}: a trial that keeps the start if no step is better, read by {corpus.readout} as it says",
+            f"{shlex.join(distill)}: a static table, where speed counts more than the last points",
         ],
     )

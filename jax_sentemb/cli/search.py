@@ -31,6 +31,11 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     if bool(options.queries) == bool(options.query):
         raise ConfigError("give --queries FILE or --query TEXT, one of the two")
+    for query in options.query:
+        try:
+            query.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"--query {query}: the text is not UTF-8") from None
     from jax_sentemb.retrieval.index import build_index, search_index
     from jax_sentemb.retrieval.search import search
 

@@ -16,6 +16,7 @@ from jax_sentemb.data.tokens import ALL, Subsample, Tokens, draw, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import DataError
 
+FAR = 10  # lines after which running text has moved on
 TELLING, ORDER_SAMPLE = 1000, 2000  # fewest sentences for which the order of a corpus is checked; pairs that the check compares
 
 
@@ -129,12 +130,23 @@ def words_in_common(sentences: Lines) -> tuple[float, float]:
     """The share of long words common to neighbouring sentences, and to random ones; means over ORDER_SAMPLE pairs."""
     count, random = len(sentences), np.random.default_rng(0)
     at, anywhere = random.integers(count - 1, size=ORDER_SAMPLE), random.integers(count, size=ORDER_SAMPLE)
+    return _in_common(sentences, at, at + 1), _in_common(sentences, at, anywhere)
 
-    def in_common(first: np.ndarray, second: np.ndarray) -> float:
-        pairs = ((_long_words(sentences[one]), _long_words(sentences[other])) for one, other in zip(first, second, strict=True))
-        return sum(len(one & other) / max(len(one | other), 1) for one, other in pairs) / ORDER_SAMPLE
 
-    return in_common(at, at + 1), in_common(at, anywhere)
+def is_running_text(sentences: Lines) -> bool:
+    """Whether neighbours of an ordered corpus have more words in common than sentences FAR lines apart, and than next but one.
+
+    Running text moves on: measured 1.5 to 2.5 times as much as FAR lines on. A list that is sorted by topic has 0.9 to 1.2 times as
+    much, and in a list of pairs every other line repeats more than its neighbour does.
+    """
+    at = np.random.default_rng(0).integers(len(sentences) - FAR, size=ORDER_SAMPLE)
+    near, next_but_one, far = (_in_common(sentences, at, at + distance) for distance in (1, 2, FAR))
+    return near >= 1.35 * far and next_but_one <= 1.2 * near
+
+
+def _in_common(sentences: Lines, first: np.ndarray, second: np.ndarray) -> float:
+    pairs = ((_long_words(sentences[one]), _long_words(sentences[other])) for one, other in zip(first, second, strict=True))
+    return sum(len(one & other) / max(len(one | other), 1) for one, other in pairs) / len(first)
 
 
 def _long_words(sentence: str) -> set[str]:

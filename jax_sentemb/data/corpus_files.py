@@ -48,7 +48,10 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
             spooled = Path(folder) / "standard input.txt"
             with spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
-            return Sentences([spooled], Path(folder), own=True)
+            sentences = Sentences([spooled], Path(folder), own=True)
+        if not len(sentences):
+            raise DataError(f"data.files=-: no sentence in {sentences.report['lines']} lines, all are blank")
+        return sentences
     except (ConfigError, DataError) as error:
         raise type(error)(
             str(error).replace("data.files=", f"{option} ").replace("data.column=", "--column ").replace("data.column", "--column")

@@ -18,12 +18,20 @@ from jax_sentemb.errors import DataError
 class Examples(Protocol):
     """The rows of which batches are made. A row is one text, or several views or parts of a sentence."""
 
-    line: Any  # int64 [N], an array or LazyArray: the number of the (first) sentence of each row in the corpus, rising
-    lengths: Any  # int [N], an array or LazyArray: tokens of the longest text of each row
     report: dict[str, Any]  # counts for the log
     fingerprint: str  # identifies the content: a run does not resume with another one
     pad_id: int
     max_seq_length: int
+
+    @property
+    def line(self) -> "np.ndarray | LazyArray":
+        """int64 [N]: the number of the (first) sentence of each row in the corpus, rising."""
+        ...
+
+    @property
+    def lengths(self) -> "np.ndarray | LazyArray":
+        """int [N]: the number of tokens of the longest text of each row."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -40,6 +48,7 @@ class LazyArray:
     """An array [N] whose values are computed on access, for an N that does not fit into memory."""
 
     def __init__(self, count: int, at: Callable[[Any], Any]) -> None:
+        """`at` computes the values at given positions: a number, a slice or an array of numbers."""
         self._count, self._at = count, at
 
     def __len__(self) -> int:
@@ -142,14 +151,14 @@ class Perturbed:
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
         """The ids of the sentences after the changes of the task."""
         batch = pad([self._tokens.ids(row) for row in self._kept[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
-        lengths, draws = batch.mask.sum(axis=1), Draws(self._seed, epoch, rows)
+        tokens, lengths, draws = np.asarray(batch.tokens), np.asarray(batch.mask).sum(axis=1), Draws(self._seed, epoch, rows)
         if self._ranked:
-            parts = (split_randomly if self._task == "N" else split_at)(batch.tokens, lengths, draws)
+            parts = (split_randomly if self._task == "N" else split_at)(tokens, lengths, draws)
             return [_ragged(*part) for part in parts]
         words = () if self._task in "DP" else (self._share,)
         change = {"D": delete, "P": permute, "I": insert, "R": replace}[self._task]
-        changed = _ragged(*change(batch.tokens, lengths, self._k, draws, *words))
-        plain, kept = _ragged(batch.tokens, lengths), self._consistent(rows, epoch)
+        changed = _ragged(*change(tokens, lengths, self._k, draws, *words))
+        plain, kept = _ragged(tokens, lengths), self._consistent(rows, epoch)
         return [[whole if keep else other for whole, other, keep in zip(plain, changed, kept, strict=True)]]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:

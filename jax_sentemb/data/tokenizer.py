@@ -32,6 +32,7 @@ SPECIALS = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
+NEVER = -1e4  # log probability of a Unigram piece that no text contains
 FILES = ("tokenizer.json", "vocab.txt")  # a directory with either of them has a tokenizer
 ALPHABET = 1000  # most frequent characters that a new vocabulary contains
 TRAINING_SENTENCES = 500_000  # from which a new vocabulary is made; more cost memory and change little
@@ -108,7 +109,7 @@ class Tokenizer:
                 return cls(_from_vocabulary(vocabulary, settings), str(vocabulary))
         check_rules(file)
         with damage(file):
-            found = cls(tokenizers.Tokenizer.from_file(str(file)), str(file))
+            found = cls(without_special_pieces(tokenizers.Tokenizer.from_file(str(file))), str(file))
             check_speed(found._inner, file)
         stated, normalizer = settings.get("do_lower_case"), found._state["normalizer"] or {}
         if isinstance(stated, bool) and normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"] != stated:
@@ -171,6 +172,11 @@ class Tokenizer:
         _write(folder / "special_tokens_map.json", json.dumps(specials, indent=2) + "\n")
 
     @property
+    def serialized(self) -> str:
+        """tokenizer.json as text."""
+        return self._inner.to_str()
+
+    @property
     def numbers(self) -> dict[str, int]:
         """The id of every piece."""
         return self._inner.get_vocab()
@@ -193,7 +199,7 @@ class Tokenizer:
         texts = [sentence if len(sentence) <= longest else _beginning(sentence, longest) for sentence in sentences]
         if not texts:
             return [], 0
-        pieces, counts = self._cache.pieces(texts) if self._cache else self._pieces(texts)
+        pieces, counts = self.pieces(texts)
         room = max_seq_length - 2
         cut = (counts > room) | np.array([len(sentence) > longest for sentence in sentences])
         ends = np.cumsum(np.minimum(counts, room) + 2)
@@ -205,8 +211,12 @@ class Tokenizer:
         ids[inside] = pieces[positions_within(counts) < room]
         return [ids[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], int(cut.sum())
 
-    def _pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Same as `PieceCache.pieces`, without a cache."""
+    def pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """int32 ids of all texts, one after the other, uncut and without [CLS] and [SEP]; int64 [N], how many each has."""
+        if not texts:
+            return np.zeros(0, np.int32), np.zeros(0, np.int64)
+        if self._cache:
+            return self._cache.pieces(texts)
         with damage("the tokenizer"):
             rows = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
         counts = np.array([len(row) for row in rows], np.int64)
@@ -218,6 +228,20 @@ class Tokenizer:
             name = self.names[role]
             if getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids:
                 raise ModelFileError(f"{where} reads the text {name!r} in a sentence as its special token: set a pre-tokenizer")
+
+
+def without_special_pieces(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The tokenizer; of a Unigram one (XLM-R, MPNet in several languages) no text is cut into the piece of a special token.
+
+    SentencePiece lists "<pad>" among its pieces, with the best score of all: text that says so would become padding.
+    """
+    state = json.loads(inner.to_str())
+    if state["model"]["type"] != "Unigram":
+        return inner
+    special = {token["content"] for token in state["added_tokens"] if token["special"]}
+    pieces = state["model"]["vocab"]
+    state["model"]["vocab"] = [[piece, NEVER if piece in special else score] for piece, score in pieces]
+    return tokenizers.Tokenizer.from_str(json.dumps(state))
 
 
 def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:

@@ -1,1 +1,1 @@
-"""Embeddings of whole data sets in fixed shapes, similarity scores against human judgements, and signs of collapse."""
+"""Evaluation of sentence embeddings: semantic similarity, transfer and probing tasks, diagnostics of collapse."""

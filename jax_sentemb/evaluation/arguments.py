@@ -1,8 +1,8 @@
-"""Argument facet similarity: how alike two arguments on one topic are, scored topic by topic (IS-BERT, section 4.1.2, Table 2).
+"""Argument facet similarity: similarity of two arguments on one topic, scored for each topic (IS-BERT, section 4.1.2, Table 2).
 
-The corpus of the paper is AFS (Misra et al. 2016): three topics, gold scores 0 to 5. UKP ASPECT (Reimers et al. 2019) is a
-relative: 28 topics and four labels. Without labels the cosine is correlated with the gold scores. With labels a ridge
-regression on [|u - v|, u * v] is tested on folds or on a topic that it has not seen. The encoder stays frozen there; the
+The paper uses AFS (Misra et al. 2016): three topics, gold scores from 0 to 5. UKP ASPECT (Reimers et al. 2019) is similar: 28
+topics and four labels. The unsupervised score is the correlation of the cosine with the gold scores. The supervised score tests a
+ridge regression on [|u - v|, u * v] with cross-validation, or on a topic without training data. There the encoder is frozen; the
 papers fine-tune it, as configs/arguments_sbert.py and arguments_cross_encoder.py do on the same parts (argument_folds.py).
 """
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
@@ -23,24 +24,24 @@ from jax_sentemb.evaluation.transfer import pair_features
 from jax_sentemb.files import user_path
 
 AFS_TOPICS = {"DP": "death penalty", "GC": "gun control", "GM": "gay marriage"}
-# Different topic or cannot decide, no, some and high similarity. The first two say "not alike", for different reasons;
-# Reimers et al. (2019) count both as dissimilar when they make two classes of the four, so they share the lowest grade.
+# DTORCD: different topic or cannot decide; NS, SS and HS: no, some and high similarity. Reimers et al. (2019) count the first two
+# as dissimilar when they reduce the four labels to two classes, so both have the lowest grade here.
 UKP_GRADES = {"DTORCD": 0.0, "NS": 0.0, "SS": 1.0, "HS": 2.0}
 UKP_COUNTS = (3595, 28)  # published numbers of pairs and topics
 
 SCHEMES = ("10-fold", "cross-topic")
 FOLDS = 10
 SEED = 1111
-FEWEST = 3  # pairs of a correlation: two always lie on a line
-# Of the ridge regression on standardised features, for each training row.
+FEWEST = 3  # fewest pairs of a correlation: two points always lie on a line
+# Penalties of the ridge regression on standardised features, divided by the number of training rows.
 PENALTIES = np.array([1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0])
-WIDEST = 1024  # embeddings up to that width are scored with labels: a fold costs their width to the third power
+WIDEST = 1024  # widest embeddings that are scored with labels: the time of a fold grows with the third power of the width
 
-Embed = Callable[[Sequence[str]], np.ndarray]  # sentences -> [N, E]
+Embed = Callable[[Sequence[str]], Float[np.ndarray, "sentences width"]]
 
 
 class ArgumentTask(NamedTuple):
-    """Pairs of arguments by topic."""
+    """Pairs of arguments for each topic."""
 
     name: str
     topics: dict[str, ScoredPairs]
@@ -49,12 +50,12 @@ class ArgumentTask(NamedTuple):
 
 
 def load_arguments(path: str | Path) -> ArgumentTask:
-    """AFS from the folder of its three ArgPairs files, or a table with the columns sentence1, sentence2, label and topic.
+    """Reads AFS from the folder of its three ArgPairs files, or a table with the columns sentence1, sentence2, label and topic.
 
-    AFS: CSV with a header, gold score 0 to 5 in the first column, arguments in the tenth and eleventh; bytes that are not UTF-8
-    are dropped and rows without a score skipped, as public readers do. Table: tab-separated UTF-8 with CSV quotes, as UKP ASPECT;
-    labels are all numbers, or all of DTORCD = NS = 0, SS = 1, HS = 2. Tokens are joined by one space. DataError names the file
-    and line that is missing or malformed; `warnings` say what makes scores incomparable.
+    AFS: CSV with a header, gold scores from 0 to 5 in the first column, arguments in the tenth and eleventh column. Bytes that are
+    not UTF-8 are dropped and rows without a score are skipped, as public readers do. Table: tab-separated UTF-8 with CSV quotes, as
+    UKP ASPECT; all labels are numbers, or all are one of DTORCD = NS = 0, SS = 1, HS = 2. Tokens are joined by one space.
+    `warnings` state differences from the published data. DataError for a file that is missing or malformed; it names the line.
     """
     path = user_path(path)
     if path.is_dir():
@@ -66,30 +67,30 @@ def load_arguments(path: str | Path) -> ArgumentTask:
     found = (sum(len(pairs.gold) for pairs in topics.values()), len(topics))
     warnings: tuple[str, ...] = ()
     if path.stem == "UKP_ASPECT" and found != UKP_COUNTS:
-        published = f"published are {UKP_COUNTS[0]:,} on {UKP_COUNTS[1]}"
-        warnings = (f"{path}: {found[0]:,} pairs on {found[1]} topics, {published}: scores are not comparable",)
+        published = f"the published {UKP_COUNTS[0]:,} on {UKP_COUNTS[1]}"
+        warnings = (f"{path}: {found[0]:,} pairs on {found[1]} topics instead of {published}: scores are not comparable",)
     return ArgumentTask(path.stem, topics, (path,), warnings)
 
 
 def score_unsupervised(embed: Embed, task: ArgumentTask) -> dict[str, Any]:
     """Correlations x 100 of the cosine with the gold scores: {"pearson" | "spearman": {"mean", "topics"}, "n", "left_out"}.
 
-    The mean is the plain one over topics, as in IS-BERT's Table 2. A topic with fewer than three pairs, or whose pairs all have
-    one gold score, has no correlation: it is named in "left_out" and no part of "n", the number of pairs. `embed` is called once,
-    with the distinct sentences. NumericsError: embeddings are not finite, or all pairs of a topic equally similar; DataError: no
-    topic has a correlation.
+    The mean is the unweighted mean over topics, as in IS-BERT's Table 2. A topic with fewer than three pairs, or with one gold
+    score for all pairs, has no correlation: "left_out" names it, and "n", the number of pairs, does not count it. `embed` is called
+    once, with the distinct sentences. NumericsError if embeddings are not finite or all pairs of a topic are equally similar;
+    DataError if no topic has a correlation.
     """
     return _scores(task, similarity(*_sides(embed, task)), np.zeros(len(_topic_of(task)), int))
 
 
 def score_supervised(embed: Embed, task: ArgumentTask, scheme: str) -> dict[str, Any]:
-    """Correlations as in `score_unsupervised`, of predictions of a ridge regression on frozen embeddings.
+    """Correlations as in `score_unsupervised`, of the predictions of a ridge regression on frozen embeddings.
 
-    "10-fold": every topic is shuffled and cut into ten, and one part of each topic is tested at a time. A topic's correlation is
-    the mean of its folds'; "left_out_folds" {topic: folds} counts those without one. Sentences recur in several pairs, so most of
-    the tested ones were seen in other pairs, as in the papers. "cross-topic": one topic is tested, all others are trained on.
-    "penalties": the penalty for each training row that every fold or topic has chosen from PENALTIES, see `_ridge`. ConfigError:
-    unknown scheme; DataError: cross-topic with one topic.
+    "10-fold": every topic is shuffled and cut into ten parts, and one part of each topic is tested at a time. The correlation of a
+    topic is the mean over its folds; "left_out_folds" {topic: folds} counts those without a correlation. Sentences occur in several
+    pairs, so most tested sentences also occur in training pairs, as in the papers. "cross-topic": one topic is tested, the others
+    are trained on. "penalties": the element of PENALTIES that each fold or topic selected, see `_ridge`. ConfigError for an unknown
+    scheme, DataError for cross-topic with one topic.
     """
     part = fold_of_pairs(task, scheme)
     features = pair_features(*_sides(embed, task))
@@ -97,24 +98,24 @@ def score_supervised(embed: Embed, task: ArgumentTask, scheme: str) -> dict[str,
     return {"scheme": scheme, "penalties": penalties} | _scores(task, predicted, part)
 
 
-def fold_of_pairs(task: ArgumentTask, scheme: str) -> np.ndarray:
-    """The number of the part that every pair is tested in, topic after topic: int [pairs]. Errors as `score_supervised`."""
+def fold_of_pairs(task: ArgumentTask, scheme: str) -> Int[np.ndarray, " pairs"]:
+    """The number of the fold in which each pair is tested, topic after topic. Errors as `score_supervised`."""
     if scheme not in SCHEMES:
-        raise ConfigError(f"scheme {scheme!r}: unknown; there are {', '.join(SCHEMES)}")
+        raise ConfigError(f"scheme {scheme!r} is unknown; the schemes are {', '.join(SCHEMES)}")
     if scheme == "cross-topic" and len(task.topics) < 2:
-        raise DataError(f"{task.name}: one topic only: cross-topic evaluation trains on one and tests on another")
+        raise DataError(f"{task.name} has one topic: cross-topic evaluation needs a topic to train on and another one to test on")
     return _topic_of(task) if scheme == "cross-topic" else _folds(_topic_of(task))
 
 
 def _sides(embed: Embed, task: ArgumentTask) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings of the first and the second sentence of every pair, topic after topic: float64 [pairs, E] each."""
+    """Embeddings of the first and of the second sentence of every pair, topic after topic: float64 [pairs, E] each."""
     first, second = ([sentence for pairs in task.topics.values() for sentence in pairs[side]] for side in (0, 1))
     place = {sentence: index for index, sentence in enumerate(dict.fromkeys(first + second))}
     vectors = np.asarray(embed(list(place)), np.float64)
     if bad := int((~np.isfinite(vectors).all(axis=1)).sum()):
         raise NumericsError(f"{task.name}: {bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
     if np.ptp(vectors, axis=0).max() <= 1e-6 * np.abs(vectors).max():
-        raise NumericsError(f"{task.name}: all {len(vectors)} sentence embeddings are equal: they collapsed")
+        raise NumericsError(f"{task.name}: all {len(vectors)} sentence embeddings are equal: the model collapsed")
     return vectors[[place[sentence] for sentence in first]], vectors[[place[sentence] for sentence in second]]
 
 
@@ -123,15 +124,15 @@ def _gold(task: ArgumentTask) -> np.ndarray:
 
 
 def _topic_of(task: ArgumentTask) -> np.ndarray:
-    """The number of every pair's topic."""
+    """The number of the topic of every pair."""
     return np.repeat(np.arange(len(task.topics)), [len(pairs.gold) for pairs in task.topics.values()])
 
 
 def _scores(task: ArgumentTask, values: np.ndarray, part: np.ndarray) -> dict[str, Any]:
-    """Correlations of `values` with the gold scores within every part of a topic, averaged over its parts, then over topics.
+    """Correlations of `values` with the gold scores within each part of a topic, averaged over the parts, then over topics.
 
-    Parts are not pooled: a regression's intercept is the mean of its training rows, which is lower where the tested scores are
-    higher, so that over several regressions even predictions that know nothing correlate, negatively.
+    Parts are not pooled. The intercept of a regression is the mean of its training rows, which is lower where the tested scores are
+    higher, so constant predictions of several regressions would have a negative correlation with the gold scores.
     """
     gold, topic_of = _gold(task), _topic_of(task)
     correlations = {"pearson": pearsonr, "spearman": spearmanr}
@@ -147,21 +148,21 @@ def _scores(task: ArgumentTask, values: np.ndarray, part: np.ndarray) -> dict[st
             continue
         for rows in defined:
             if np.ptp(values[rows]) < SAME_COSINE:
-                raise NumericsError(f"{task.name}, {topic}: {len(rows)} pairs are all equally similar: no correlation exists")
+                raise NumericsError(f"{task.name}, {topic}: all {len(rows)} pairs are equally similar, so there is no correlation")
         for kind, correlation in correlations.items():
             found[kind][topic] = 100 * float(np.mean([correlation(values[rows], gold[rows]).statistic for rows in defined]))
         pairs += sum(len(rows) for rows in defined)
         if len(defined) < len(cells):
             undefined[topic] = len(cells) - len(defined)
     if len(left_out) == len(task.topics):
-        raise DataError(f"{task.name}: no topic (or fold of it) has {FEWEST} pairs and two gold scores: no correlation exists")
+        raise DataError(f"{task.name}: no topic (or fold of one) has {FEWEST} pairs and two gold scores, as a correlation needs")
     result: dict[str, Any] = {kind: {"mean": float(np.mean(list(by.values()))), "topics": by} for kind, by in found.items()}
     return result | {"n": pairs, "left_out": left_out} | ({"left_out_folds": undefined} if undefined else {})
 
 
 def _folds(topic_of: np.ndarray) -> np.ndarray:
-    """The fold of every pair: each topic is shuffled, by itself, and dealt out evenly."""
-    # RandomState: unlike Generator, its stream is the same in all versions of NumPy.
+    """The fold of every pair. Each topic is shuffled and distributed evenly over the folds."""
+    # The stream of RandomState, unlike that of Generator, is the same in all versions of NumPy.
     fold = np.empty(len(topic_of), int)
     for topic in np.unique(topic_of):
         rows = np.flatnonzero(topic_of == topic)
@@ -170,7 +171,7 @@ def _folds(topic_of: np.ndarray) -> np.ndarray:
 
 
 def _predict(features: np.ndarray, gold: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """Every pair's score [pairs] as predicted from the pairs of all other parts, and the penalty chosen for each part."""
+    """The score of each pair [pairs], predicted from the pairs of all other parts, and the penalty selected for each part."""
     predicted, penalties = np.empty(len(gold)), []
     for value in np.unique(part):
         train, test = part != value, part == value
@@ -180,36 +181,36 @@ def _predict(features: np.ndarray, gold: np.ndarray, part: np.ndarray) -> tuple[
 
 
 def _ridge(features: np.ndarray, gold: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, float]:
-    """Predictions for `test`, and the penalty that had the least squared error when every training row was left out once.
+    """Predictions for `test`, and the penalty with the smallest squared leave-one-out error on the training rows.
 
-    Features are standardised by the training rows. One decomposition serves all penalties, and the errors of the left-out
-    rows follow from the diagonal of the hat matrix (Golub, Heath and Wahba 1979).
+    Features are standardised by the training rows. One decomposition is used for all penalties, and the leave-one-out errors follow
+    from the diagonal of the hat matrix (Golub, Heath and Wahba 1979).
     """
     mean, scale = features.mean(axis=0), features.std(axis=0)
-    scale = np.where(scale > 1e-9 * np.abs(mean), scale, np.inf)  # constant columns are switched off
+    scale = np.where(scale > 1e-9 * np.abs(mean), scale, np.inf)  # constant columns become zero
     centred = (features - mean) / scale
     values, axes = np.linalg.eigh(centred.T @ centred)
     turned = centred @ axes
     wanted = gold - gold.mean()
     shrunk = 1 / (np.maximum(values, 0)[:, None] + PENALTIES * len(gold))  # [features, penalties]
     weights = (turned.T @ wanted)[:, None] * shrunk
-    leverage = np.square(turned) @ shrunk + 1 / len(gold)  # the mean is estimated too
+    leverage = np.square(turned) @ shrunk + 1 / len(gold)  # 1 / N: the mean is estimated as well
     errors = np.square((wanted[:, None] - turned @ weights) / np.maximum(1 - leverage, 1e-12)).sum(axis=0)
     best = int(errors.argmin())
     return (test - mean) / scale @ (axes @ weights[:, best]) + gold.mean(), float(PENALTIES[best])
 
 
 def _afs(path: Path) -> tuple[ScoredPairs, str]:
-    """The pairs of one topic of AFS, and a warning or ""."""
+    """The pairs of one topic of AFS, and a warning ("" if there is none)."""
     content = _bytes(path)
     text = content.decode("utf-8", errors="ignore")
     rows = _rows(path, text, ",")
     if _value(rows[0][1][0]) is not None:
-        raise DataError(f"{path}:1: the first column starts with {rows[0][1][0][:20]!r}: expected a header, regression_label first")
+        raise DataError(f"{path}:1: the first field is {rows[0][1][0][:20]!r}, expected a header that starts with regression_label")
     entries = []
     for number, fields in rows[1:]:
         if len(fields) < 11:
-            raise DataError(f"{path}:{number}: {len(fields)} columns, expected at least 11 (gold score first, arguments in 10, 11)")
+            raise DataError(f"{path}:{number}: {len(fields)} columns, expected 11 or more (gold score in 1, arguments in 10, 11)")
         if not fields[0].strip():
             continue
         gold = _value(fields[0])
@@ -219,11 +220,11 @@ def _afs(path: Path) -> tuple[ScoredPairs, str]:
     if not entries:
         raise DataError(f"{path}: no row has a gold score in its first column")
     dropped = len(content) - len(text.encode())
-    return _pairs(entries), f"{path}: bytes that are not UTF-8 and were dropped: {dropped}" if dropped else ""
+    return _pairs(entries), f"{path}: {dropped} bytes that are not UTF-8 were dropped" if dropped else ""
 
 
 def _table(path: Path) -> dict[str, ScoredPairs]:
-    """The pairs of each topic of a tab-separated file with quotes."""
+    """The pairs of each topic of a tab-separated file with CSV quotes."""
     try:
         text = _bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -232,10 +233,10 @@ def _table(path: Path) -> dict[str, ScoredPairs]:
     needed = ("sentence1", "sentence2", "label", "topic")
     if missing := [name for name in needed if name not in header]:
         columns = ", ".join(needed)
-        raise DataError(f"{path}:1: no column {missing[0]!r} in the header: needed are {columns} (for AFS give its folder)")
+        raise DataError(f"{path}:1: the header has no column {missing[0]!r}; required are {columns} (for AFS give its folder)")
     columns = [header.index(name) for name in needed]
     topics: dict[str, list[tuple[str, str, float]]] = {}
-    graded = None  # by the first label; a file of both kinds would mix two scales
+    graded = None  # whether the first label is a grade; all labels must be of one kind
     for number, fields in rows:
         if len(fields) <= max(columns):
             raise DataError(f"{path}:{number}: {len(fields)} fields, expected {len(header)} as in the header")
@@ -243,7 +244,7 @@ def _table(path: Path) -> dict[str, ScoredPairs]:
         graded = label in UKP_GRADES if graded is None else graded
         gold = UKP_GRADES.get(label) if graded else _value(label)
         if gold is None:
-            expected = f"one of {', '.join(UKP_GRADES)}, as the first" if graded else "a number"
+            expected = f"one of {', '.join(UKP_GRADES)} like the first label" if graded else "a number"
             raise DataError(f"{path}:{number}: label {label[:20]!r} is not {expected}")
         topics.setdefault(topic, []).append((first, second, gold))
     return {topic: _pairs(entries) for topic, entries in topics.items()}
@@ -257,19 +258,19 @@ def _bytes(path: Path) -> bytes:
 
 
 def _rows(path: Path, text: str, delimiter: str, strict: bool = False) -> list[tuple[int, list[str]]]:
-    """Header and records of a quoted table, each with the number of its last line. `strict`: quotes must be closed."""
+    """Header and records of a table with quotes, each with the number of its last line. `strict`: quotes must be closed."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
     try:
         rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: the table cannot be read: {error}") from None
     if len(rows) < 2:
-        raise DataError(f"{path}: no pairs: expected a header and a pair a row")
+        raise DataError(f"{path} has no pairs: expected a header, then a pair on each row")
     return rows
 
 
 def _value(text: str) -> float | None:
-    """The finite number that `text` is, or None."""
+    """`text` as a number, or None if it is not a finite number."""
     try:
         value = float(text)
     except ValueError:

@@ -1,61 +1,62 @@
 """SentEval's classifier: the same folds, initial weights, batches, optimiser and early stopping, for many fits in one program.
 
-A *job* is a set of training rows with a set of validation rows; it is trained once for each of its *fits*, which differ
-in L2 and dropout and share every batch. Jobs run side by side in a few slots; a slot whose job has stopped takes the
-next one, so that no fold waits for the slowest. Weights [fit, class, width] have torch's layout, in which the batched
-products of a CPU are fastest.
+A *job* is a set of training rows with a set of validation rows. It is trained once for each of its *fits*, which differ in L2 and
+dropout and share every batch. Several jobs are trained at the same time in slots; a slot whose job has stopped starts the next job.
+Weights [fit, class, width] have torch's layout, in which a CPU computes batched products fastest.
 
-Draws are SentEval's own, made on the host: NumPy's legacy generator orders the batches, torch's generator (the same
-Mersenne Twister) initialises the layers. Only dropout is drawn otherwise.
+Random numbers are those of SentEval, drawn on the host: NumPy's legacy generator orders the batches, and torch's generator (the
+same Mersenne Twister) initialises the layers. Only dropout masks are different.
 """
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jaxtyping import Float, Int, PRNGKeyArray
 
 from jax_sentemb.errors import NumericsError
-from jax_sentemb.types import Array, Params
+from jax_sentemb.types import Array
 
-SLOTS = 16  # jobs that train side by side: enough work for two cores, and their batches stay in the cache
+SLOTS = 16  # jobs that are trained at the same time: enough work for two cores, and their batches stay in the processor's cache
+Layers = dict[str, dict[str, Array]]  # "output" and, with a hidden layer, "hidden" -> "weight", "bias"
 
 
 class ClassifierSettings(NamedTuple):
-    """How a classifier is trained; the defaults are SentEval's for results that are compared with the literature."""
+    """Training of a classifier. The defaults are those of SentEval for results to compare with the literature."""
 
     hidden: int = 0  # units of a sigmoid layer; 0: logistic regression
     optimizer: str = "adam"  # or "rmsprop"
     batch_size: int = 64
-    tenacity: int = 5  # checks without a new best that are forgiven; the count is never reset
+    tenacity: int = 5  # training stops at the first check without a new best after this many; the count is never reset
     epoch_size: int = 4  # passes over the data between checks
-    max_epoch: int = 200  # no new round after that many passes
+    max_epoch: int = 200  # training stops after this many passes
     loss: str = "cross_entropy"  # or "squared": mean squared error of the class probabilities (relatedness)
-    summed: bool = False  # add up the loss of a batch instead of its mean, as PyTorch <= 0.4.0 did for SentEval
+    summed: bool = False  # sum of the losses of a batch instead of their mean, as PyTorch <= 0.4.0 computed for SentEval
     seed: int = 1111
 
 
 class ClassifierJob(NamedTuple):
-    """Rows to train on, in the order in which the batches are drawn from them, and rows to stop by."""
+    """Rows to train on, in the order from which batches are drawn, and rows for early stopping."""
 
-    train: np.ndarray  # int [n]
-    valid: np.ndarray  # int [m]
-    drawn_before: int = 0  # length of the permutation that `validation_job` drew from the same generator first; 0: none
+    train: Int[np.ndarray, " train"]
+    valid: Int[np.ndarray, " valid"]
+    drawn_before: int = 0  # length of the permutation that `validation_job` has drawn from the same generator; 0: none
 
 
 class ClassifierFits(NamedTuple):
-    """Best weights of every fit and the score they had on the validation rows."""
+    """The best weights of every fit and their scores on the validation rows."""
 
-    params: Params  # leaves [jobs, fits, ...]
-    valid: np.ndarray  # float [jobs, fits]: accuracy, or Pearson correlation for the squared loss
+    params: Layers  # leaves [jobs, fits, ...]
+    valid: Float[np.ndarray, "jobs fits"]  # accuracy, or Pearson correlation for the squared loss
 
 
-def validation_job(rows: np.ndarray, seed: int, share: float = 0.05) -> ClassifierJob:
-    """A job on `rows` that keeps 5 % of them, drawn as SentEval draws them, to stop by."""
+def validation_job(rows: Int[np.ndarray, " rows"], seed: int, share: float = 0.05) -> ClassifierJob:
+    """A job that uses 5 % of `rows`, drawn as SentEval draws them, for early stopping."""
     order = np.random.RandomState(seed).permutation(len(rows))  # SentEval's generator
     cut = int(share * len(rows))
     return ClassifierJob(rows[order[cut:]], rows[order[:cut]], len(rows))
@@ -69,11 +70,10 @@ def fit(
     settings: ClassifierSettings,
     dropout: np.ndarray | None = None,
 ) -> ClassifierFits:
-    """Train every job at every L2 of its row.
+    """Trains each job with each L2 penalty of its row.
 
-    features [N, D]; targets int [N] (classes from 0), or for the squared loss float [N, C] with the gold score as its
-    expectation over 1..C; l2 float [jobs, fits]; dropout of the hidden layer, float [fits]. NumericsError where a
-    feature is not finite.
+    targets are classes from 0 (int [rows]) or, for the squared loss, probabilities of the scores 1..C (float [rows, C]) whose
+    expectation is the gold score. dropout is that of the hidden layer. NumericsError if a feature is not finite.
     """
     features = jnp.asarray(features, jnp.float32)
     if not bool(jnp.isfinite(features).all()):
@@ -92,22 +92,24 @@ def fit(
         jnp.asarray(np.concatenate([l2, np.zeros((1, fits))]), jnp.float32),
         jnp.asarray(dropout, jnp.float32) if drops else None,
     )
-    # Draws and shapes are in the arrays: the seed and the number of hidden units need no program of their own.
+    # The seed and the number of hidden units are contained in the arrays. Removing them here avoids compiling a program for each.
     best, scores = _train(data, settings=settings._replace(seed=0, hidden=0), slots=min(SLOTS, len(jobs)))
     return ClassifierFits(jax.device_get(best), np.asarray(scores, np.float64))
 
 
 @jax.jit
-def probabilities(params: Params, features: Array) -> Array:
-    """Class probabilities [n, C] of one fit, whose leaves have lost their axes of jobs and fits."""
+def probabilities(params: Layers, features: Float[Array, "rows width"]) -> Float[Array, "rows classes"]:
+    """Class probabilities of one fit, whose leaves do not have the axes of jobs and fits."""
     params = jax.tree.map(lambda leaf: leaf[None], params)
     return jax.nn.softmax(_logits(params, jnp.asarray(features, jnp.float32), None)[0], axis=0).T
 
 
-# ------------------------------------------------------------------------------------------------ what the host draws
+# ------------------------------------------------------------------------------------- random numbers, drawn on the host
 
 
 class _Plan(NamedTuple):
+    """The rows and batch orders of all jobs, as arrays."""
+
     train: Array  # int32 [jobs + 1, n]: rows of X; the last job is empty, for slots without work
     train_rows: Array  # int32 [jobs + 1]
     valid: Array  # int32 [jobs + 1, m]
@@ -117,7 +119,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(jobs: Sequence[ClassifierJob], settings: ClassifierSettings) -> _Plan:
-    """The jobs as arrays. Jobs with as many rows follow the same orders, because every fit starts from the same seed."""
+    """The jobs as arrays. Jobs with equally many rows share their orders, because every fit starts from the same seed."""
     steps = -(-max(len(job.train) for job in jobs) // settings.batch_size)
     rounds = settings.max_epoch // settings.epoch_size + 1
     streams: dict[tuple[int, int], int] = {}
@@ -145,7 +147,7 @@ def _padded(rows: list[np.ndarray]) -> tuple[Array, Array]:
     return jnp.asarray(table), jnp.array([len(row) for row in rows] + [0], jnp.int32)
 
 
-def _initial(classes: int, width: int, settings: ClassifierSettings) -> Params:
+def _initial(classes: int, width: int, settings: ClassifierSettings) -> Layers:
     """Linear layers as torch.manual_seed(seed) leaves them: U(-1/sqrt(in), 1/sqrt(in)), weights first, then biases."""
     generator = np.random.RandomState(settings.seed)  # torch draws from the same Mersenne Twister
 
@@ -163,35 +165,35 @@ def _initial(classes: int, width: int, settings: ClassifierSettings) -> Params:
     return {"hidden": layer(settings.hidden, width), "output": layer(classes, settings.hidden)}
 
 
-# --------------------------------------------------------------------------------------------- what the device trains
+# -------------------------------------------------------------------------------------------- training on the device
 
 
 class _Data(NamedTuple):
-    """What every job is trained on and starts from."""
+    """Features, targets, plan and initial weights of all jobs."""
 
     features: Array  # float32 [N, D]
     targets: Array  # int32 [N] or float32 [N, C]
     plan: _Plan
-    start: Params  # leaves [fits, ...]
+    start: Layers  # leaves [fits, ...]
     l2: Array  # float32 [jobs + 1, fits]
-    dropout: Array | None  # float32 [fits]; None: nobody drops
+    dropout: Array | None  # float32 [fits]; None: no fit uses dropout
 
 
 class _Slot(NamedTuple):
-    """One job in training."""
+    """The state of one job in training."""
 
     job: Array  # int32 []
-    params: Params  # leaves [fits, ...]
-    moments: Any  # of the optimizer
+    params: Layers  # leaves [fits, ...]
+    moments: optax.OptState
     passes: Array  # int32 []
-    best: Params
+    best: Layers
     score: Array  # float32 [fits], of `best`
     failures: Array  # int32 [fits]
     running: Array  # bool [fits]
 
 
 @functools.partial(jax.jit, static_argnames=("settings", "slots"))
-def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[Params, Array]:
+def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[Layers, Array]:
     """Best parameters (leaves [jobs, fits, ...]) and their validation scores [jobs, fits]."""
     jobs, fits = len(data.l2) - 1, data.l2.shape[1]
     optimizer = _optimizer(settings)
@@ -200,8 +202,8 @@ def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[Pa
     def one_round(state: tuple) -> tuple:
         table, results, scores, following = state
         table = _round(data, optimizer, settings, table)
-        finished = ~table.running.any(axis=1)
-        place = jnp.where(finished, table.job, jobs)  # the row behind the last job is thrown away
+        finished = ~jnp.any(table.running, axis=1)
+        place = jnp.where(finished, table.job, jobs)  # unfinished jobs write to the row after the last job, which is discarded
         results = jax.tree.map(lambda kept, best: kept.at[place].set(best), results, table.best)
         scores = scores.at[place].set(table.score)
         job = jnp.minimum(following + jnp.cumsum(finished) - 1, jobs)
@@ -215,19 +217,19 @@ def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[Pa
 
 
 def _optimizer(settings: ClassifierSettings) -> optax.GradientTransformation:
-    """PyTorch's Adam or RMSprop, with the rates of SentEval."""
+    """PyTorch's Adam or RMSprop, with the learning rates of SentEval."""
     if settings.optimizer == "adam":
         return optax.adam(1e-3)
     return optax.rmsprop(1e-2, decay=0.99, eps=1e-8, eps_in_sqrt=False)
 
 
 def _where(condition: Array, new: Array, old: Array) -> Array:
-    """`new` for the leading entries where the condition [n] is true; arrays [n, ...]."""
+    """`new` for the leading entries at which the condition [n] is true, else `old`; arrays [n, ...]."""
     return jnp.where(condition.reshape(-1, *[1] * (old.ndim - 1)), new, old)
 
 
 def _new(data: _Data, optimizer: optax.GradientTransformation, job: Array) -> _Slot:
-    """A slot at the start of a job; one without work for the number behind the last."""
+    """A slot at the start of a job; an idle slot if `job` is beyond the last job."""
     fits = data.l2.shape[1]
     return _Slot(
         job=job,
@@ -242,13 +244,13 @@ def _new(data: _Data, optimizer: optax.GradientTransformation, job: Array) -> _S
 
 
 def _round(data: _Data, optimizer: optax.GradientTransformation, settings: ClassifierSettings, table: _Slot) -> _Slot:
-    """Every slot (leaves [slots, ...]) after `epoch_size` passes and the check behind them."""
+    """Every slot (leaves [slots, ...]) after `epoch_size` passes and the check that follows them."""
     steps = data.plan.orders.shape[2] // settings.batch_size
 
-    def batch(slot: _Slot, step: Array) -> tuple[Params, Any]:
+    def batch(slot: _Slot, step: Array) -> tuple[Layers, optax.OptState]:
         return _batch(data, optimizer, settings, slot, step)
 
-    def advance(step: Array, trained: tuple[Params, Any]) -> tuple[Params, Any]:
+    def advance(step: Array, trained: tuple[Layers, optax.OptState]) -> tuple[Layers, optax.OptState]:
         return jax.vmap(batch, (0, None))(table._replace(params=trained[0], moments=trained[1]), step)
 
     params, moments = lax.fori_loop(0, steps * settings.epoch_size, advance, (table.params, table.moments))
@@ -258,8 +260,8 @@ def _round(data: _Data, optimizer: optax.GradientTransformation, settings: Class
 
 def _batch(
     data: _Data, optimizer: optax.GradientTransformation, settings: ClassifierSettings, slot: _Slot, step: Array
-) -> tuple[Params, Any]:
-    """Parameters and moments after one batch; unchanged where the job has no batch left in this pass."""
+) -> tuple[Layers, optax.OptState]:
+    """Parameters and moments after one batch; unchanged if the job has no batch left in this pass."""
     plan = data.plan
     steps = plan.orders.shape[2] // settings.batch_size
     first = step % steps * settings.batch_size
@@ -269,10 +271,10 @@ def _batch(
     weight = valid if settings.summed else valid / jnp.maximum(valid.sum(), 1)
     key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), slot.job), slot.passes * steps + step)
 
-    def loss(params: Params) -> Array:
-        x = data.features.at[rows].get(mode="promise_in_bounds")
+    def loss(params: Layers) -> Array:
+        x = jnp.asarray(data.features).at[rows].get(mode="promise_in_bounds")
         values = _losses(_logits(params, x, data.dropout, key), data.targets[rows], settings)
-        return (values * weight).sum()  # over the fits too: each has its own parameters
+        return (values * weight).sum()  # also over the fits, each of which has its own parameters
 
     gradient = jax.grad(loss)(slot.params)
     gradient = jax.tree.map(lambda g, p: g + data.l2[slot.job].reshape(-1, *[1] * (p.ndim - 1)) * p, gradient, slot.params)
@@ -282,7 +284,7 @@ def _batch(
 
 
 def _check(data: _Data, settings: ClassifierSettings, slot: _Slot) -> _Slot:
-    """After a round: keep what is better, count what is not, stop what has failed too often or runs out of passes."""
+    """The slot after the check of a round: keeps better weights, counts failures, and stops fits after too many of them."""
     rows = data.plan.valid[slot.job]
     valid = jnp.arange(rows.shape[0]) < data.plan.valid_rows[slot.job]
     score = _scores(_logits(slot.params, data.features[rows], None), data.targets[rows], valid, settings)
@@ -296,11 +298,11 @@ def _check(data: _Data, settings: ClassifierSettings, slot: _Slot) -> _Slot:
     )
 
 
-def _logits(params: Params, x: Array, dropout: Array | None, key: Any = None) -> Array:
-    """Scores [fits, C, n] of x [n, D], those of class 0 subtracted: a softmax does not see it, and it is one product less."""
+def _logits(params: Layers, x: Array, dropout: Array | None, key: PRNGKeyArray | None = None) -> Array:
+    """Scores [fits, C, n] of x [n, D] minus those of class 0: this does not change the softmax and saves one product."""
     if "hidden" in params:
         hidden = _linear(params["hidden"]["weight"], params["hidden"]["bias"], x)
-        if dropout is not None:  # before the sigmoid, as in SentEval
+        if dropout is not None and key is not None:  # before the sigmoid, as in SentEval
             keep = jax.random.uniform(key, hidden.shape) >= dropout[:, None, None]
             hidden = jnp.where(keep, hidden / (1 - dropout[:, None, None]), 0.0)
         weight, bias = _contrast(params["output"])
@@ -310,7 +312,7 @@ def _logits(params: Params, x: Array, dropout: Array | None, key: Any = None) ->
     return jnp.concatenate([jnp.zeros_like(values[:, :1]), values], axis=1)
 
 
-def _contrast(layer: Params) -> tuple[Array, Array]:
+def _contrast(layer: dict[str, Array]) -> tuple[Array, Array]:
     return layer["weight"][:, 1:] - layer["weight"][:, :1], layer["bias"][:, 1:] - layer["bias"][:, :1]
 
 
@@ -321,15 +323,15 @@ def _linear(weight: Array, bias: Array, x: Array) -> Array:
 
 
 def _losses(logits: Array, targets: Array, settings: ClassifierSettings) -> Array:
-    """Loss of every fit and row [fits, n]."""
-    if settings.loss == "squared":  # torch's mean is over rows and classes
+    """The loss of every fit and row [fits, n]."""
+    if settings.loss == "squared":  # torch takes the mean over rows and classes
         return jnp.square(jax.nn.softmax(logits, axis=1) - targets.T).mean(axis=1)
     picked = jnp.take_along_axis(logits, targets[None, None], axis=1)[:, 0]
     return jax.nn.logsumexp(logits, axis=1) - picked
 
 
 def _scores(logits: Array, targets: Array, valid: Array, settings: ClassifierSettings) -> Array:
-    """Accuracy, or for the squared loss Pearson's r of expectation and gold (0 where it has no variance), float32 [fits]."""
+    """Accuracy, or for the squared loss Pearson's r of expectation and gold (0 if either is constant), float32 [fits]."""
     if settings.loss != "squared":
         return ((logits.argmax(axis=1) == targets) * valid).sum(axis=1) / jnp.maximum(valid.sum(), 1)
     grades = jnp.arange(1, logits.shape[1] + 1)

@@ -1,7 +1,7 @@
-"""Evaluation sets from the Hugging Face hub, written once as a SentEval folder (extra `hub`); everything else reads that.
+"""Downloads evaluation sets from the Hugging Face hub and writes them as a SentEval folder (extra `hub`).
 
-The hub has the sentences as they were published, not tokenised as SentEval does, and the years of STS without their
-subsets: "all" (protocol simcse) is comparable with papers that score raw text, means over subsets are not to be had.
+The hub has the sentences as published, without SentEval's tokenisation, and the years of STS without their subsets. The aggregate
+"all" (protocol simcse) is comparable with papers that score raw text; means over subsets cannot be computed from these files.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from jax_sentemb.evaluation.suite import select
 
 
 class Source(NamedTuple):
-    """Where the hub has a task: data set, configuration, and which of its splits make which of ours."""
+    """A task on the hub: data set, configuration, and for each of our splits the splits of the hub."""
 
     name: str
     config: str | None
@@ -31,19 +31,19 @@ SAME_FILES = {"STSBenchmark-dev": "STSBenchmark", "STSBenchmark-test": "STSBench
 
 
 def fetch(tasks: str, root: Path) -> list[str]:
-    """Write the tasks of a comma-separated list that the hub has below `root`, but none that is there; their names.
+    """Writes those tasks of a comma-separated list that the hub has and `root` has not; returns their names.
 
-    ConfigError without the `datasets` package or where the hub has none of the tasks; DataError for what cannot be loaded.
+    ConfigError without the `datasets` package or if the hub has none of the tasks; DataError for a task that cannot be loaded.
     """
     wanted = list(dict.fromkeys(SAME_FILES.get(name, name) for name, _ in select(tasks)))
     known = [name for name in wanted if name in SOURCES]
     if not known:
-        raise ConfigError(f"--fetch: none of {', '.join(wanted)} is known on the hub; there are {', '.join(SOURCES)}")
+        raise ConfigError(f"--fetch: the hub has none of {', '.join(wanted)}; it has {', '.join(SOURCES)}")
     return [name for name in known if _write(name, root)]
 
 
 def _write(name: str, root: Path) -> bool:
-    """False where the task is there already, in this form or in SentEval's own. Nothing is written before all is loaded."""
+    """Writes a task after all of it is loaded; returns False if its folder exists, from the hub or from SentEval."""
     folder = root / "downstream" / FOLDERS.get(name, f"STS/{name}-en-test")
     if folder.is_dir():
         return False
@@ -99,10 +99,10 @@ def _rows(name: str, split: str, *columns: str) -> Iterator[tuple[Any, ...]]:
     for part in source.splits[split]:
         try:
             table: Any = load_dataset(source.name, source.config, split=part)
-        except Exception as error:  # the hub client has a dozen kinds, all mean the same to the user
+        except Exception as error:  # the hub client raises a dozen kinds of exceptions
             problem = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise DataError(f"{name}: {source.name} cannot be loaded from the hub: {problem}") from error
         for row in table:
             if missing := [column for column in columns if column not in row]:
-                raise DataError(f"{name}: {source.name} has no column {missing[0]!r}: the hub's data set has changed")
+                raise DataError(f"{name}: {source.name} has no column {missing[0]!r}: the data set on the hub has changed")
             yield tuple(" ".join(row[column].split()) if isinstance(row[column], str) else row[column] for column in columns)

@@ -1,10 +1,10 @@
-"""L2-regularised logistic regression to its optimum, for every fold and every strength of the penalty in one program.
+"""L2-regularised logistic regression to its optimum, for all folds and all strengths of the penalty in one program.
 
-The objective is scikit-learn's: 1/2 |w|^2 + C * sum of the losses, the bias free; one weight vector for two classes, one
-for each class (a softmax) for more. Fits share one matrix product over all rows, each with its own rows switched on.
+The objective is that of scikit-learn: 1/2 |w|^2 + C * sum of the losses, without a penalty on the bias. Two classes have one weight
+vector; more classes have one each (a softmax). All fits share one matrix product over all rows, and each fit masks its own rows.
 
-The features are centred and turned into their principal axes first. Neither changes the penalty, and there a diagonal
-is a good preconditioner: L-BFGS needs tens of products instead of thousands.
+The features are first centred and rotated to their principal axes. This does not change the penalty, and a diagonal preconditioner
+works well in these axes: L-BFGS needs tens of products instead of thousands.
 """
 
 import functools
@@ -14,32 +14,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Bool, Float, Int
 
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.types import Array
 
 HISTORY = 10
 MAX_PRODUCTS = 1000
-# A fit is done when its objective (divided by C and by the number of rows) is about that close to the optimum, by the
-# gradient and the bound on the curvature. float32 may stop a little earlier; beyond the limit it did not converge.
+# A fit stops when the estimated distance of its objective (divided by C and by the number of rows) from the optimum is below
+# TOLERANCE; the estimate uses the gradient and a bound on the curvature. float32 may stop a little earlier. A fit whose distance
+# exceeds LIMIT has not converged.
 TOLERANCE, LIMIT = 1e-12, 1e-7
-SHORTEST = 2.0**-20  # a step that far shortened does not lower the objective any more in float32
-AXES = 2048  # wider features are not turned: their principal axes would cost more than they save
-SCORES = 2**27  # entries of the matrix of scores [fits, classes, rows]: more fits than that are done in portions
+SHORTEST = 2.0**-20  # a step that was shortened to this factor no longer lowers the objective in float32
+AXES = 2048  # wider features are not rotated, because computing their principal axes takes longer than it saves
+SCORES = 2**27  # largest size of the matrix of scores [fits, classes, rows]; more fits are done in portions
 
 
 class LogisticFits(NamedTuple):
-    """Coefficients as scikit-learn's `coef_` and `intercept_`, one row for two classes."""
+    """Coefficients like scikit-learn's `coef_` and `intercept_`, with one output for two classes."""
 
-    weight: np.ndarray  # float32 [fits, outputs, D]
-    bias: np.ndarray  # float32 [fits, outputs]
+    weight: Float[np.ndarray, "fits outputs width"]  # float32
+    bias: Float[np.ndarray, "fits outputs"]  # float32
 
 
-def fit(features: Array, labels: np.ndarray, rows: np.ndarray, inverse_l2: np.ndarray) -> LogisticFits:
-    """Logistic regression for every row of `rows`, bool [fits, N], with C from `inverse_l2`, float [fits].
+def fit(
+    features: Float[Array, "rows width"],
+    labels: Int[np.ndarray, " rows"],
+    rows: Bool[np.ndarray, "fits rows"],
+    inverse_l2: Float[np.ndarray, " fits"],
+) -> LogisticFits:
+    """Fits a logistic regression to each row of `rows` (a mask of training rows), with C from `inverse_l2`.
 
-    features [N, D]; labels int [N], classes from 0. NumericsError where a feature is not finite, where a fit sees one
-    class only, or where the optimum is not reached.
+    labels: classes from 0. NumericsError if a feature is not finite, a fit has rows of one class only, or the optimum is not
+    reached.
     """
     features = np.asarray(features, np.float32)
     if not np.isfinite(features).all():
@@ -48,10 +55,11 @@ def fit(features: Array, labels: np.ndarray, rows: np.ndarray, inverse_l2: np.nd
     outputs = 1 if classes == 2 else classes
     seen = rows.astype(np.float32) @ np.eye(classes, dtype=np.float32)[labels]
     if (seen > 0).sum(axis=1).min() < 2:
-        raise NumericsError("a fold trains on one class only: nothing to tell apart")
+        raise NumericsError("the training rows of a fold have one class only")
     mean = features.mean(axis=0, dtype=np.float64)
     centred = jnp.asarray(features - mean.astype(np.float32))
-    # One scale for all features keeps float32 far from its ends; the penalty is adapted, so that nothing else changes.
+    # One scale for all features avoids overflow and underflow of float32. The penalty is scaled as well, so the optimum is the
+    # same.
     scale = float(jnp.sqrt(jnp.square(centred).sum(axis=1).mean())) or 1.0
     turned, axes, spread = _principal_axes(centred / scale)
     portion = max(1, SCORES // (len(features) * outputs))
@@ -74,8 +82,10 @@ def fit(features: Array, labels: np.ndarray, rows: np.ndarray, inverse_l2: np.nd
     return LogisticFits(weight, (bias - weight @ mean).astype(np.float32))
 
 
-def probabilities(weight: np.ndarray, bias: np.ndarray, features: Array) -> np.ndarray:
-    """Class probabilities [n, C] of one fit (weight [outputs, D], bias [outputs])."""
+def probabilities(
+    weight: Float[np.ndarray, "outputs width"], bias: Float[np.ndarray, " outputs"], features: Float[Array, "rows width"]
+) -> Float[np.ndarray, "rows classes"]:
+    """Class probabilities of one fit."""
     scores = np.asarray(features, np.float64) @ weight.T + bias
     if scores.shape[1] == 1:
         scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
@@ -95,18 +105,18 @@ def _principal_axes(features: Array) -> tuple[Array, Array, Array]:
 
 
 class _Problem(NamedTuple):
-    """The objectives of all fits."""
+    """The data of the objectives of all fits."""
 
     features: Array  # float32 [N, D], in principal axes
     hot: Array  # bool [outputs, N], the class of every row
-    rows: Array  # bool [fits, N], which of them a fit sees
-    count: Array  # int32 [fits], how many
+    rows: Array  # bool [fits, N], the training rows of each fit
+    count: Array  # int32 [fits], the number of training rows
     inverse_l2: Array  # float32 [fits]
     diagonal: Array  # float32 [fits, P], bound on the curvature of the objective: the preconditioner
 
 
 class _State(NamedTuple):
-    """L-BFGS of every fit; a fit whose step did not lower its objective shortens the step and waits."""
+    """The L-BFGS state of every fit. A fit whose step did not lower its objective shortens the step for the next product."""
 
     point: Array  # float32 [fits, P]
     value: Array  # float32 [fits]
@@ -115,7 +125,7 @@ class _State(NamedTuple):
     length: Array  # float32 [fits], of the step
     steps: Array  # float32 [HISTORY, fits, P], newest last
     changes: Array  # float32 [HISTORY, fits, P], of the gradient
-    inverse: Array  # float32 [HISTORY, fits], 1 / (step . change); 0 where there is none
+    inverse: Array  # float32 [HISTORY, fits], 1 / (step . change); 0 for an empty entry
     products: Array  # int32 []
 
 
@@ -143,7 +153,7 @@ def _solve(
 def _problem(features: Array, labels: Array, rows: Array, inverse_l2: Array, spread: Array, outputs: int) -> _Problem:
     fits, width = len(rows), features.shape[1]
     count = rows.sum(axis=1)
-    # 1/4 bounds p (1 - p): the curvature along a principal axis is at most this.
+    # p (1 - p) is at most 1/4, which bounds the curvature along a principal axis.
     share = count[:, None] / len(features)
     curvature = jnp.concatenate([inverse_l2[:, None] * share * spread / 4 + 1, (inverse_l2 * count / 4)[:, None]], axis=1)
     curvature = jnp.broadcast_to(curvature[:, None], (fits, outputs, width + 1)).reshape(fits, -1)
@@ -173,7 +183,7 @@ def _objective(problem: _Problem, point: Array) -> tuple[Array, Array]:
 
 
 def _direction(diagonal: Array, gradient: Array, steps: Array, changes: Array, inverse: Array) -> Array:
-    """Minus the approximate inverse Hessian times the gradient: the two loops of Nocedal and Wright, algorithm 7.4."""
+    """Minus the approximate inverse Hessian times the gradient: the two-loop recursion (Nocedal and Wright, algorithm 7.4)."""
     result, factors = gradient, {}
     for age in reversed(range(HISTORY)):
         factors[age] = inverse[age] * (steps[age] * result).sum(-1)
@@ -187,17 +197,17 @@ def _direction(diagonal: Array, gradient: Array, steps: Array, changes: Array, i
 
 
 def _push(history: Array, new: Array, when: Array) -> Array:
-    """The history [HISTORY, fits, ...] with its oldest entry replaced by `new` for the fits of `when`."""
+    """The history [HISTORY, fits, ...] with `new` appended and its oldest entry dropped, for the fits at which `when` is True."""
     moved = jnp.concatenate([history[1:], new[None]])
     return jnp.where(when.reshape(1, len(when), *[1] * (history.ndim - 2)), moved, history)
 
 
 def _advance(problem: _Problem, state: _State) -> _State:
-    """One product: every unfinished fit takes its step, or shortens it where the objective did not fall."""
+    """The state after one product: each unfinished fit takes its step, or shortens it if the objective did not decrease."""
     step = state.length[:, None] * state.direction
     value, gradient = _objective(problem, state.point + step)
     slope = (state.gradient * step).sum(-1)
-    # Near the optimum float32 cannot tell the values apart: a difference in the last digits is no reason to stop.
+    # Near the optimum, values in float32 differ by rounding errors only, so an increase in the last digits is accepted.
     better = value <= state.value + 1e-4 * slope + 4e-7 * jnp.abs(state.value)
     take = better & _unfinished(problem, state)
     change = gradient - state.gradient
@@ -221,7 +231,7 @@ def _advance(problem: _Problem, state: _State) -> _State:
 
 
 def _distance(problem: _Problem, gradient: Array) -> Array:
-    """Estimate of the objective's distance from its optimum [fits]."""
+    """The estimated distance of each objective from its optimum [fits]."""
     return (gradient**2 / problem.diagonal).sum(-1) / 2
 
 

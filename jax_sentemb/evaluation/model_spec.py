@@ -1,8 +1,8 @@
-"""Whatever can be scored, opened by one line of text: directories of encoders, word-vector files, tf-idf.
+"""Opens the models of an evaluation from one line of text each: encoder directories, word-vector files, tf-idf.
 
-PATH[@OPTION+OPTION...], or NAME=PATH... for another name in tables. Options: a pooling of a BERT (cls, mean, first_last);
-readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g); sif or stop-words for word vectors; then what
-is done to the embeddings of a task (whiten, remove-first, unit), in order.
+The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. Options: a pooling of a BERT (cls, mean,
+first_last); readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g); sif or stop-words for word
+vectors; then the postprocessing of the embeddings of a task (whiten, remove-first, unit), in order.
 """
 
 import functools
@@ -25,7 +25,7 @@ from jax_sentemb.models.pooling import POOLINGS
 logger = logging.getLogger("jax_sentemb")
 Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
 
-AFTERWARDS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+POSTPROCESSING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "whiten": whiten,
     "remove-first": remove_first_component,
     "unit": unit_length,
@@ -39,36 +39,35 @@ class EvalModel(NamedTuple):
     """A model to score."""
 
     name: str  # in tables and file names
-    fit: Callable[[Sequence[str]], Encode]  # from all sentences of a task to the encoder of that task
-    per_task: bool  # False: `fit` does not look at its argument, so tasks can share embeddings
-    afterwards: tuple[str, ...]  # of AFTERWARDS, applied to the embeddings of a task's distinct sentences
-    metadata: dict[str, Any]  # what results say of it
-    views: Views = NO_VIEWS  # that `fit`'s embeddings consist of
+    fit: Callable[[Sequence[str]], Encode]  # from all sentences of a task to the encoder for this task
+    per_task: bool  # False: `fit` ignores its argument, so tasks can share embeddings
+    postprocessing: tuple[str, ...]  # keys of POSTPROCESSING, applied to the embeddings of a task's distinct sentences
+    metadata: dict[str, Any]  # description for the results
+    views: Views = NO_VIEWS  # the views of which the embeddings consist
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """Views [n, E] of a task's distinct sentences after what is done to them as a set; `views.joined` makes embeddings."""
-        for step in self.afterwards:
-            vectors = self.views.each(AFTERWARDS[step], vectors).astype(np.float32)
+        """Applies the postprocessing to the views [n, E] of a task's distinct sentences; `views.joined` makes embeddings."""
+        for step in self.postprocessing:
+            vectors = self.views.each(POSTPROCESSING[step], vectors).astype(np.float32)
         return vectors
 
 
 def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None) -> EvalModel:
-    """The model that `text` describes; of word vectors only the words of `vocabulary()` are read.
+    """The model that `text` describes. Of word-vector files, only the words of `vocabulary()` are read.
 
-    `vectors_of`: the file that a model on word vectors was trained with; the words of `vocabulary()` that it lacks are added.
-
-    ConfigError for an unknown path or option, ModelFileError for a damaged model.
+    `vectors_of`: the file with which a model on word vectors was trained; the words of `vocabulary()` that the model lacks are
+    added from it. ConfigError for an unknown path or option, ModelFileError for a damaged model.
     """
     name, equals, rest = text.partition("=")
     if not equals or "/" in name:
         name, rest = "", text
     if equals and name in (".", ".."):
-        raise ConfigError(f"--model {text}: {name!r} is no name for a model")
+        raise ConfigError(f"--model {text}: {name!r} cannot be the name of a model")
     try:
-        source, options = split_options(rest, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *AFTERWARDS))
+        source, options = split_options(rest, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *POSTPROCESSING))
     except ConfigError as error:
         raise ConfigError(f"--model {error}") from None
-    afterwards = tuple(option for option in options if option in AFTERWARDS)
+    postprocessing = tuple(option for option in options if option in POSTPROCESSING)
     pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
     words = [option for option in options if option in WORD_OPTIONS]
     path = user_path(source)
@@ -76,7 +75,7 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
     per_task, views = False, NO_VIEWS
     if source == TF_IDF:
         if pooling or words:
-            raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(AFTERWARDS)}")
+            raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(POSTPROCESSING)}")
         fit, per_task = _fitted(TfIdf()), True
         metadata["kind"] = "tf-idf"
     elif is_word_vectors(path):
@@ -89,7 +88,7 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
     else:
         if words:
             raise ConfigError(f"--model {text}: {words[0]} is an option of word-vector files")
-        readout = [option for option in options if option not in afterwards]
+        readout = [option for option in options if option not in postprocessing]
         more_words = (vectors_of, vocabulary) if vectors_of else None
         try:
             model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
@@ -100,12 +99,12 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
         fit, views = _constant(functools.partial(model.embedder, model.params)), model.views
         metadata |= model.metadata
     label = name or "+".join([path.resolve().name or source, *options])
-    return EvalModel(label, fit, per_task, afterwards, metadata, views)
+    return EvalModel(label, fit, per_task, postprocessing, metadata, views)
 
 
 def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:
     return lambda sentences: encode
 
 
-def _fitted(model: Any) -> Callable[[Sequence[str]], Encode]:
+def _fitted(model: TfIdf | WordAverageBaseline) -> Callable[[Sequence[str]], Encode]:
     return lambda sentences: model.fit(sentences).encode

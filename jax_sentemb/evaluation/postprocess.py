@@ -1,32 +1,33 @@
-"""Changes of a set of embeddings: removal of the first component, whitening."""
+"""Postprocessing of a set of embeddings: removal of the first component, whitening."""
 
 import numpy as np
+from jaxtyping import Float, Real
 from scipy.linalg import eigh
 
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.inference.views import unit_length
 
 
-def first_component(vectors: np.ndarray) -> np.ndarray:
-    """First right singular vector of embeddings [N, E] that are not centred: float64 [E]."""
+def first_component(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, " width"]:
+    """The first right singular vector of embeddings that are not centred; float64."""
     vectors = check_embeddings(vectors)
-    wide = vectors.shape[0] < vectors.shape[1]  # the smaller of the two products has the same singular values
+    wide = vectors.shape[0] < vectors.shape[1]  # use the smaller of the two products: both have the same singular values
     product = vectors @ vectors.T if wide else vectors.T @ vectors
     top = eigh(product, subset_by_index=[len(product) - 1] * 2)[1][:, 0]
     return unit_length((top @ vectors)[None])[0] if wide else top
 
 
-def remove_first_component(vectors: np.ndarray) -> np.ndarray:
-    """Embeddings [N, E] without their first component (Arora, Liang and Ma 2017; Tang and de Sa 2019): float64."""
+def remove_first_component(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
+    """Embeddings without their first component (Arora, Liang and Ma 2017; Tang and de Sa 2019); float64."""
     vectors = check_embeddings(vectors)
     component = first_component(vectors)
     return vectors - np.outer(vectors @ component, component)
 
 
-def whiten(vectors: np.ndarray) -> np.ndarray:
-    """Embeddings [N, E] with mean 0 and covariance 1 (BERT-whitening, Su et al. 2021): float64.
+def whiten(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
+    """Embeddings with mean 0 and covariance 1 (BERT-whitening, Su et al. 2021); float64.
 
-    Directions in which the embeddings do not vary, such as those beyond the N - 1 that N sentences span, become 0.
+    Directions in which the embeddings do not vary become 0. N sentences vary in at most N - 1 directions.
     """
     vectors = check_embeddings(vectors)
     centred = vectors - vectors.mean(axis=0)
@@ -35,7 +36,8 @@ def whiten(vectors: np.ndarray) -> np.ndarray:
     return (centred @ axes * np.where(varies, 1 / np.sqrt(np.where(varies, values, 1.0)), 0.0)) if varies.any() else centred
 
 
-def check_embeddings(vectors: np.ndarray) -> np.ndarray:
+def check_embeddings(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
+    """The embeddings as float64; NumericsError if one of them is not finite."""
     vectors = np.asarray(vectors, np.float64)
     if not np.isfinite(vectors).all():
         raise NumericsError("the embeddings are not finite (NaN or Inf)")

@@ -9,7 +9,7 @@ import numpy as np
 from jax_sentemb.errors import DataError, UserError
 from jax_sentemb.evaluation import sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
-from jax_sentemb.evaluation.sts_data import Pairs, StsTask, load_pairs, senteval_root
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
 from jax_sentemb.files import user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 
@@ -24,8 +24,9 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
     evaluator of sentence-transformers, whose result is returned.
     DataError for data that are missing or malformed, ConfigError for an unknown task.
     """
-    if callable(data):
-        return data(encoder)
+    if not isinstance(data, str | Path) and callable(data):
+        found: Any = data(encoder)
+        return found
     encode: Callable[[Sequence[str]], np.ndarray] = lambda sentences: encoder.encode(list(sentences))  # noqa: E731
     if not isinstance(data, str | Path):
         return _of_pairs(encode, _pairs(data))
@@ -38,23 +39,24 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
     for error in loaded.errors:
         raise error
     model = EvalModel("encoder", lambda _: encode, False, (), {})
-    found: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for _, outcome in suite.score(model, loaded.items, protocols, lambda count: None):
         if isinstance(outcome, UserError):
             raise outcome
-        found |= outcome.headline
-    return found
+        scores |= outcome.headline
+    return scores
 
 
-def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: Pairs) -> dict[str, Any]:
-    result = sts.score_sts(encode, StsTask(PAIRS, {PAIRS: pairs}))
+def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: ScoredPairs) -> dict[str, Any]:
+    tasks = {PAIRS: StsTask(PAIRS, {PAIRS: pairs})}
+    result = sts.correlate_tasks(sts.task_cosines(encode, tasks), tasks)[PAIRS]
     return {"pairs": result["n"], "spearman": result["spearman"]["all"], "pearson": result["pearson"]["all"]}
 
 
-def _pairs(rows: Any) -> Pairs:
+def _pairs(rows: Any) -> ScoredPairs:
     """The sides and gold scores of (first, second, gold) triples."""
     triples = list(rows)
     for number, row in enumerate(triples):
         if not (len(row) == 3 and isinstance(row[0], str) and isinstance(row[1], str) and isinstance(row[2], int | float)):
             raise DataError(f"pair {number} is not (sentence, sentence, score)")
-    return Pairs([row[0] for row in triples], [row[1] for row in triples], np.array([row[2] for row in triples], np.float64))
+    return ScoredPairs([row[0] for row in triples], [row[1] for row in triples], np.array([row[2] for row in triples], np.float64))

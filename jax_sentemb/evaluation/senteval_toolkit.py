@@ -1,4 +1,4 @@
-"""The real SentEval toolkit (Facebook's, or its SimCSE fork) on an exported model: `prepare` and `batcher` for it.
+"""Functions `prepare` and `batcher` to run the SentEval toolkit (Facebook's, or its SimCSE fork) on an exported model.
 
     import senteval                                    # a checkout of the toolkit on the path
     from jax_sentemb import senteval_batcher
@@ -8,7 +8,7 @@
         "nhid": 0, "optim": "adam", "batch_size": 64, "tenacity": 5, "epoch_size": 4}}
     print(senteval.engine.SE(parameters, batcher, prepare).eval(["MR", "CR", "STS12"]))
 
-The export runs with its PyTorch weights in sentence-transformers (extra `torch`); nothing of JAX is imported.
+The export runs with its PyTorch weights in sentence-transformers (extra `torch`). This module does not import JAX.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +20,15 @@ import numpy as np
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 
-Tokens = Sequence[str | bytes]  # a sentence as the toolkit gives it; its SimCSE fork has bytes in places
+Tokens = Sequence[str | bytes]  # a sentence in the form of the toolkit; its SimCSE fork uses bytes for some tasks
 
 
 def senteval_batcher(model: Any, batch_size: int = 64) -> tuple[Callable[..., None], Callable[..., np.ndarray]]:
     """(prepare, batcher) for `senteval.engine.SE`.
 
     `model` is a directory that sentence-transformers loads, a SentenceTransformer, or any function from a list of sentences
-    to vectors [N, E]. `prepare` encodes each distinct sentence of a task once, `batcher` looks the vectors up (and encodes
-    what it was not prepared for); vectors of the previous task are dropped. ConfigError without sentence-transformers.
+    to vectors [N, E]. `prepare` encodes each distinct sentence of a task once and drops the vectors of the previous task; `batcher`
+    looks vectors up, and encodes sentences that `prepare` has not seen. ConfigError without sentence-transformers.
     """
     encode = _encoder(model, batch_size)
     known: dict[str, np.ndarray] = {}

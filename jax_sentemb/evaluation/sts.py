@@ -1,13 +1,14 @@
 """Semantic textual similarity: correlation of similarities with gold scores.
 
-One correlation over all pairs of a year ("all") next to mean and weighted mean over the year's subsets; papers
-differ in which of these they print: see PROTOCOLS.
+A score is one correlation over all pairs of a year ("all"), or the mean or weighted mean over the subsets of the year. Papers
+report different ones of these: see PROTOCOLS.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Real
 from scipy.special import log_softmax
 from scipy.stats import pearsonr, rankdata, spearmanr
 
@@ -17,17 +18,18 @@ from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.inference.views import NO_VIEWS, Views
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-SAME_COSINE = 1e-9  # cosines that differ by less come from float32 rounding of equal vectors: their order means nothing
+SAME_COSINE = 1e-9  # smaller differences of cosines are float32 rounding errors of equal vectors
+Embed = Callable[[Sequence[str]], np.ndarray]  # sentences -> [N, E]
 
 
 class StsProtocol(NamedTuple):
-    """Which of a set's correlations is its score."""
+    """Defines which of the correlations of a set is its score."""
 
     name: str
     correlation: str  # "spearman" or "pearson"
     aggregate: str  # "all", "mean" or "wmean"
-    remove_first_component: bool = False  # of each side of the pairs of a subset, then unit length
-    smt: bool = False  # STS13 counts its subset SMT, where the files are there
+    remove_first_component: bool = False  # of each side of the pairs of a subset, before scaling to unit length
+    smt: bool = False  # include the subset SMT of STS13 if its files are present
 
 
 PROTOCOLS = {
@@ -40,26 +42,11 @@ PROTOCOLS = {
 }
 
 
-def score_sts(embed: Callable[[Sequence[str]], np.ndarray], task: StsTask) -> dict:
-    """The scores of one set; see `score_tasks`."""
-    return score_tasks(embed, {task.name: task})[task.name]
+TaskSimilarities = dict[str, dict[str, Float[np.ndarray, " _"]]]  # set -> subset -> float64 [pairs]
 
 
-def score_tasks(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, StsTask]) -> dict[str, dict]:
-    """Correlations x 100 of cosine with gold for every set; each distinct sentence of all goes to `embed` once.
-
-    A set's result is {"n": pairs, "spearman": {...}, "pearson": {...}}, each with "all" (one correlation over all
-    pairs), "mean" and "wmean" (over the subsets, plain and weighted by pairs) and "subsets" {subset: correlation}.
-    NumericsError where embeddings are not finite or all cosines agree, so that no correlation exists.
-    """
-    return correlate_tasks(task_cosines(embed, tasks), tasks)
-
-
-TaskSimilarities = dict[str, dict[str, np.ndarray]]  # set -> subset -> float64 [pairs]
-
-
-def task_cosines(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
-    """The cosine of every pair; each distinct sentence goes to `embed` once. NumericsError where embeddings are not finite."""
+def task_cosines(embed: Embed, tasks: dict[str, StsTask]) -> TaskSimilarities:
+    """The cosine of every pair. `embed` gets each distinct sentence once. NumericsError if embeddings are not finite."""
     every = (side for task in tasks.values() for pairs in task.subsets.values() for side in (pairs.first, pairs.second))
     place = {sentence: index for index, sentence in enumerate(dict.fromkeys(s for side in every for s in side))}
     vectors = _unit_length(np.asarray(embed(list(place)), np.float64), ", ".join(tasks))
@@ -72,7 +59,7 @@ def task_cosines(embed: Callable[[Sequence[str]], np.ndarray], tasks: dict[str, 
 
 
 def task_pair_scores(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
-    """As `task_cosines`, of a model that maps pairs of sentences to scores [N]."""
+    """Same as `task_cosines`, for a model that maps pairs of sentences to scores [N]."""
 
     def scores(pairs: ScoredPairs) -> np.ndarray:
         found = np.asarray(score(list(zip(pairs.first, pairs.second, strict=True))), np.float64)
@@ -83,13 +70,18 @@ def task_pair_scores(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], t
     return _of_subsets(scores, tasks)
 
 
-def score_of_pair(outputs: np.ndarray) -> np.ndarray:
-    """One score a pair [N] of a cross-encoder: its output [N, 1], or of logits [N, C] the log probability of the first class."""
+def score_of_pair(outputs: Float[np.ndarray, "pairs outputs"]) -> Float[np.ndarray, " pairs"]:
+    """One score for each pair of a cross-encoder: its single output, or the log probability of the first class."""
     return outputs[:, 0] if outputs.shape[1] == 1 else log_softmax(np.asarray(outputs, np.float64), axis=1)[:, 0]
 
 
-def correlate_tasks(found: TaskSimilarities, tasks: dict[str, StsTask]) -> dict[str, dict]:
-    """The results of `score_tasks` from similarities of the pairs."""
+def correlate_tasks(found: TaskSimilarities, tasks: dict[str, StsTask]) -> dict[str, dict[str, Any]]:
+    """Correlations x 100 of similarities with gold scores for every set.
+
+    The result of a set is {"n": pairs, "spearman": {...}, "pearson": {...}}, each with "all" (one correlation over all pairs),
+    "mean" and "wmean" (over the subsets, unweighted and weighted by pairs) and "subsets" {subset: correlation}. NumericsError if
+    all similarities of a set or subset are equal.
+    """
     return {
         name: _correlations(name, {subset: (found[name][subset], pairs.gold) for subset, pairs in task.subsets.items()})
         for name, task in tasks.items()
@@ -100,19 +92,19 @@ def _of_subsets(similarities: Callable[[ScoredPairs], np.ndarray], tasks: dict[s
     return {name: {subset: similarities(pairs) for subset, pairs in task.subsets.items()} for name, task in tasks.items()}
 
 
-Similarities = dict[str, dict[str, np.ndarray]]  # kind -> subset -> float64 [pairs]
+Similarities = dict[str, dict[str, Float[np.ndarray, " _"]]]  # kind -> subset -> float64 [pairs]
 
 
 def pair_similarities(
     vectors: np.ndarray, place: dict[str, int], task: StsTask, protocol: StsProtocol, views: Views = NO_VIEWS
 ) -> Similarities:
-    """Every kind of similarity of the pairs of one set; `place` maps a sentence to its row of `vectors` [n, E].
+    """Every kind of similarity of the pairs of one set; `place` maps a sentence to its row of `vectors`.
 
-    Where embeddings consist of views, `vectors` are these, and a protocol's removal is of each view. NumericsError where embeddings
-    are not finite.
+    If embeddings consist of views, `vectors` has the views, and the first component is removed from each view. NumericsError if
+    embeddings are not finite.
     """
     vectors = np.asarray(vectors, np.float64)
-    _unit_length(vectors, task.name)  # refuses what is not finite
+    _unit_length(vectors, task.name)  # raises NumericsError for vectors that are not finite
     if not protocol.remove_first_component:
         vectors = views.joined(vectors)
     found: Similarities = {kind: {} for kind in SIMILARITIES}
@@ -127,11 +119,11 @@ def pair_similarities(
 
 
 def score_protocol(task: StsTask, similarities: Similarities, protocol: StsProtocol, resamples: int = 1000) -> dict[str, Any]:
-    """The score of one set under a protocol, its 95 % bootstrap interval, and what every other choice would have given.
+    """The score of one set under a protocol, its 95 % bootstrap interval, and the scores under all other choices.
 
-    {"score", "interval" [low, high] (percentiles over `resamples` draws of pairs, within each subset for the means; none
-    with 0 draws), "sizes" {subset: pairs}, and for each kind of similarity {"spearman", "pearson"} as in `score_tasks`}.
-    The score is that of the cosine. All x 100. NumericsError where all pairs are equally similar.
+    {"score", "interval" [low, high] (percentiles over `resamples` draws of pairs, within each subset for the means; absent with 0
+    draws), "sizes" {subset: pairs}, and for each kind of similarity {"spearman", "pearson"} as in `correlate_tasks`}. The score
+    uses the cosine. All values are x 100. NumericsError if all pairs are equally similar.
     """
     sizes = {subset: len(pairs.gold) for subset, pairs in task.subsets.items()}
     values = {
@@ -144,19 +136,21 @@ def score_protocol(task: StsTask, similarities: Similarities, protocol: StsProto
     return {"score": score, **interval, "sizes": sizes, **result}
 
 
-def similarity(first: np.ndarray, second: np.ndarray, kind: str = "cosine") -> np.ndarray:
-    """Similarity of each pair of rows, float64 [N]; distances are negated, so that more is more alike."""
+def similarity(
+    first: Real[np.ndarray, "pairs width"], second: Real[np.ndarray, "pairs width"], kind: str = "cosine"
+) -> Float[np.ndarray, " pairs"]:
+    """Similarity of each pair of rows, float64. Distances are negated, so a greater value is more similar."""
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if kind == "cosine":
         first, second = _unit_length(first, "cosine"), _unit_length(second, "cosine")
     if kind in ("cosine", "dot"):
-        # Rounded, so that a sentence with itself is exactly as similar as any other with itself: a tie, not noise.
+        # Rounding makes the similarities of equal sentences exactly equal, so that they are ties in a rank correlation.
         return np.einsum("ne,ne->n", first, second).round(12)
     if kind == "euclidean":
         return -np.linalg.norm(first - second, axis=1).round(12)
     if kind == "manhattan":
         return -np.abs(first - second).sum(axis=1).round(12)
-    raise ValueError(f"similarity {kind!r} is not one of {', '.join(SIMILARITIES)}")
+    raise ValueError(f"similarity={kind!r} is not one of {', '.join(SIMILARITIES)}")
 
 
 def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: StsProtocol, resamples: int) -> list[float]:
@@ -168,7 +162,7 @@ def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: StsProtoc
     scores = []
     for values, gold in subsets:
         draws = []
-        for first in range(0, resamples, 100):  # in portions: a draw needs a row of memory
+        for first in range(0, resamples, 100):  # in portions, because each draw needs a row of memory
             rows = random.integers(len(gold), size=(min(100, resamples - first), len(gold)))
             found, wanted = values[rows], gold[rows]
             if protocol.correlation == "spearman":
@@ -182,7 +176,7 @@ def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: StsProtoc
     return [100 * float(low), 100 * float(high)]
 
 
-def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict:
+def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
     everything = tuple(np.concatenate(side) for side in zip(*subsets.values(), strict=True))
     counts = [len(gold) for _, gold in subsets.values()]
     result: dict[str, Any] = {"n": sum(counts)}
@@ -197,14 +191,14 @@ def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) 
     return result
 
 
-def _correlate(correlation: Callable, where: str, cosine: np.ndarray, gold: np.ndarray) -> float:
+def _correlate(correlation: Callable[..., Any], where: str, cosine: np.ndarray, gold: np.ndarray) -> float:
     if np.ptp(cosine) < SAME_COSINE:
-        raise NumericsError(f"{where}: all {len(cosine)} pairs are equally similar, {cosine[0]:.6f}: the embeddings collapsed")
+        raise NumericsError(f"{where}: all {len(cosine)} pairs have the similarity {cosine[0]:.6f}: the embeddings collapsed")
     return 100 * float(correlation(cosine, gold).statistic)
 
 
 def _unit_length(vectors: np.ndarray, where: str) -> np.ndarray:
-    """Rows of length 1; a zero row stays zero, so that its cosines are 0, as in SentEval."""
+    """Rows of length 1. A zero row stays zero, so its cosines are 0, as in SentEval. NumericsError for rows that are not finite."""
     bad = ~np.isfinite(vectors).all(axis=-1)
     if bad.any():
         raise NumericsError(f"{where}: {bad.sum()} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")

@@ -1,4 +1,4 @@
-"""Sentence pairs with gold scores from disk: STS12 to STS16, STS-B, SICK-R, and pair files."""
+"""Reads sentence pairs with gold scores: STS12 to STS16, STS-B, SICK-R, and pair files."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_sentemb.errors import DataError
 from jax_sentemb.files import user_path
 
-# The subsets of each year as SentEval names its files. Its STS13 lacks SMT, whose licence does not let SentEval pass it on: papers
-# that score SentEval's files leave it out, older ones (SIF, Tang and de Sa) count it. See StsProtocol.smt.
+# The subsets of each year, by the names of SentEval's files. SentEval's STS13 has no SMT, because its licence does not allow
+# redistribution. Papers that score SentEval's files leave it out; older papers (SIF, Tang and de Sa) include it. See
+# StsProtocol.smt.
 SMT = "SMT"
 SUBSETS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
@@ -26,7 +28,7 @@ SICK = {"SICKRelatedness-trial": "SICK_trial.txt", "SICKRelatedness-test": "SICK
 # Published numbers of pairs with a gold score.
 COUNTS = {
     "STS12": 3108,
-    "STS13": 1500,  # and 750 of SMT
+    "STS13": 1500,  # without the 750 of SMT
     "STS14": 3750,
     "STS15": 3000,
     "STS16": 1186,
@@ -35,26 +37,26 @@ COUNTS = {
     "SICKRelatedness-trial": 500,
     "SICKRelatedness-test": 4927,
 }
-DEVELOPMENT = ("STSBenchmark-dev", "SICKRelatedness-trial")  # to select by, not to report
+DEVELOPMENT = ("STSBenchmark-dev", "SICKRelatedness-trial")  # for model selection, not for reports
 
 
 class ScoredPairs(NamedTuple):
-    """Sentence pairs with the similarity that people gave them."""
+    """Sentence pairs with human similarity scores."""
 
     first: list[str]
     second: list[str]
-    gold: np.ndarray  # float64 [number of pairs], higher is more similar
+    gold: Float[np.ndarray, " pairs"]  # float64; a higher score is more similar
 
 
 class StsTask(NamedTuple):
-    """One evaluation set: a year of STS with its subsets, or a single file as its only subset."""
+    """One evaluation set: a year of STS with its subsets, or a single file as the only subset."""
 
     name: str
     subsets: dict[str, ScoredPairs]
 
 
 def sts_files(name: str, folder: Path, smt: bool = False) -> list[Path]:
-    """The files of the set `name` below a SentEval folder, there or not; `smt`: SMT of STS13 too, where it is there."""
+    """The files of the set `name` below a SentEval folder, whether they exist or not; `smt` includes SMT of STS13 if it exists."""
     if name in SUBSETS:
         directory = folder / "downstream" / "STS" / f"{name}-en-test"
         return [directory / f"STS.{kind}.{subset}.txt" for subset in subsets_of(name, folder, smt) for kind in ("input", "gs")]
@@ -64,7 +66,7 @@ def sts_files(name: str, folder: Path, smt: bool = False) -> list[Path]:
 
 
 def subsets_of(name: str, folder: Path, smt: bool = False) -> tuple[str, ...]:
-    """The subsets of a year, or "all" where the year lies there in one piece, as from the hub; `smt` as for `sts_files`."""
+    """The subsets of a year, or "all" if the year is one file, as from the hub; `smt` as for `sts_files`."""
     year = folder / "downstream" / "STS" / f"{name}-en-test"
     if (year / "STS.input.all.txt").is_file():
         return ("all",)
@@ -72,35 +74,38 @@ def subsets_of(name: str, folder: Path, smt: bool = False) -> tuple[str, ...]:
 
 
 def load_sts(folder: str | Path, required: bool = True) -> tuple[dict[str, StsTask], list[str]]:
-    """The sets found in a SentEval folder by name, and the names of those that are absent.
+    """The sets of a SentEval folder by name, and the names of the missing sets.
 
-    `folder` is the one that holds `downstream`, or `downstream` itself. DataError: a bad file, or no set found but one `required`.
+    `folder` contains `downstream`, or is `downstream`. DataError for a malformed file, or if there is no set and one is `required`.
     """
     root = senteval_root(folder, "eval.data=")
     names = (*SUBSETS, *BENCHMARK, *SICK)
     tasks = {name: load_sts_task(name, root) for name in names if _is_there(name, root)}
     if not tasks and required:
-        raise DataError(f"no evaluation set in eval.data={str(folder)!r}: expected downstream/STS/STS12-en-test and the like")
+        raise DataError(f"eval.data={str(folder)!r} has no evaluation set: expected folders such as downstream/STS/STS12-en-test")
     return tasks, [name for name in names if name not in tasks]
 
 
 def _is_there(name: str, root: Path) -> bool:
-    """A year with a folder of its own is there, even if a file of it is missing; other sets are one file."""
+    """Whether the folder of a year exists, even if a file in it is missing; or the file of another set."""
     first = sts_files(name, root)[0]
     return first.parent.is_dir() if name in SUBSETS else first.is_file()
 
 
 def senteval_root(folder: str | Path, setting: str = "--data ") -> Path:
-    """The folder that holds `downstream`, given itself or `downstream`; DataError, naming the `setting`, where there is neither."""
+    """The folder that contains `downstream`, from itself or from `downstream`; DataError that names the `setting` for others."""
     folder = user_path(folder)
     for root in (folder, folder.parent):
         if root / "downstream" in (folder, folder / "downstream") and (root / "downstream").is_dir():
             return root
-    raise DataError(f"{setting}{str(folder)!r} is not a SentEval directory: give the folder that holds downstream/STS")
+    raise DataError(f"{setting}{str(folder)!r} is not a SentEval directory: give the folder that contains downstream/STS")
 
 
 def load_sts_task(name: str, root: Path, smt: bool = False) -> StsTask:
-    """The set `name` below the SentEval folder `root`, `smt` as for `sts_files`; DataError where a file is missing or malformed."""
+    """Reads the set `name` below the SentEval folder `root`; `smt` as for `sts_files`.
+
+    DataError for a file that is missing or malformed.
+    """
     files = sts_files(name, root)
     split = name.partition("-")[2]
     if name in SUBSETS:
@@ -113,7 +118,7 @@ def load_sts_task(name: str, root: Path, smt: bool = False) -> StsTask:
 
 
 def _single_spaces(pairs: ScoredPairs) -> ScoredPairs:
-    """Tokens joined by one space, as SentEval hands them on."""
+    """The pairs with tokens joined by one space, as SentEval passes them to an encoder."""
     first, second = ([" ".join(sentence.split()) for sentence in side] for side in (pairs.first, pairs.second))
     return ScoredPairs(first, second, pairs.gold)
 
@@ -121,8 +126,8 @@ def _single_spaces(pairs: ScoredPairs) -> ScoredPairs:
 def load_pairs(path: str | Path) -> ScoredPairs:
     """The pairs of a `.tsv` or `.csv` file whose header names `sentence1`, `sentence2` and `score`.
 
-    A TSV is split at tabs and its quotes are text; a CSV may quote fields. Rows without a score are dropped. DataError
-    names the line that is malformed.
+    In a TSV, tabs separate fields and quotes are text; in a CSV, fields may be quoted. Rows without a score are dropped. DataError
+    for a malformed line.
     """
     return _load_columns(user_path(path), ("sentence1", "sentence2", "score"))
 
@@ -132,24 +137,24 @@ def _load_subset(directory: Path, subset: str) -> ScoredPairs:
     inputs, gold = _lines(sentences), _lines(scores)
     if len(inputs) != len(gold):
         raise DataError(f"{sentences} has {len(inputs)} lines and {scores.name} has {len(gold)}: the files do not match")
-    # STS16 has further columns (the sources of the sentences) behind the pair.
+    # STS16 has further columns (the sources of the sentences) after the pair.
     rows = ((number, _fields(sentences, number, line, 2)) for number, line in inputs)
     both = zip(rows, gold, strict=True)
     return _pairs(sentences, ((number, fields[0], fields[1], score) for (number, fields), (_, score) in both))
 
 
 def _load_benchmark(path: Path) -> ScoredPairs:
-    """STS-B as distributed: no header; genre, file, year, id, score, two sentences, and sometimes sources."""
+    """Reads STS-B as distributed: no header; genre, file, year, id, score, two sentences, and in some rows sources."""
     rows = ((number, _fields(path, number, line, 7)) for number, line in _lines(path))
     return _pairs(path, ((number, fields[5], fields[6], fields[4]) for number, fields in rows))
 
 
 def _load_columns(path: Path, names: tuple[str, str, str]) -> ScoredPairs:
-    """The columns `names` (two sentences and a score) of a table with a header."""
+    """Reads the columns `names` (two sentences and a score) of a table with a header."""
     table = _table(path)
     _, header = next(table, (1, []))
     if missing := [name for name in names if name not in header]:
-        raise DataError(f"{path}:1: no column {missing[0]!r} in the header: needed are {', '.join(names)}")
+        raise DataError(f"{path}:1: the header has no column {missing[0]!r}; required are {', '.join(names)}")
     columns = [header.index(name) for name in names]
 
     def rows() -> Iterable[tuple[int, str, str, str]]:
@@ -164,7 +169,7 @@ def _load_columns(path: Path, names: tuple[str, str, str]) -> ScoredPairs:
 
 
 def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and fields: of a CSV if the name ends so, else tab-separated."""
+    """Line numbers and fields of a file: CSV if its name ends with .csv, else tab-separated."""
     lines = _lines(path)
     if path.suffix != ".csv":
         yield from ((number, line.split("\t")) for number, line in lines)
@@ -192,7 +197,7 @@ def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> ScoredPairs
         second.append(other.strip())
         gold.append(value)
     if len(set(gold)) < 2:
-        raise DataError(f"{path}: {len(gold)} pairs with {len(set(gold))} distinct scores: a correlation needs at least two")
+        raise DataError(f"{path}: {len(gold)} pairs have {len(set(gold))} distinct scores, a correlation needs at least two")
     return ScoredPairs(first, second, np.array(gold))
 
 
@@ -204,7 +209,7 @@ def _fields(path: Path, number: int, line: str, expected: int) -> list[str]:
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """Lines with their numbers from 1, split at line feeds only (other Unicode line ends are text)."""
+    """Lines with their numbers from 1. Only line feeds end a line; other Unicode line ends are text."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:

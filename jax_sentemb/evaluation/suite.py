@@ -1,4 +1,4 @@
-"""All tasks by name, and one model scored on any of them, each distinct sentence encoded once."""
+"""Loads evaluation tasks by name and scores a model on them. Each distinct sentence is encoded once."""
 
 import difflib
 import platform
@@ -45,11 +45,11 @@ ALIASES = {
     "topconst": "TopConstituents",
     "coordinv": "CoordinationInversion",
 }
-ENCODED_AT_ONCE = 4096  # sentences between two movements of the progress bar
+ENCODED_AT_ONCE = 4096  # sentences between two updates of the progress bar
 
 
 class Item(NamedTuple):
-    """A task that was found, with its data."""
+    """A task with its data."""
 
     name: str
     group: str
@@ -60,7 +60,7 @@ class Item(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """Every sentence, repetitions included."""
+        """All sentences of the task, with repetitions."""
         if isinstance(self.data, tasks.Task):
             return self.data.sentences
         parts = self.data.subsets if isinstance(self.data, sts_data.StsTask) else self.data.topics
@@ -68,11 +68,11 @@ class Item(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One model on one task: what is written, and what plots and ensembles go on with."""
+    """The result of one model on one task: the scores to be written, and the values that plots and ensembles use."""
 
     item: Item
     scores: dict[str, Any]
-    headline: dict[str, float]  # the numbers that go into tables, by column
+    headline: dict[str, float]  # the numbers for tables, by column
     protocol: str
     chosen: dict[str, Any]
     seconds: dict[str, float]
@@ -81,7 +81,7 @@ class Outcome(NamedTuple):
 
 
 class Protocols(NamedTuple):
-    """How each group is scored."""
+    """The protocols by which each group is scored."""
 
     sts: sts.StsProtocol
     classifier: transfer.TransferProtocol
@@ -89,7 +89,7 @@ class Protocols(NamedTuple):
 
 
 def select(text: str) -> list[tuple[str, bool]]:
-    """Task names of a comma-separated list of tasks and groups, with True for those asked for by their own name."""
+    """Task names of a comma-separated list of tasks and groups, with True for those that the list names individually."""
     chosen: dict[str, bool] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         if word == "all":
@@ -101,7 +101,9 @@ def select(text: str) -> list[tuple[str, bool]]:
         else:
             close = difflib.get_close_matches(word, [name for names in GROUPS.values() for name in names], 1)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise ConfigError(f"--tasks {word}: unknown; groups are {', '.join(GROUPS)}, all; {hint}--tasks help lists the tasks")
+            raise ConfigError(
+                f"--tasks {word} is unknown; the groups are {', '.join(GROUPS)}, all; {hint}--tasks help lists the tasks"
+            )
     if not chosen:
         raise ConfigError("--tasks is empty: name tasks or groups, for instance --tasks sts,transfer")
     order = [name for names in GROUPS.values() for name in names]
@@ -125,7 +127,7 @@ def group_of(name: str) -> str:
 
 
 def files_of(name: str, root: Path) -> list[Path]:
-    """Where the files of a task belong below a SentEval folder."""
+    """The paths of the files of a task below a SentEval folder."""
     group = group_of(name)
     if group == "sts":
         return sts_data.sts_files(name, root)
@@ -135,17 +137,17 @@ def files_of(name: str, root: Path) -> list[Path]:
 
 
 def load(name: str, root: Path, smt: bool = False) -> Item:
-    """The task `name` below the SentEval folder `root`; DataError for missing or malformed files.
+    """Reads the task `name` below the SentEval folder `root`; DataError for missing or malformed files.
 
-    `smt`: STS13 has its subset SMT, too, which SentEval's copy lacks; where it is not there, a warning says so.
+    `smt` includes the subset SMT of STS13, which SentEval's copy lacks; a warning states if it is missing.
     """
     group, files = group_of(name), tuple(files_of(name, root))
     if group == "sts":
         data = sts_data.load_sts_task(name, root, smt)
         sizes = {subset: len(pairs.gold) for subset, pairs in data.subsets.items()}
         found, expected = sum(size for subset, size in sizes.items() if subset != sts_data.SMT), sts_data.COUNTS[name]
-        wrong = f"{name}: {found:,} pairs with a gold score, published are {expected:,}: scores are not comparable"
-        without = f"STS13: its subset SMT is absent (SentEval leaves it out), the score is over {', '.join(sizes)} only"
+        wrong = f"{name}: {found:,} pairs have a gold score instead of the published {expected:,}: scores are not comparable"
+        without = f"STS13: the subset SMT is missing (SentEval does not include it), the score is over {', '.join(sizes)} only"
         warnings = (wrong,) * (found != expected) + (without,) * (smt and name == "STS13" and sts_data.SMT not in sizes)
         return Item(name, group, data, tuple(sts_data.sts_files(name, root, smt)), sizes, warnings)
     if group == "arguments":
@@ -155,14 +157,14 @@ def load(name: str, root: Path, smt: bool = False) -> Item:
 
 
 def load_arguments(path: Path) -> Item:
-    """An argument similarity corpus, wherever it lies: a file, or the folder of the three of AFS."""
+    """Reads an argument similarity corpus from a file, or AFS from the folder of its three files."""
     data = arguments.load_arguments(path)
     sizes = {topic: len(pairs.gold) for topic, pairs in data.topics.items()}
     return Item(data.name, "arguments", data, data.files, sizes, data.warnings)
 
 
 class Loaded(NamedTuple):
-    """The tasks of a run: those that can be scored, the names of those that are not there, and why others cannot be."""
+    """The tasks of a run: those that can be scored, the names of missing ones, and the errors of the others."""
 
     items: list[Item]
     missing_tasks: list[str]
@@ -170,7 +172,10 @@ class Loaded(NamedTuple):
 
 
 def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Item] = (), smt: bool = False) -> Loaded:
-    """The tasks below `root` and `extra`; `smt` as for `load`. DataError where none, or one asked for by its name, is not there."""
+    """Reads the chosen tasks below `root`, and adds `extra`; `smt` as for `load`.
+
+    DataError if a task that was named individually is missing or malformed, or if there is none at all.
+    """
     loaded = Loaded(list(extra), [], [])
     for name, by_name in chosen:
         try:
@@ -183,12 +188,12 @@ def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Ite
                 raise
             loaded.errors.append(error)
     if not loaded.items and not loaded.errors:
-        raise DataError(f"none of the tasks is in {root}: jax-sentemb evaluate --check --data {root} lists what goes where")
+        raise DataError(f"{root} has none of the tasks: jax-sentemb evaluate --check --data {root} lists where their files belong")
     return loaded
 
 
-class Store:
-    """Embeddings of the tasks' sentences: each distinct one is encoded once, and forgotten after the last task that has it."""
+class EmbeddingStore:
+    """Embeddings of the sentences of all tasks. Each distinct sentence is encoded once and kept until its last task."""
 
     def __init__(self, items: Sequence[Item], encode: Encode | None, progress: Callable[[int], object]) -> None:
         self.last = {sentence: number for number, item in enumerate(items) for sentence in item.sentences}
@@ -196,9 +201,9 @@ class Store:
         self._kept: dict[str, np.ndarray] = {}
 
     def vectors(self, number: int, item: Item, encode: Encode | None = None) -> tuple[dict[str, int], np.ndarray]:
-        """Place of every distinct sentence of task `number`, and the embeddings [n, E].
+        """The distinct sentences of task `number` with their rows, and the embeddings [n, E].
 
-        With `encode`, an encoder for this task alone, nothing is shared with other tasks.
+        `encode` is an encoder for this task alone; its embeddings are not shared with other tasks.
         """
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(item.sentences))}
         new = list(place) if encode else [sentence for sentence in place if sentence not in self._kept]
@@ -228,8 +233,8 @@ class Store:
 def score(
     model: EvalModel, items: Sequence[Item], protocols: Protocols, progress: Callable[[int], object]
 ) -> Iterator[tuple[Item, Outcome | UserError]]:
-    """The outcome of every task in turn, or the error that kept it from being scored; other tasks go on."""
-    store = Store(items, None if model.per_task else model.fit([]), progress)
+    """The outcome of every task in turn, or its error; the other tasks are scored nevertheless."""
+    store = EmbeddingStore(items, None if model.per_task else model.fit([]), progress)
     for number, item in enumerate(items):
         try:
             started = time.perf_counter()
@@ -247,7 +252,7 @@ def score(
 
 
 def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols: Protocols, views: Views = NO_VIEWS) -> Outcome:
-    """Scores of one task from the embeddings [n, E] of its distinct sentences, or from the views that they consist of."""
+    """Scores one task from the embeddings [n, E] of its distinct sentences, or from their views."""
     if isinstance(item.data, sts_data.StsTask):
         found = sts.pair_similarities(vectors, place, item.data, protocols.sts, views)
         return sts_outcome(item, found, protocols)
@@ -261,7 +266,7 @@ def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols:
         for scheme in arguments.SCHEMES if vectors.shape[1] <= arguments.WIDEST else ():
             try:
                 scores[scheme] = arguments.score_supervised(embed, item.data, scheme)
-            except DataError as error:  # too few pairs or topics to train on: what needs no labels stands
+            except DataError as error:  # too few pairs or topics to train on; the unsupervised score is still valid
                 scores[scheme] = {"left_out": str(error)}
         headline = {f"{item.name} {kind}": scores["unsupervised"][kind]["mean"] for kind in ("pearson", "spearman")}
         return Outcome(item, scores, headline, "cosine, mean over topics", {}, {})
@@ -274,7 +279,7 @@ def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols:
 
 
 def sts_outcome(item: Item, similarities: sts.Similarities, protocols: Protocols) -> Outcome:
-    """Scores of a similarity task from the similarities of its pairs."""
+    """Scores a similarity task from the similarities of its pairs."""
     assert isinstance(item.data, sts_data.StsTask)
     scores = sts.score_protocol(item.data, similarities, protocols.sts, protocols.resamples)
     scores.pop("sizes")
@@ -282,7 +287,7 @@ def sts_outcome(item: Item, similarities: sts.Similarities, protocols: Protocols
 
 
 def transfer_outcome(item: Item, scores: dict[str, float], protocols: Protocols) -> Outcome:
-    """An outcome with the numbers of a classification or regression that tables show."""
+    """The outcome of a classification or regression task."""
     if "accuracy" in scores:
         headline = {item.name: scores["accuracy"]} | ({f"{item.name} F1": scores["f1"]} if "f1" in scores else {})
         return Outcome(item, dict(scores), headline, protocols.classifier.name, {}, {})
@@ -291,10 +296,10 @@ def transfer_outcome(item: Item, scores: dict[str, float], protocols: Protocols)
 
 
 def combine(outcomes: Sequence[Outcome], protocols: Protocols) -> Outcome | None:
-    """The ensemble of several models on one task; None where there is none.
+    """The outcome of an ensemble of several models on one task; None for tasks without ensembles.
 
-    Classifiers and regressions: predictions averaged with normalised validation scores as weights (ConsSent, section 5).
-    Similarities have no validation score: their cosines are averaged with equal weights.
+    Classification and regression average the predictions with normalised validation scores as weights (ConsSent, section 5).
+    Similarity tasks have no validation score; they average the cosines with equal weights.
     """
     item = outcomes[0].item
     if all(outcome.predictions for outcome in outcomes):
@@ -309,7 +314,7 @@ def combine(outcomes: Sequence[Outcome], protocols: Protocols) -> Outcome | None
 
 
 def record(model: str, metadata: dict[str, Any], outcome: Outcome, root: Path) -> dict[str, Any]:
-    """What is written of one model on one task."""
+    """The result of one model on one task as it is written to JSON."""
     item = outcome.item
     return {
         "task": item.name,
@@ -332,7 +337,7 @@ def _below(file: Path, root: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes the scores."""
+    """Versions of the packages that compute the scores."""
     found = {"jax_sentemb": __version__, "python": platform.python_version()}
     for package in ("jax", "numpy", "scipy"):
         try:

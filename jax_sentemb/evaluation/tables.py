@@ -1,4 +1,4 @@
-"""Results as people read them: the rows that papers print, as text and as Markdown."""
+"""Tables of results like those in papers, as text and as Markdown."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,8 @@ from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.sts_data import DEVELOPMENT
 from jax_sentemb.terminal import WIDTH, table
 
-# Columns that no average counts: development sets, second metrics, and what the papers' seven transfer tasks leave out.
+# Columns that averages leave out: development sets, second metrics, and tasks that are not among the seven transfer tasks of
+# papers.
 NOT_AVERAGED = (
     *DEVELOPMENT,
     "MRPC F1",
@@ -31,7 +32,7 @@ SHORT = {
 
 
 class Table(NamedTuple):
-    """Scores of some models on the tasks of a group."""
+    """Scores of several models on the tasks of a group."""
 
     title: str
     columns: list[str]
@@ -42,11 +43,11 @@ class Table(NamedTuple):
 def layout(
     outcomes: dict[str, dict[str, suite.Outcome]], protocols: suite.Protocols, missing_tasks: Sequence[str], failed: Sequence[str]
 ) -> list[Table]:
-    """A table for each group that has a score; `outcomes` is model -> task -> outcome."""
+    """A table for each group with a score; `outcomes` is model -> task -> outcome."""
     found = []
     for group, names in suite.GROUPS.items():
         scored = {model: [row[name] for name in names if name in row] for model, row in outcomes.items()}
-        if group == "arguments":  # any corpus may come here by its path
+        if group == "arguments":  # corpora given by their path have any name
             scored = {model: [o for o in row.values() if o.item.group == group] for model, row in outcomes.items()}
         columns = list(dict.fromkeys(column for row in scored.values() for one in row for column in one.headline))
         if not columns:
@@ -68,9 +69,9 @@ def layout(
         head = [SHORT.get(column, column) for column in columns] + [average] * (len(counted) > 1)
         given = {outcome.item.name for row in scored.values() for outcome in row}
         missing = [name for name in missing_tasks if name in names and name not in given]
-        notes = [f"absent, not scored: {', '.join(missing)}"] * bool(missing)
+        notes = [f"missing, not scored: {', '.join(missing)}"] * bool(missing)
         years = {name: one.item.sizes for row in scored.values() for one in row for name in [one.item.name] if name == "STS13"}
-        if protocols.sts.aggregate != "all":  # papers count SMT or not
+        if protocols.sts.aggregate != "all":  # some papers include SMT
             notes += [f"{name}: mean over {', '.join(sizes)}" for name, sizes in years.items()]
         notes += [f"failed: {line}" for line in failed if line.split(": ")[1] in names]
         found.append(Table(_title(group, protocols), head, rows, notes))
@@ -91,7 +92,7 @@ _AGGREGATE = {"all": "all pairs of a year", "mean": "mean over subsets", "wmean"
 
 
 def as_text(found: Table) -> str:
-    """A table for the terminal; a wide one is cut into several, one below the other."""
+    """A table for the terminal; wide tables are split into parts below each other."""
     name_width = max(len("model"), *(len(name) for name, _ in found.rows))
     widths = [max(len(column), *(len(cells[i]) for _, cells in found.rows)) for i, column in enumerate(found.columns)]
     parts, start = [], 0

@@ -1,7 +1,7 @@
-"""The classification and regression tasks of SentEval: which there are, where their files go, and their sentences.
+"""The classification and regression tasks of SentEval: their names, files and sentences.
 
-A folder is read as SentEval reads it: its encodings, its line ends, its order of sentences. Folds are drawn on that
-order (by length, then label), so it is part of the protocol.
+Files are read as SentEval reads them: the same encodings, line ends and order of sentences (by length, then label). The order is
+part of the protocol, because the folds depend on it.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Real
 
 from jax_sentemb.errors import DataError
 
@@ -20,14 +21,14 @@ ENTAILMENT = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 
 
 class Spec(NamedTuple):
-    """What is known of a task before its files are read."""
+    """The description of a task."""
 
     group: str  # "transfer" or "probing"
     kind: str  # "nested" (folds of one set), "kfold" (train, test), "split" (train, dev, test) or "relatedness"
     files: dict[str, str]  # split, or class for "nested" -> path below the folder
-    counts: dict[str, int]  # published number of sentences or pairs of each of them
+    counts: dict[str, int]  # published number of sentences or pairs of each file
     read: Callable[[Path], Iterator[Example]]
-    classes: tuple[str, ...] = ()  # in the order of SentEval's numbers; () for those found, sorted
+    classes: tuple[str, ...] = ()  # in the order of SentEval's numbers; (): the labels of the training file, sorted
     pairs: bool = False
 
 
@@ -36,7 +37,7 @@ class TaskSplit(NamedTuple):
 
     first: list[str]
     second: list[str]  # [] for single sentences
-    labels: np.ndarray  # int [n], or float [n] gold scores
+    labels: Real[np.ndarray, " examples"]  # class numbers (int) or gold scores (float)
 
 
 class Task(NamedTuple):
@@ -51,13 +52,13 @@ class Task(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """Every sentence, repetitions included."""
+        """All sentences of the task, with repetitions."""
         return [sentence for split in self.splits.values() for side in (split.first, split.second) for sentence in side]
 
 
 def _classes_by_file(label: str) -> Callable[[Path], Iterator[Example]]:
     def read(path: Path) -> Iterator[Example]:
-        # SentEval splits at every line end that Unicode knows, in text that it reads as Latin-1.
+        # SentEval splits at every Unicode line end, in text that it decodes as Latin-1.
         for line in _text(path, "latin-1").splitlines():
             yield label, line, ""
 
@@ -121,7 +122,7 @@ def _probing(split: str) -> Callable[[Path], Iterator[Example]]:
 
 
 def _nested(folder: str, positive: tuple[str, int], negative: tuple[str, int]) -> Spec:
-    """Two files, the first with label 1 and first in order, as in SentEval."""
+    """A task of two files: first the one with label 1, then the one with label 0, as in SentEval."""
     read = {"1": _classes_by_file("1"), "0": _classes_by_file("0")}
     files = {label: f"downstream/{folder}/{file}" for label, (file, _) in (("1", positive), ("0", negative))}
 
@@ -203,18 +204,18 @@ def missing_files(name: str, folder: Path) -> list[Path]:
 
 
 def load_task(name: str, folder: Path) -> Task:
-    """A task below the SentEval folder `folder` (the one with `downstream` and `probing`).
+    """Reads a task below the SentEval folder `folder` (which contains `downstream` and `probing`).
 
-    DataError names the file and line that is missing or malformed, or the label that is unknown.
+    DataError for a missing file, a malformed line or an unknown label.
     """
     spec = SPECS[name]
     if missing := missing_files(name, folder):
-        raise DataError(f"{name}: {missing[0]} is missing (jax-sentemb evaluate --check lists what goes where)")
+        raise DataError(f"{name}: {missing[0]} is missing (jax-sentemb evaluate --check lists where files belong)")
     read = {"train": _probing("tr"), "dev": _probing("va"), "test": _probing("te")} if spec.group == "probing" else {}
     examples = {part: list(read.get(part, spec.read)(folder / file)) for part, file in spec.files.items()}
     warnings = tuple(
         f"{folder / spec.files[part]}: {len(examples[part]):,} {'pairs' if spec.pairs else 'sentences'}"
-        f"{f' of {part}' if spec.group == 'probing' else ''}, published are {count:,}: scores are not comparable"
+        f"{f' of {part}' if spec.group == 'probing' else ''} instead of the published {count:,}: scores are not comparable"
         for part, count in spec.counts.items()
         if len(examples[part]) != count
     )
@@ -230,9 +231,9 @@ def load_task(name: str, folder: Path) -> Task:
 
 
 def _split(where: str, examples: list[Example], classes: tuple[str, ...], spec: Spec) -> TaskSplit:
-    """The examples in SentEval's order: by tokens of the first sentence, of the second, and label; else as in the file."""
+    """The examples in SentEval's order: by number of tokens of the first and second sentence and by label, then as in the file."""
     if not examples:
-        raise DataError(f"{where}: a part of it is empty")
+        raise DataError(f"{where}: one of its parts is empty")
     rows = []
     for label, first, second in examples:
         if spec.kind == "relatedness":
@@ -243,14 +244,14 @@ def _split(where: str, examples: list[Example], classes: tuple[str, ...], spec: 
             if not 0 <= value <= 5:
                 raise DataError(f"{where}: gold score {label[:20]!r} is not a number from 0 to 5")
         elif label not in classes:
-            raise DataError(f"{where}: unknown label {label[:20]!r}, expected {', '.join(classes[:8])}")
+            raise DataError(f"{where}: unknown label {label[:20]!r}, expected one of {', '.join(classes[:8])}")
         else:
             value = classes.index(label)
         rows.append((first.split(), second.split(), value))
     rows.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
     labels = np.array([value for _, _, value in rows])
     if len(np.unique(labels)) < 2:
-        raise DataError(f"{where}: {len(rows)} examples of one class only: nothing to tell apart")
+        raise DataError(f"{where}: all {len(rows)} examples have the same class")
     return TaskSplit([" ".join(first) for first, _, _ in rows], [" ".join(second) for _, second, _ in rows] * spec.pairs, labels)
 
 
@@ -264,7 +265,7 @@ def _text(path: Path, encoding: str) -> str:
 
 
 def _numbered(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Lines that hold something, with their numbers; CR LF and CR end a line too, as for Python's text files."""
+    """Non-blank lines with their numbers. CR LF and CR end a line as well, as in Python's text files."""
     text = _text(path, encoding).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 

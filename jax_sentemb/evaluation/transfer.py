@@ -1,15 +1,16 @@
 """Transfer and probing tasks: classifiers on frozen embeddings, with SentEval's folds and one of two kinds of training.
 
-`senteval`: its PyTorch classifier (see classifier.py), trained for every fold and L2 at once; `senteval_prototyping` its
-quick settings, `senteval_2018` the default ones with the loss as PyTorch <= 0.4.0 computed it. `logreg`: L2-regularised
-logistic regression to the optimum over the grids of SentEval's scikit-learn path. Relatedness has one protocol,
-SentEval's regression through class probabilities (Tai et al. 2015).
+`senteval` is SentEval's PyTorch classifier (see classifier.py), trained for all folds and L2 penalties at once;
+`senteval_prototyping` uses SentEval's fast settings, and `senteval_2018` the default settings with the loss of PyTorch <= 0.4.0.
+`logreg` is L2-regularised logistic regression to the optimum, over the grids that SentEval uses with scikit-learn. Relatedness has
+one protocol, SentEval's regression through class probabilities (Tai et al. 2015).
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int, Real
 from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
@@ -19,7 +20,7 @@ from jax_sentemb.evaluation.tasks import Task
 
 
 class TransferProtocol(NamedTuple):
-    """How classifiers are trained and how many folds there are."""
+    """The training of classifiers and the number of folds."""
 
     name: str
     folds: int
@@ -37,38 +38,39 @@ PROTOCOLS = {
 RELATEDNESS = ClassifierSettings(tenacity=3, epoch_size=50, max_epoch=1000, loss="squared")
 
 L2 = (1e-5, 1e-4, 1e-3, 1e-2)
-INVERSE_L2 = tuple(2.0**power for power in range(-2, 4))  # one set, or train, dev and test
-INVERSE_L2_KFOLD = tuple(2.0**power for power in range(-1, 6))  # train and test
+INVERSE_L2 = tuple(2.0**power for power in range(-2, 4))  # for tasks of one set, or of train, dev and test
+INVERSE_L2_KFOLD = tuple(2.0**power for power in range(-1, 6))  # for tasks of train and test
 
-HIDDEN = (50, 100, 200)  # what a probing task chooses from on its development set
+HIDDEN = (50, 100, 200)  # widths from which a probing task selects on its development set
 DROPOUT = (0.0, 0.1, 0.2)
+Folds = Sequence[tuple[Int[np.ndarray, " _"], Int[np.ndarray, " _"]]]  # (train, test) rows of each fold
 
 
 class Predictions(NamedTuple):
-    """What ensembles need of one model: its outputs on the test items and how good it was on data held out from them."""
+    """The outputs of one model on the test examples, and its validation scores, as ensembles use them."""
 
-    outputs: np.ndarray  # class probabilities [n, C], or predicted scores [n]
-    dev: np.ndarray  # validation score of each test item's fold [n], in percent
+    outputs: Float[np.ndarray, " examples *classes"]  # class probabilities, or predicted scores
+    dev: Float[np.ndarray, " examples"]  # validation score, in percent, of the fold of each test example
 
 
 class Result(NamedTuple):
-    """Scores of one task (in percent; the mean squared error is not) and what they rest on."""
+    """The scores of one task (in percent, except the mean squared error), selected hyper-parameters and predictions."""
 
     scores: dict[str, float]  # "accuracy", "f1", "pearson", "spearman", "mse", "dev"
-    chosen: dict[str, object]  # hyper-parameters chosen on validation data
+    chosen: dict[str, object]  # hyper-parameters selected on validation data
     predictions: Predictions
 
 
-def run(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol) -> Result:
-    """Train and score `task` on features {split: [n, D]}, see `pair_features` for pairs.
+def run(task: Task, features: dict[str, Float[np.ndarray, "_ width"]], protocol: TransferProtocol) -> Result:
+    """Trains and scores `task` on features {split: [n, D]}; see `pair_features` for pairs.
 
-    NumericsError where features are not finite or all equal; DataError where a class has fewer rows than folds.
+    NumericsError if features are not finite or all equal; DataError if a class has fewer rows than there are folds.
     """
     for split, values in features.items():
         if not np.isfinite(values).all():
             raise NumericsError(f"{task.name}: the embeddings of {split} are not finite (NaN or Inf)")
         if np.ptp(values, axis=0).max() <= 1e-6 * np.abs(values).max():
-            raise NumericsError(f"{task.name}: all {len(values)} embeddings of {split} are equal: they collapsed")
+            raise NumericsError(f"{task.name}: all {len(values)} embeddings of {split} are equal: the model collapsed")
     if task.spec.kind == "relatedness":
         return _relatedness(task, features)
     if task.spec.kind == "nested":
@@ -78,19 +80,21 @@ def run(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol)
     return _split(task, features, protocol)
 
 
-def pair_features(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """[|u - v|, u * v] of embeddings [n, E]: float32 [n, 2E] (Tai et al. 2015, as in SentEval)."""
+def pair_features(
+    first: Float[np.ndarray, "pairs width"], second: Float[np.ndarray, "pairs width"]
+) -> Float[np.ndarray, "pairs 2*width"]:
+    """[|u - v|, u * v] of pairs of embeddings (Tai et al. 2015, as in SentEval)."""
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
-def stratified_folds(labels: np.ndarray, folds: int, seed: int, where: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
-    """(train, test) rows of each fold, exactly scikit-learn's StratifiedKFold(folds, shuffle=True, random_state=seed)."""
-    # Classes count in the order in which they appear, and each fold takes every folds-th row of the sorted labels.
+def stratified_folds(labels: Int[np.ndarray, " rows"], folds: int, seed: int, where: str = "") -> Folds:
+    """(train, test) rows of each fold, equal to those of scikit-learn's StratifiedKFold(folds, shuffle=True, random_state=seed)."""
+    # Classes are numbered in the order in which they appear, and each fold takes every folds-th row of the sorted labels.
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     codes = np.argsort(np.argsort(first))[inverse]
     counts = np.bincount(codes)
     if counts.min() < folds:
-        raise DataError(f"{where}: {folds} folds need at least {folds} examples of every class, the smallest has {counts.min()}")
+        raise DataError(f"{where}: {folds} folds need {folds} examples of every class or more, the smallest has {counts.min()}")
     ordered = np.sort(codes)
     shares = np.array([np.bincount(ordered[fold::folds], minlength=len(counts)) for fold in range(folds)])
     generator = np.random.RandomState(seed)  # scikit-learn's generator
@@ -103,7 +107,7 @@ def stratified_folds(labels: np.ndarray, folds: int, seed: int, where: str = "")
 
 
 def ensemble(task: Task, members: Sequence[Predictions]) -> dict[str, float]:
-    """Scores of the members' predictions averaged with their validation scores, normalised, as weights (ConsSent, section 5)."""
+    """Scores of the average of the members' predictions, weighted by normalised validation scores (ConsSent, section 5)."""
     weights = np.array([np.maximum(member.dev, 0) for member in members])
     weights = weights / np.maximum(weights.sum(axis=0), 1e-12)
     outputs = np.stack([member.outputs for member in members])
@@ -115,7 +119,7 @@ def ensemble(task: Task, members: Sequence[Predictions]) -> dict[str, float]:
 
 
 def _nested(task: Task, features: np.ndarray, protocol: TransferProtocol) -> Result:
-    """Outer folds to test on, inner folds to choose L2 by: the mean of the outer folds' rounded accuracies."""
+    """Nested cross-validation: inner folds select L2, and the score is the mean of the rounded accuracies of the outer folds."""
     labels, seed = task.splits["all"].labels, 1111
     outer = stratified_folds(labels, protocol.folds, seed, task.name)
     inner = [
@@ -139,7 +143,7 @@ def _nested(task: Task, features: np.ndarray, protocol: TransferProtocol) -> Res
         dev = (100 * accuracy[:, :-1].mean(axis=1)).round(2)
         best = dev.argmax(axis=1)
         chosen = np.array(grid)[best]
-        last = (np.arange(len(outer)) + 1) * (protocol.folds + 1) - 1  # the fit on all of a fold's training rows
+        last = (np.arange(len(outer)) + 1) * (protocol.folds + 1) - 1  # the fit on all training rows of a fold
         places = last * len(grid) + best
         outputs = [
             logistic.probabilities(fitted.weight[place], fitted.bias[place], features[test])
@@ -156,7 +160,7 @@ def _nested(task: Task, features: np.ndarray, protocol: TransferProtocol) -> Res
 
 
 def _kfold(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol) -> Result:
-    """Folds of the training set choose L2; one classifier on all of it is tested."""
+    """Folds of the training set select L2; one classifier, trained on the whole set, is tested."""
     train, test = task.splits["train"].labels, task.splits["test"].labels
     folds = stratified_folds(train, protocol.folds, 1111, task.name)
     everything = np.arange(len(train))
@@ -181,7 +185,7 @@ def _kfold(task: Task, features: dict[str, np.ndarray], protocol: TransferProtoc
 
 
 def _split(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol) -> Result:
-    """The development set chooses L2, and for probing tasks width and dropout too, and stops the training."""
+    """The development set selects L2, for probing tasks also width and dropout, and is used for early stopping."""
     labels = {part: split.labels for part, split in task.splits.items()}
     if not protocol.settings:
         grid, rows = INVERSE_L2, np.arange(len(labels["train"]))
@@ -191,7 +195,7 @@ def _split(task: Task, features: dict[str, np.ndarray], protocol: TransferProtoc
         best = int(dev.argmax())
         output = logistic.probabilities(fitted.weight[best], fitted.bias[best], features["test"])
         return _tested(task, output, labels["test"], float(dev[best]), {_strength(protocol): grid[best]})
-    # SentEval trains once more with the best L2, on the same rows from the same seed: that is the fit at hand.
+    # SentEval trains again with the best L2, on the same rows from the same seed, which gives the same fit.
     rows = np.arange(len(labels["train"]))
     job = ClassifierJob(rows, len(rows) + np.arange(len(labels["dev"])))
     both = np.concatenate([features["train"], features["dev"]])
@@ -206,12 +210,12 @@ def _split(task: Task, features: dict[str, np.ndarray], protocol: TransferProtoc
         best = int(scores.argmax())
         chosen = {"l2": float(l2[best])} | ({"hidden": hidden, "dropout": float(dropout[best])} if hidden else {})
         found.append((float(scores[best]), chosen, fitted, best))
-    dev, chosen, fitted, best = max(found, key=lambda entry: entry[0])  # the first of equals, as in SentEval
+    dev, chosen, fitted, best = max(found, key=lambda entry: entry[0])  # the first one of equal scores, as in SentEval
     return _tested(task, _outputs(fitted, 0, best, features["test"]), labels["test"], dev, chosen)
 
 
 def _relatedness(task: Task, features: dict[str, np.ndarray]) -> Result:
-    """The expectation of a softmax over the grades 1 to 5, trained on the two neighbours of a gold score."""
+    """Regression as the expectation of a softmax over the grades 1 to 5, trained on the two grades next to a gold score."""
     labels = {part: split.labels for part, split in task.splits.items()}
     job = ClassifierJob(np.arange(len(labels["train"])), len(labels["train"]) + np.arange(len(labels["dev"])))
     both = np.concatenate([features["train"], features["dev"]])
@@ -223,8 +227,8 @@ def _relatedness(task: Task, features: dict[str, np.ndarray]) -> Result:
     return Result(scores | {"dev": dev}, {}, Predictions(outputs, np.full(len(outputs), dev)))
 
 
-def two_hot(gold: np.ndarray, grades: int = 5) -> np.ndarray:
-    """Gold scores as weights of the two whole grades around them, float32 [n, grades] (Tai et al. 2015).
+def two_hot(gold: Real[np.ndarray, " n"], grades: int = 5) -> Float[np.ndarray, "n {grades}"]:
+    """Gold scores as weights of the two integer grades around them, float32 (Tai et al. 2015).
 
     3.6 is (0, 0, .4, .6, 0). Below 1 the weights add up to less than 1, as in SentEval: 0.4 is (.4, 0, 0, 0, 0).
     """
@@ -232,7 +236,7 @@ def two_hot(gold: np.ndarray, grades: int = 5) -> np.ndarray:
 
 
 def _sweeps(task: Task) -> bool:
-    """Probing tasks use a hidden layer; WordContent, with its 1,000 classes, a linear one (SentEval)."""
+    """Whether a task has a hidden layer: probing tasks, except WordContent with its 1,000 classes (SentEval)."""
     return task.spec.group == "probing" and task.name != "WordContent"
 
 
@@ -250,7 +254,7 @@ def _outputs(fitted: classifier.ClassifierFits, job: int, fit: int, features: np
 
 
 def _masks(folds: Sequence[tuple[np.ndarray, np.ndarray]], rows: int, grid: int) -> np.ndarray:
-    """Rows to train on, bool [folds * grid, rows]."""
+    """Masks of the training rows of each fit, bool [folds * grid, rows]."""
     masks = np.zeros((len(folds), rows), bool)
     for mask, (train, _) in zip(masks, folds, strict=True):
         mask[train] = True
@@ -264,7 +268,7 @@ def _accuracies(
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
     grid: int,
 ) -> np.ndarray:
-    """Accuracy of every fit on the other rows of its fold [folds * grid]."""
+    """Accuracy of every fit on the test rows of its fold [folds * grid]."""
     accuracies = []
     for fold, (_, test) in enumerate(folds):
         for fit in range(fold * grid, (fold + 1) * grid):
@@ -288,16 +292,18 @@ def _classification_scores(found: np.ndarray, labels: np.ndarray, task: Task) ->
 
 def _regression_scores(found: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     if np.ptp(found) == 0:
-        raise NumericsError("the regression predicts one value for every pair: no correlation exists")
+        raise NumericsError("the regression predicts the same value for every pair, so there is no correlation")
+    pearson: Any = pearsonr(found, gold)  # SciPy declares no attributes
+    spearman: Any = spearmanr(found, gold)
     return {
-        "pearson": 100 * float(pearsonr(found, gold).statistic),
-        "spearman": 100 * float(spearmanr(found, gold).statistic),
+        "pearson": 100 * float(pearson.statistic),
+        "spearman": 100 * float(spearman.statistic),
         "mse": float(np.square(found - gold).mean()),
     }
 
 
 def check_protocol(name: str) -> TransferProtocol:
-    """The protocol of that name; ConfigError with the known ones."""
+    """The protocol of this name; ConfigError for an unknown name."""
     if name not in PROTOCOLS:
-        raise ConfigError(f"--classifier {name}: unknown; there are {', '.join(PROTOCOLS)}")
+        raise ConfigError(f"--classifier {name} is unknown; the classifiers are {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]

@@ -1,4 +1,4 @@
-"""Baselines without training: averages of word vectors, tf-idf, words in common."""
+"""Baselines without training: averages of word vectors, tf-idf, overlap of words."""
 
 import math
 import re
@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from scipy.sparse import csr_matrix
 
 from jax_sentemb.data.word_vectors import WordVectorTable
 
-# Function words of English: pronouns, articles, prepositions, conjunctions, auxiliaries and the most general adverbs.
+# English function words: pronouns, articles, prepositions, conjunctions, auxiliaries and the most general adverbs.
 FUNCTION_WORDS = """
     a about above after again against all am an and any are as at be because been before being below between both but by
     can cannot could did do does doing down during each few for from further had has have having he her here hers herself him
@@ -23,11 +24,11 @@ STOP_WORDS = frozenset(FUNCTION_WORDS.split())
 
 
 class WordAverageBaseline(NamedTuple):
-    """Mean of the vectors of a sentence's known words (split at spaces); zero for a sentence without one.
+    """Mean of the vectors of the known words of a sentence (split at spaces); zero for a sentence without known words.
 
-    A word that is unknown as it stands is looked up in lower case. `sif`: words weigh a / (a + p) with their share p of the
-    words of the fitted sentences (Arora, Liang and Ma 2017; their removal of the first component is a step of its own).
-    `stop_words`: function words and punctuation are left out, as for the GloVe row of Reimers and Gurevych (2019).
+    An unknown word is looked up again in lower case. `sif` is the a of the weights a / (a + p), where p is the frequency of a word
+    in the fitted sentences (Arora, Liang and Ma 2017; their removal of the first component is a separate option). `stop_words`
+    leaves out function words and punctuation, as for the GloVe row of Reimers and Gurevych (2019).
     """
 
     vectors: WordVectorTable
@@ -36,15 +37,15 @@ class WordAverageBaseline(NamedTuple):
     weights: dict[str, float] | None = None
 
     def fit(self, sentences: Sequence[str]) -> "WordAverageBaseline":
-        """With word weights from these sentences; the same without `sif`."""
+        """The baseline with word weights from these sentences; unchanged without `sif`."""
         if self.sif is None:
             return self
         counts = Counter(word for sentence in sentences for word in sentence.split())
         total = max(1, sum(counts.values()))
         return self._replace(weights={word: self.sif / (self.sif + count / total) for word, count in counts.items()})
 
-    def encode(self, sentences: Sequence[str]) -> np.ndarray:
-        """float32 [N, E]."""
+    def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
+        """Embeddings of the sentences, float32."""
         index = {word: row for row, word in enumerate(self.vectors.words)}
         rows, columns, values = [], [], []
         for number, sentence in enumerate(sentences):
@@ -64,20 +65,21 @@ class WordAverageBaseline(NamedTuple):
 class TfIdf(NamedTuple):
     """Word counts times inverse document frequency, log((1 + N) / (1 + n)), over the fitted sentences.
 
-    The columns are the `width` words in most of the fitted sentences, or all if there are fewer; memory is N x width.
+    The columns are the `width` words that occur in most of the fitted sentences, or all words if there are fewer. Memory is N x
+    width.
     """
 
     width: int = 4096
     frequencies: dict[str, float] | None = None  # idf by word, in the order of columns
 
     def fit(self, sentences: Sequence[str]) -> "TfIdf":
-        """With the words and document frequencies of these sentences."""
+        """The baseline with the words and document frequencies of these sentences."""
         documents = Counter(word for sentence in sentences for word in set(_words(sentence)))
         common = sorted(documents.items(), key=lambda entry: (-entry[1], entry[0]))[: self.width]
         return self._replace(frequencies={word: math.log((1 + len(sentences)) / (1 + count)) for word, count in common})
 
-    def encode(self, sentences: Sequence[str]) -> np.ndarray:
-        """float32 [N, columns]."""
+    def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences columns"]:
+        """Embeddings of the sentences, float32."""
         frequencies = self.frequencies or {}
         index = {word: column for column, word in enumerate(frequencies)}
         table = np.zeros((len(sentences), len(index)), np.float32)
@@ -93,7 +95,7 @@ def _words(sentence: str) -> list[str]:
 
 
 def _cosine(first: Sequence[str], second: Sequence[str], weight: Callable[[str], float]) -> np.ndarray:
-    """Cosine [N] of weighted word counts, pair by pair; 0 where a sentence has no word."""
+    """Cosine [N] of the weighted word counts of each pair; 0 if a sentence has no word."""
     scores = np.zeros(len(first))
     for row, pair in enumerate(zip(first, second, strict=True)):
         one, other = ({word: weight(word) * n for word, n in Counter(_words(sentence)).items()} for sentence in pair)
@@ -102,12 +104,12 @@ def _cosine(first: Sequence[str], second: Sequence[str], weight: Callable[[str],
     return scores
 
 
-def bag_of_words_similarity(first: Sequence[str], second: Sequence[str]) -> np.ndarray:
-    """Baseline: cosine of the word counts of each pair, float64 [N]."""
+def bag_of_words_similarity(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " pairs"]:
+    """Baseline: cosine of the word counts of each pair, float64."""
     return _cosine(first, second, lambda word: 1.0)
 
 
-def tf_idf_similarity(first: Sequence[str], second: Sequence[str], corpus: Sequence[str]) -> np.ndarray:
-    """Baseline: cosine of word counts times the words' inverse document frequency in `corpus`, float64 [N]."""
+def tf_idf_similarity(first: Sequence[str], second: Sequence[str], corpus: Sequence[str]) -> Float[np.ndarray, " pairs"]:
+    """Baseline: cosine of word counts times inverse document frequencies in `corpus`, float64."""
     documents = Counter(word for sentence in corpus for word in set(_words(sentence)))
     return _cosine(first, second, lambda word: math.log((1 + len(corpus)) / (1 + documents[word])))

@@ -1,1 +1,1 @@
-"""What lies on disk: model directories, exports, checkpoints."""
+"""Formats on disk: model directories, exports, checkpoints, work directories."""

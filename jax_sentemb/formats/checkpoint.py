@@ -1,7 +1,7 @@
-"""Checkpoints through Orbax: the TrainState of the latest steps, the parameters of the best step, and the metadata of their run.
+"""Checkpoints with Orbax: the TrainState of the latest steps, the parameters of the best step, and the metadata of their run.
 
-A step is valid once it has its manifest (manifest.py): Orbax writes and finalises it, then every file is hashed. Both happen in
-the background.
+A step is valid when it has its manifest (manifest.py). Orbax first writes and finalises the step, then every file is hashed; both
+happen in the background.
 """
 
 import errno
@@ -24,10 +24,10 @@ from jax_sentemb.formats import manifest
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.types import Params, TrainState
 
-PATTERN = "*?[\\"  # in a path, Orbax takes it for a pattern: it saves there, and then finds nothing, or another folder
-ADDED = {"data.length_grouping": 32}  # settings that checkpoints of earlier versions do not name, and what those did
-SHOWN = 10  # arrays that do not fit, named in a message
-Warn = Callable[[int, str], None]  # step, what is wrong
+PATTERN = "*?[\\"  # Orbax treats these characters of a path as a pattern: it saves there, but then reads nothing or another folder
+ADDED = {"data.length_grouping": 32}  # settings that checkpoints of earlier versions lack, with the values that these versions used
+SHOWN = 10  # mismatching arrays that a message names
+Warn = Callable[[int, str], None]  # receives a step and a warning
 
 
 class Checkpoints:
@@ -38,20 +38,20 @@ class Checkpoints:
         self._best = Steps(workdir / "best", 1, warn)
 
     def save(self, step: int, state: TrainState, metadata: dict[str, Any]) -> None:
-        """Write the state in the background. An earlier save that failed is reported here, or raised (ResourceError)."""
+        """Writes the state in the background. Warns of an earlier save that failed, or raises ResourceError for it."""
         if step not in self._latest.written:
             self._latest.save(step, _leaves(state), metadata)
 
     def save_best(self, step: int, params: Params, scores: dict[str, Any]) -> None:
-        """Replace the best parameters."""
+        """Replaces the best parameters."""
         if self._best.written.get(step) == files.fingerprint(scores):
-            return  # written already, by the same run before it was killed
+            return  # the same run has written them before it was killed
         self._best.save(step, {"params": params}, scores)
 
     def restore(self, state: TrainState, metadata: dict[str, Any]) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest intact checkpoint in the shapes and shardings of `state`, with its metadata; None without one.
+        """The newest intact checkpoint in the shapes and shardings of `state`, with its metadata; None without a checkpoint.
 
-        ModelFileError if no checkpoint is intact, or if it belongs to another run: a value of `metadata` or an array shape differs.
+        ModelFileError if no checkpoint is intact, or if a value of `metadata` or the shape of an array differs from this run.
         """
         found = self._latest.choose()
         if found is None:
@@ -67,35 +67,35 @@ class Checkpoints:
         return state._replace(**self._latest.read(found, _leaves(state))), saved
 
     def restore_best(self, params: Params) -> tuple[int, Params] | None:
-        """Step and parameters of the best checkpoint, in the shapes of `params`; None without one."""
+        """Step and parameters of the best checkpoint, in the shapes of `params`; None without a best checkpoint."""
         step = self._best.choose()
         return None if step is None else (step, self._best.read(step, {"params": params})["params"])
 
     def best_facts(self, step: int) -> dict[str, Any]:
-        """The scores that `save_best` stored with a step; {} without one."""
+        """The scores that `save_best` stored with a step; {} if the step does not exist."""
         return self._best.metadata(step) if step in self._best.written else {}
 
     def wait(self) -> None:
-        """Return when everything is on disk and counts; ResourceError where the last save of either kind failed."""
+        """Waits until all saves are complete; ResourceError if the last save of either kind failed."""
         self._latest.finish(last=True)
         self._best.finish(last=True)
 
     def close(self) -> None:
-        """Stop background saves and ignore their failures."""
+        """Stops background saves and ignores their failures."""
         self._latest.close()
         self._best.close()
 
 
 class Steps:
-    """A folder of steps, of which the newest `keep` are kept. Process 0 writes manifests and deletes."""
+    """A folder of steps, of which the newest `keep` are kept. Process 0 writes manifests and deletes steps."""
 
     def __init__(self, folder: Path, keep: int, warn: Warn) -> None:
         self.folder, self._keep, self._warn = folder.absolute(), keep, warn
-        self.written: dict[int, str] = {}  # fingerprints of the facts of steps that count
+        self.written: dict[int, str] = {}  # valid steps -> fingerprints of their metadata
         self._thread: threading.Thread | None = None
         self._begun: tuple[int, str] | None = None  # step and fingerprint of the save in the background
         self._error: Exception | None = None
-        self._failed = 0  # saves in a row
+        self._failed = 0  # number of consecutive failed saves
         handler = ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), facts=ocp.JsonCheckpointHandler())
         self._orbax = ocp.AsyncCheckpointer(
             handler,
@@ -103,7 +103,7 @@ class Steps:
         )
 
     def choose(self) -> int | None:
-        """The newest step that counts, the same in every process; None without steps, ModelFileError if none is intact."""
+        """The newest valid step, the same in every process; None without steps, ModelFileError if no step is intact."""
         self.finish()
         problem, step = "", -1
         if is_main_process():
@@ -126,9 +126,9 @@ class Steps:
         return step
 
     def save(self, step: int, arrays: dict, metadata: dict) -> None:
-        """Begin to write a step, after the one before it is done."""
+        """Starts to write a step, after the previous one is complete."""
         self.finish()
-        # A copy: the background write must not read buffers that the next step, to which the state is donated, overwrites.
+        # Copy, because the next train step, to which the state is donated, overwrites the buffers during the background write.
         arrays = jax.tree.map(jnp.copy, arrays)
         content = {
             "step": step,
@@ -169,9 +169,9 @@ class Steps:
             self._error = error
 
     def finish(self, last: bool = False) -> None:
-        """Wait for the save in the background. One that failed is a warning while an older step is there, else ResourceError.
+        """Waits for the save in the background. A failed save is a warning if an older step exists, else a ResourceError.
 
-        `last`: nothing comes after it, so a failure is an error. So is the second in a row, and any of several processes.
+        It is also an error if it is the `last` save, the second failure in a row, or a failure in one of several processes.
         """
         if self._thread is not None:
             self._thread.join()
@@ -187,7 +187,7 @@ class Steps:
             self.written = {number: known[number] for number in self._kept(step)}
             return
         if jax.process_count() > 1 and not isinstance(error, OSError | ValueError):
-            raise error  # a process was lost
+            raise error  # another process ended
         self._failed += 1
         if is_main_process():
             self._clear(step)
@@ -197,16 +197,16 @@ class Steps:
         self._warn(step, f"{reason}; the checkpoint of step {max(self.written)} is intact, free some space before the next save")
 
     def _kept(self, step: int) -> list[int]:
-        """The steps that are left once `step` counts."""
+        """The steps that remain when `step` is valid."""
         return sorted({*self.written, step})[-self._keep :]
 
     def _clear(self, step: int) -> None:
-        """Give back the space that a failed save has taken."""
+        """Deletes the files of a failed save to free their space."""
         try:
             manifest.remove(self.folder / str(step))
             manifest.clear(self.folder)
         except OSError:
-            pass  # the next start does it
+            pass  # the next start deletes them
 
     def metadata(self, step: int) -> dict[str, Any]:
         """The metadata stored with a step."""
@@ -232,6 +232,7 @@ class Steps:
             raise ModelFileError(f"{where} cannot be read: {str(error).splitlines()[0]}") from error
 
     def close(self) -> None:
+        """Waits for the save in the background and closes Orbax; ignores failures."""
         if self._thread is not None:
             self._thread.join()
         if self._error is None:
@@ -239,7 +240,7 @@ class Steps:
 
 
 def _check_room(folder: Path, size: int) -> None:
-    """OSError before anything is written where a disk is nearly full: metrics and scores need room, too."""
+    """OSError, before anything is written, if a disk is nearly full, because metrics and scores need space as well."""
     free = shutil.disk_usage(folder).free
     if free < 1.2 * size:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free:,} bytes are free, it needs {round(1.2 * size):,}")
@@ -250,7 +251,7 @@ def _leaves(state: TrainState) -> dict[str, Any]:
 
 
 def _kinds(arrays: Any) -> dict[str, tuple[str, str]]:
-    """{path: (shape, dtype)} of every array."""
+    """Path -> (shape, dtype) of every array."""
     leaves = jax.tree_util.tree_leaves_with_path(arrays)
     return {
         jax.tree_util.keystr(path, simple=True, separator="/"): ("x".join(map(str, leaf.shape)), str(leaf.dtype))
@@ -263,18 +264,18 @@ def _shown(kind: tuple[str, ...] | None) -> str:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """That of a step which was verified before."""
+    """The manifest of a step that was verified before."""
     return json.loads((folder / manifest.NAME).read_text(encoding="utf-8"))["content"]
 
 
 def check_path(folder: Path) -> None:
-    """ConfigError for a folder below which no checkpoint could be read again."""
+    """ConfigError for a folder from which Orbax could not read a checkpoint."""
     if odd := sorted(set(PATTERN) & set(str(folder.absolute()))):
-        raise ConfigError(f"{folder}: no checkpoint can be kept under a path with {' or '.join(odd)}: name the folder otherwise")
+        raise ConfigError(f"{folder}: the path of a checkpoint must not contain {' or '.join(odd)}: choose another folder")
 
 
 def read_params(folder: Path) -> Params:
-    """The parameters of one checkpoint folder as NumPy arrays, whatever run and number of devices wrote it."""
+    """The parameters of a checkpoint folder as NumPy arrays, for any run and number of devices that wrote it."""
     check_path(folder)
     try:
         with ocp.StandardCheckpointer() as reader:
@@ -283,4 +284,4 @@ def read_params(folder: Path) -> Params:
             shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), tree)
             return jax.device_get(reader.restore((folder / "state").absolute(), shapes)["params"])
     except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
-        raise ModelFileError(f"{folder} is no checkpoint that can be read: {str(error).splitlines()[0]}") from error
+        raise ModelFileError(f"{folder} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error

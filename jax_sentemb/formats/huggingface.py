@@ -1,6 +1,6 @@
 """Reads BERT and RoBERTa directories of Hugging Face transformers: configuration, safetensors weights, tokenizer.
 
-A pickle is never opened.
+Pickle files are never opened.
 """
 
 import dataclasses
@@ -17,39 +17,49 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import check_own, inside, read_json, shown, user_path
+from jax_sentemb.formats.families import FAMILIES, family_of
 from jax_sentemb.formats.model_dir import check_hashes, read_readout, transformer_folder
 from jax_sentemb.formats.weight_table import HEAD_TABLES, from_torch, head_table
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Params
 
-PREFIXES = ("bert.", "roberta.")  # in front of every name where a model with a task head was saved
+PREFIXES = tuple(
+    dict.fromkeys(family.prefix for family in FAMILIES.values())
+)  # in front of every name where a model with a task head was saved
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # from TensorFlow
-UNREAD = ("cls.seq_relationship.", "cls.predictions.decoder.", "lm_head.decoder.", "qa_outputs.", "embeddings.position_ids")
+UNREAD = (
+    "cls.seq_relationship.",
+    "cls.predictions.decoder.",
+    "lm_head.decoder.",
+    "qa_outputs.",
+    "embeddings.position_ids",
+    "vocab_projector.weight",
+)
 FLOATS = ("float32", "float16", "bfloat16", "float64")
-HEADER_LIMIT = 1 << 21  # bytes of names and shapes: a thousand layers have less, and reading a hundred megabytes takes a minute
+HEADER_LIMIT = 1 << 21  # bytes of names and shapes; a thousand layers need less, and reading 100 MB takes a minute
 
 
 def _classes(tensors: dict[str, np.ndarray]) -> int:
-    """Outputs of the classifier on top; 1 where there is none."""
+    """The number of outputs of the classifier head; 1 without a classifier head."""
     kernel = tensors.get("classifier.weight", np.empty(0))
     return len(kernel) if kernel.ndim == 2 else 1
 
 
 def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
-    """Architecture and float32 weights (NumPy) of a BERT or RoBERTa directory, sentence-transformers modules allowed.
+    """Architecture and float32 weights (NumPy) of a BERT or RoBERTa directory, also with modules of sentence-transformers.
 
-    ModelFileError where a file is missing, damaged, or does not fit the architecture.
+    ModelFileError for a file that is missing, damaged, or does not match the architecture.
     """
     config, parts = read_parts(path)
     return config, parts["encoder"]
 
 
 def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
-    """As `read_encoder`, with every part of the directory that training can continue from.
+    """Same as `read_encoder`, with every part of the directory from which training can continue.
 
-    "encoder" always; "token_head", "pooler" and "classifier" where they are complete; "cnn" where the directory is
-    a sentence-transformers one with a CNN.
+    "encoder" is always present; "token_head", "pooler" and "classifier" if they are complete; "cnn" for a directory of
+    sentence-transformers with a CNN.
     """
     root = user_path(path)
     check_hashes(root)
@@ -62,13 +72,20 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
         if rows and all(row.torch in tensors and tensors[row.torch].shape == row.shape for row in rows):
             check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
             parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")
+    if "pooler" in parts and _is_placeholder(parts["pooler"]):
+        del parts["pooler"]
     if found := read_convolution(root):
         parts["cnn"] = found[1]
     return config, parts
 
 
+def _is_placeholder(pooler: Params) -> bool:
+    """Whether a pooler is the identity, which exports have only so that transformers finds one."""
+    return not pooler["bias"].any() and np.array_equal(pooler["kernel"], np.eye(len(pooler["kernel"])))
+
+
 def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
-    """The convolution between encoder and pooling of a sentence-transformers directory with a CNN; None without one."""
+    """The convolution between encoder and pooling of a sentence-transformers directory; None without a CNN."""
     root = user_path(path)
     readout = read_readout(root)
     if readout.cnn is None:
@@ -90,7 +107,7 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
         expected = {f"convs.{number}.weight": (filters, inputs, window), f"convs.{number}.bias": (filters,)}
         for name, shape in expected.items():
             if name not in tensors or tensors[name].shape != shape:
-                raise ModelFileError(f"{readout.cnn}: {name} is missing or not {list(shape)}, as cnn_config.json says")
+                raise ModelFileError(f"{readout.cnn}: {name} is missing or lacks the shape {list(shape)} of cnn_config.json")
         kernel, bias = (tensors[name] for name in expected)
         params[f"window_{window}"] = {"kernel": np.ascontiguousarray(kernel.transpose(2, 1, 0)), "bias": bias}
     check_finite(tensors, readout.cnn)
@@ -108,14 +125,14 @@ def convolution_to_torch(convolution: Convolution, params: Params) -> dict[str, 
 
 
 def check_finite(tensors: dict[str, np.ndarray], where: Path) -> None:
-    """ModelFileError where one of them holds NaN or Inf."""
+    """ModelFileError if a tensor contains NaN or Inf."""
     bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
     if bad:
-        raise ModelFileError(f"{where}: {bad[0]} holds NaN or Inf")
+        raise ModelFileError(f"{where}: {bad[0]} contains NaN or Inf")
 
 
 def read_max_seq_length(path: str | Path) -> int:
-    """Tokens a sentence is cut to, specials included: what the directory states, at most what its positions allow."""
+    """The length in tokens, with special tokens, to which the directory says sentences are cut; at most its number of positions."""
     folder, positions = transformer_folder(path), max_positions(path)
     for name, key in (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length")):
         if (folder / name).is_file():
@@ -123,64 +140,70 @@ def read_max_seq_length(path: str | Path) -> int:
             if length is None:
                 continue
             if not isinstance(length, int | float) or isinstance(length, bool) or not 2 <= length < math.inf:
-                raise ModelFileError(f"{folder / name}: {key}={shown(length)} is no number of tokens")
-            return int(min(length, positions))  # transformers writes 1e30 for "no limit"
+                raise ModelFileError(f"{folder / name}: {key}={shown(length)} is not a number of tokens")
+            return int(min(length, positions))  # transformers writes 1e30 if there is no limit
     return positions
 
 
 def max_positions(path: str | Path) -> int:
-    """Tokens that the encoder of a directory has positions for."""
+    """The number of tokens for which the encoder of a directory has positions."""
     config = _read_config(transformer_folder(path))
     return config.max_position_embeddings - config.position_offset
+
+
+def read_config(path: str | Path) -> BertConfig:
+    """The architecture of a directory; ModelFileError where it is unsupported."""
+    return _read_config(transformer_folder(path))
 
 
 def _read_config(folder: Path) -> BertConfig:
     file = folder / "config.json"
     stated = read_json(file)
     if "auto_map" in stated:
-        raise ModelFileError(f"{file}: auto_map says that the model is code; code that a model names is not run")
+        raise ModelFileError(f"{file}: auto_map names code for the model; code from a model directory is never run")
     return bert_config(stated, file)
 
 
 def bert_config(stated: dict[str, Any], file: Path) -> BertConfig:
-    """The architecture that a config.json states; ModelFileError for an unsupported architecture or value."""
-    model_type = stated.get("model_type")
-    if model_type not in ("bert", "roberta"):
-        raise ModelFileError(f"{file}: model_type {shown(model_type)} is neither bert nor roberta")
+    """The architecture from the content of config.json; ModelFileError for an unsupported architecture or value."""
+    family = family_of(stated.get("model_type"), file)
+    stated = {**stated, **{ours: stated[theirs] for ours, theirs in family.keys.items() if theirs in stated}}
     for key, needed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):
         if stated.get(key, needed) != needed:
             raise ModelFileError(f"{file}: {key}={shown(stated[key])} is not supported, only {needed!r}")
-    values: dict[str, Any] = {"pad_token_id": 1 if model_type == "roberta" else 0}  # transformers' defaults
+    values: dict[str, Any] = {"pad_token_id": int(family.behind_pad), **family.fixed}  # transformers' defaults
     for field in dataclasses.fields(BertConfig):
-        if field.name in stated and field.name not in ("position_offset", "mask_token_id", "sep_token_id"):
+        if field.name in stated and field.name not in ("position_offset", "mask_token_id", "sep_token_id", *family.fixed):
             values[field.name] = _checked(file, field, stated[field.name])
     config = BertConfig(**values)
     if config.hidden_size % config.num_attention_heads:
-        raise ModelFileError(f"{file}: hidden_size={config.hidden_size} does not divide into {config.num_attention_heads} heads")
+        raise ModelFileError(
+            f"{file}: hidden_size={config.hidden_size} is not divisible by num_attention_heads={config.num_attention_heads}"
+        )
     if config.hidden_act not in ACTIVATIONS:
         raise ModelFileError(f"{file}: hidden_act={shown(config.hidden_act)} is not one of {', '.join(ACTIVATIONS)}")
-    if model_type == "bert":
+    if not family.behind_pad:
         return config
-    if config.max_position_embeddings - config.pad_token_id < 3:  # positions begin behind it
+    if config.max_position_embeddings - config.pad_token_id < 3:  # positions start after pad_token_id
         raise ModelFileError(f"{file}: pad_token_id={config.pad_token_id} leaves no position of {config.max_position_embeddings}")
     return dataclasses.replace(config, position_offset=config.pad_token_id + 1)
 
 
 def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
-    """`value` of a config.json field, of its type and within sane limits."""
+    """The value of a field of config.json; ModelFileError for another type or an unreasonable number."""
     kinds: Any = (int, float) if field.type is float else field.type
     good = isinstance(value, kinds) and not isinstance(value, bool)
     if good and field.type is not str:
         least = 0 if field.name in ("pad_token_id", "layer_norm_eps", "initializer_range") else 1
         most = 1_000 if field.name == "num_hidden_layers" else 2**31 - 1
-        good = least <= value <= most  # so it is finite
+        good = least <= value <= most  # False for NaN and infinity
     if not good:
-        raise ModelFileError(f"{file}: {field.name}={shown(value)} is not a usable {field.type.__name__}")
+        raise ModelFileError(f"{file}: {field.name}={shown(value)} is not a usable {getattr(field.type, '__name__', field.type)}")
     return value
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """model.safetensors, or the shards that its index names."""
+    """model.safetensors, or the shards that the index names."""
     if (folder / "model.safetensors").is_file():
         return [folder / "model.safetensors"]
     index = folder / "model.safetensors.index.json"
@@ -192,7 +215,7 @@ def _weight_files(folder: Path) -> list[Path]:
     pickles = [file.name for file in sorted(folder.iterdir()) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
     if pickles:
         raise ModelFileError(
-            f"{folder} has only {pickles[0]}, a pickle, which is never opened: convert it where you trust it, with "
+            f"{folder} has only the pickle file {pickles[0]}; pickle files are never opened: if you trust it, convert it with "
             "transformers.AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serialization=True)"
         )
     raise ModelFileError(f"{folder} has no model.safetensors")
@@ -205,18 +228,18 @@ def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
         for stored, tensor in read_safetensors(file, lambda stored: _table_name(stored).startswith(UNREAD)).items():
             name = _table_name(stored)
             if name in tensors:
-                raise ModelFileError(f"{file}: {stored} is there twice (prefixes and old names count as the same)")
+                raise ModelFileError(f"{file}: {stored} occurs twice (apart from prefixes and old names)")
             tensors[name] = tensor
     return tensors
 
 
 def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False) -> dict[str, np.ndarray]:
-    """float32 tensors of a file by name, without those to leave out; ModelFileError where it is damaged or holds other types."""
+    """float32 tensors of a file by name, without those to leave out; ModelFileError for a damaged file or other dtypes."""
     try:
         check_own(file)
         with file.open("rb") as opened:
             if (size := int.from_bytes(opened.read(8), "little")) > HEADER_LIMIT:
-                raise ModelFileError(f"{file} is damaged: it says that its header has {size:,} bytes")
+                raise ModelFileError(f"{file} is damaged: the stated size of its header is {size:,} bytes")
         with safe_open(file, framework="numpy") as tensors:
             names = [name for name in tensors.keys() if not leave_out(name)]  # noqa: SIM118 (not a dict)
             return {name: _float32(tensors.get_tensor(name), f"{file}: {name}") for name in names}
@@ -225,7 +248,7 @@ def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name:
 
 
 def read_tokenizer(path: str | Path, config: BertConfig) -> Tokenizer:
-    """The tokenizer of a directory; ModelFileError where it is damaged or has ids that the encoder has no row for."""
+    """The tokenizer of a directory; ModelFileError if it is damaged or has ids beyond the rows of the embedding table."""
     tokenizer = Tokenizer.load(transformer_folder(path))
     check_rows(tokenizer.vocab_size, config.vocab_size, path)
     return tokenizer
@@ -241,13 +264,13 @@ def _table_name(stored: str) -> str:
 
 def _float32(tensor: np.ndarray, where: str) -> np.ndarray:
     if tensor.dtype.name not in FLOATS:
-        raise ModelFileError(f"{where} has type {tensor.dtype.name}, expected one of {', '.join(FLOATS)}")
-    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes Inf, which is refused later
+        raise ModelFileError(f"{where} has dtype {tensor.dtype.name}, expected one of {', '.join(FLOATS)}")
+    with np.errstate(over="ignore"):  # a float64 beyond the range of float32 becomes Inf, which `check_finite` finds
         return tensor.astype(np.float32, copy=False)
 
 
 def resolve(name: str, field: str = "encoder.weights=") -> Path:
-    """The local directory of a model: `name` itself, or a snapshot of the hub's repository of that name; `field` begins errors."""
+    """The local directory of a model: `name`, or a snapshot of the repository of this name on the hub; `field` begins errors."""
     path = user_path(name)
     if path.is_dir():
         return path
@@ -257,6 +280,6 @@ def resolve(name: str, field: str = "encoder.weights=") -> Path:
 
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "vocab.txt", "merges.txt"]))
-    except Exception as error:  # the hub client has a dozen kinds of errors for one cause
+    except Exception as error:  # the hub client raises a dozen kinds of exceptions
         problem = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{field}{name}: no such directory, and not to be had from the hub ({problem})") from error
+        raise ConfigError(f"{field}{name}: no such directory, and it cannot be downloaded from the hub ({problem})") from error

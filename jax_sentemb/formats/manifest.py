@@ -1,6 +1,6 @@
-"""Manifests of checkpoint steps: manifest.json has the SHA-256 of every file; a step without it is not valid. Without JAX.
+"""Manifests of checkpoint steps: manifest.json has the SHA-256 of every file, and makes a step valid. Does not import JAX.
 
-Orbax keeps no checksum of array data: a flipped bit in it restores without an error.
+Orbax stores no checksum of array data, so it restores data with a flipped bit without an error.
 """
 
 import contextlib
@@ -16,26 +16,26 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import replacing, say, sha256
 
 NAME = "manifest.json"
-UNFINISHED = "unfinished"  # names the step whose save has begun; removed when it has its manifest
-LEFT = ("*.orbax-checkpoint-tmp*", "*.deleted")  # what a killed run leaves
+UNFINISHED = "unfinished"  # a file with the number of the step that is being saved; deleted when the step has its manifest
+LEFT = ("*.orbax-checkpoint-tmp*", "*.deleted")  # folders that a killed run leaves behind
 Warn = Callable[[str], None]
 
 
 class Damaged(Exception):
-    """A step that does not count, with the file and what is wrong with it."""
+    """A step that is not valid; the message names the file and the fault."""
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Hash every file of a step and write its manifest, which makes it valid. `verify` returns `content`."""
+    """Hashes every file of a step and writes its manifest, which makes it valid. `verify` returns `content`."""
     files = {name: [file.stat().st_size, sha256(file)] for name, file in _files(folder).items()}
     with replacing(folder / NAME) as partial:
         partial.write_text(_text({**content, "files": files}), encoding="utf-8")
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """The content of a step's manifest; Damaged if a file is missing, foreign, a link, or has another size or hash."""
+    """The content of the manifest of a step; Damaged if a file is missing, unknown, a link, or has another size or hash."""
     if not folder.resolve().is_relative_to(folder.parent.resolve()):
-        raise Damaged(f"{folder} is a link that leads out of the work directory")
+        raise Damaged(f"{folder} is a link out of the work directory")
     file = folder / NAME
     try:
         text = file.read_bytes()
@@ -49,19 +49,19 @@ def verify(folder: Path) -> dict[str, Any]:
         raise Damaged(f"{file} is damaged")
     found = _files(folder)
     if different := sorted(found.keys() ^ content["files"].keys()):
-        raise Damaged(f"{folder / different[0]} {'is foreign' if different[0] in found else 'is missing'}")
+        raise Damaged(f"{folder / different[0]} {f'is not listed in {NAME}' if different[0] in found else 'is missing'}")
     for name, (size, digest) in content["files"].items():
         if found[name].is_symlink():
             raise Damaged(f"{found[name]} is a link")
         with contextlib.suppress(OSError, ModelFileError):
             if found[name].stat().st_size == size and sha256(found[name]) == digest:
                 continue
-        raise Damaged(f"{found[name]} is damaged: its content is not what was written")
+        raise Damaged(f"{found[name]} is damaged: its size or SHA-256 differs from {NAME}")
     return content
 
 
 def steps(folder: Path, warn: Warn) -> list[int]:
-    """The numbers of the steps in a folder, newest first, whether they count or not; a warning for what is none."""
+    """The numbers of all steps in a folder, valid or not, newest first; a warning names other entries."""
     found, foreign = [], []
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.name.isascii() and entry.name.isdigit() and str(int(entry.name)) == entry.name and entry.is_dir():
@@ -69,29 +69,32 @@ def steps(folder: Path, warn: Warn) -> list[int]:
         elif not (entry.name.startswith((UNFINISHED, "corrupt-")) or any(entry.match(pattern) for pattern in LEFT)):
             foreign.append(entry.name)
     if foreign:
-        warn(f"{folder}: not a step of a run, left alone: {', '.join(sorted(foreign)[:5])}")
+        warn(f"{folder}: entries that are not steps of a run are ignored: {', '.join(sorted(foreign)[:5])}")
     return sorted(found, reverse=True)
 
 
 def newest(folder: Path, warn: Warn = say) -> tuple[int, dict[str, Any]] | None:
-    """The newest step that counts, with its manifest; None without steps, ModelFileError if none counts. Changes nothing."""
+    """The newest valid step and its manifest; None without steps, ModelFileError if no step is valid. Changes no file."""
     problems = []
     for step in steps(folder, warn):
         try:
             return step, verify(folder / str(step))
         except Damaged as problem:
             problems.append(f"{problem}")
-            warn(f"{problem}: the step before it is tried")
+            warn(f"{problem}: the previous step is tried")
     if problems or list(folder.glob("corrupt-*")):
         raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; {_NONE_LEFT}")
     return None
 
 
-_NONE_LEFT = "delete that folder to start anew, or give another --workdir"
+_NONE_LEFT = "delete this folder to start from the beginning, or give another --workdir"
 
 
 def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:
-    """`newest` for the run that owns the folder: what a killed run left is deleted, a damaged step moved to corrupt-<step>."""
+    """Same as `newest`, for the run that owns the folder.
+
+    Deletes what a killed run left behind, and moves damaged steps to corrupt-<step>.
+    """
     clear(folder)
     marker = folder / UNFINISHED
     begun = marker.read_text(encoding="utf-8") if marker.exists() else ""
@@ -100,16 +103,16 @@ def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:
             content = verify(folder / str(step))
         except Damaged as problem:
             if str(step) == begun and not (folder / begun / NAME).exists():
-                warn(f"{folder}: the save of step {step} was interrupted: it does not count")
+                warn(f"{folder}: the save of step {step} was interrupted, so the step is deleted")
                 remove(folder / begun)
                 continue
             if (folder / str(step)).is_symlink():
-                warn(f"{problem}: left alone")
+                warn(f"{problem}: it is ignored")
                 continue
             aside = folder / f"corrupt-{step}"
             shutil.rmtree(aside, ignore_errors=True)
             (folder / str(step)).rename(aside)
-            warn(f"{problem}: moved to {aside.name}, the step before it is tried")
+            warn(f"{problem}: moved to {aside.name}, the previous step is tried")
         else:
             marker.unlink(missing_ok=True)
             return step, content
@@ -118,19 +121,19 @@ def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:
 
 
 def clear(folder: Path) -> None:
-    """Delete what a killed run or a failed save left."""
+    """Deletes folders that a killed run or a failed save left behind."""
     for pattern in LEFT:
         for left in folder.glob(pattern):
             shutil.rmtree(left)
 
 
 def remove(step: Path) -> None:
-    """Delete a step so that a crash leaves all of it or none."""
+    """Deletes a step; a crash leaves all of it or nothing."""
     shutil.rmtree(set_aside(step), ignore_errors=True)
 
 
 def set_aside(step: Path) -> Path:
-    """Renames a step, if it is there, so that it is a step no more; returns the new path."""
+    """Renames a step, if it exists, so that it no longer counts as a step; returns the new path."""
     gone = step.with_name(f"{step.name}.deleted")
     shutil.rmtree(gone, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The model card of an export: README.md with front matter for model hubs, scores, training facts and use."""
+"""Writes the model card of an export: README.md with front matter for model hubs, scores, training metadata and usage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,16 +22,17 @@ _KIND = {
 
 @dataclass(frozen=True)
 class Card:
-    """Facts for the model card that the other files of an export do not state; every field is optional."""
+    """Metadata for the model card that the other files of an export do not have; every field is optional."""
 
     name: str = "sentence encoder"
     method: str | None = None
     base_model: str | None = None
     language: str | None = "en"
     license: str | None = None
-    training: Mapping[str, Any] = field(default_factory=dict)  # facts in reading order: {"sentences": 10_000, "corpus": ...}
-    scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `score_tasks`
-    missing_tasks: Sequence[str] = ()  # evaluation sets that were not there and so were not scored
+    training: Mapping[str, Any] = field(default_factory=dict)  # in the order of the card: {"sentences": 10_000, "corpus": ...}
+    scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `correlate_tasks`
+    missing_tasks: Sequence[str] = ()  # evaluation sets that were missing and therefore not scored
+    verdict: str = ""  # of a model that is worse than what it was trained from
 
 
 def render(
@@ -44,7 +45,7 @@ def render(
     convolution: Convolution | None = None,
     is_cross_encoder: bool = False,
 ) -> str:
-    """README.md as text: YAML front matter, then Markdown. It states only what the arguments give."""
+    """README.md as text: YAML front matter, then Markdown."""
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
     sentences = '["A man is playing a guitar.", "Someone plays an instrument."]'
     if is_cross_encoder:
@@ -62,6 +63,7 @@ def render(
         _front_matter(card),
         name=card.name,
         summary=summary + made,
+        verdict=card.verdict,
         loader=loader,
         call=call,
         embedding=embedding,
@@ -72,10 +74,18 @@ def render(
 
 
 def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:
-    """README.md of a model on word vectors; `stock`: sentence-transformers can load it, too."""
+    """README.md of a model on word vectors; `stock`: whether sentence-transformers can load it as well."""
     data = ModelCardData(library_name="sentence-transformers" if stock else "jax_sentemb", **_KIND)
     facts = {key: metadata[key] for key in ("name", "method", "training")}
     return _from_template("word_model_card.md", data, version=__version__, step=step, stock=stock, **facts)
+
+
+def render_static_card(name: str, stated: Mapping[str, Any], shape: tuple[int, ...]) -> str:
+    """README.md of a static table of token vectors, distilled from an encoder."""
+    data = ModelCardData(library_name="sentence-transformers", base_model=stated["base_model"], **_KIND)
+    rows, width = shape
+    facts = {key: stated[key] for key in ("base_model", "regression", "sentences", "sif")}
+    return _from_template("static_card.md", data, name=name, version=__version__, rows=rows, width=width, **facts)
 
 
 def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
@@ -86,19 +96,19 @@ def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
 def _embedding(pooling: str, max_seq_length: int, convolution: Convolution | None) -> str:
     text = (
         f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
-        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. The folder has no BERT pooler: "
-        "`transformers` reports `pooler.dense` as newly initialised, and `pooler_output` means nothing here."
+        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. A pooler of `transformers`, where there is one, is the "
+        "identity and means nothing."
     )
     if convolution is None:
         return text
     windows = ", ".join(map(str, convolution.windows))
-    text += f" Between encoder and pooling, token states pass convolutions of {windows} tokens."
+    text += f" Between encoder and pooling, convolutions of {windows} tokens are applied to the token states."
     if convolution.reference:
         return text + (
             " They read the states of [PAD] tokens (as the published code of IS-BERT): **an embedding depends on how much its "
             "batch is padded**; `batch_size=1` gives the same vector every time."
         )
-    return text + " A module of word weights, all 1, sets [PAD] to zero before them, so that padding does not change an embedding."
+    return text + " A module of word weights, all 1, sets [PAD] to zero before them, so padding does not change an embedding."
 
 
 def _front_matter(card: Card) -> ModelCardData:

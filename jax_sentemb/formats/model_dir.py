@@ -1,6 +1,6 @@
 """Reads the description of a model directory: modules, pooling, hashes.
 
-Code that a file names is never imported, and a path that leads out of the directory is refused.
+Code that a file names is never imported, and paths out of the directory are errors.
 """
 
 from pathlib import Path
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import inside, read_json, sha256, shown, user_path
 
-MODULES = 16  # of a directory: we know four
+MODULES = 16  # largest number of modules; four are supported
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
-WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content: since sentence-transformers 5, and before
+WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content, for sentence-transformers from 5 on and before
 OLD_POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -19,15 +19,15 @@ OLD_POOLING_KEYS = {
 
 
 def transformer_folder(path: str | Path) -> Path:
-    """The folder with config.json, weights and tokenizer: `path` itself, or the one that its modules.json names."""
-    kind, folder = _modules(user_path(path))[0]
+    """The folder with config.json, weights and tokenizer: `path`, or the folder that its modules.json names."""
+    kind, folder = read_modules(user_path(path))[0]
     if kind != "Transformer":
         raise ModelFileError(f"{path}/modules.json: the first module is {kind}, expected Transformer")
     return folder
 
 
-def _modules(root: Path) -> list[tuple[str, Path]]:
-    """(kind, folder) of the modules of a sentence-transformers directory; a plain directory is one Transformer."""
+def read_modules(root: Path) -> list[tuple[str, Path]]:
+    """(kind, folder) of the modules of a sentence-transformers directory; a directory without modules.json is one Transformer."""
     if not root.is_dir():
         raise ModelFileError(f"encoder.weights={str(root)!r} is not a directory: give one with config.json and model.safetensors")
     file = root / "modules.json"
@@ -35,12 +35,12 @@ def _modules(root: Path) -> list[tuple[str, Path]]:
         return [("Transformer", root)]
     modules, stated = [], read_json(file, list)
     if len(stated) > MODULES:
-        raise ModelFileError(f"{file} names {len(stated):,} modules, more than any model that we know has")
+        raise ModelFileError(f"{file} names {len(stated):,} modules, at most {MODULES} are supported")
     for module in stated:
         name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(name, str) or not name.startswith("sentence_transformers."):
             raise ModelFileError(
-                f"{file}: type {shown(name)} is no sentence-transformers module; code that a model names is not run"
+                f"{file}: type {shown(name)} is not a module of sentence-transformers; code from a model directory is never run"
             )
         modules.append((name.rsplit(".", 1)[1], inside(root, folder, file)))
     if not modules:
@@ -49,7 +49,7 @@ def _modules(root: Path) -> list[tuple[str, Path]]:
 
 
 class Readout(NamedTuple):
-    """How a sentence-transformers directory reduces token states to one vector."""
+    """The steps by which a sentence-transformers directory reduces token states to one vector."""
 
     pooling: str | None  # "cls" or "mean"; None for a plain encoder directory
     normalize: bool  # to unit length
@@ -58,11 +58,8 @@ class Readout(NamedTuple):
 
 
 def read_readout(path: str | Path) -> Readout:
-    """The modules that follow the encoder of a directory.
-
-    ModelFileError where this package cannot compute the embedding of the directory.
-    """
-    modules = _modules(user_path(path))
+    """The modules that follow the encoder of a directory; ModelFileError if their embedding is not supported."""
+    modules = read_modules(user_path(path))
     kinds = [kind for kind, _ in modules]
     folders = dict(modules)
     if kinds == ["Transformer"]:
@@ -72,7 +69,8 @@ def read_readout(path: str | Path) -> Readout:
     ]
     if kinds not in known:
         raise ModelFileError(
-            f"{path}: modules {' + '.join(kinds)[:200]}: we know Transformer + Pooling, a CNN between and Normalize behind or not"
+            f"{path}: modules {' + '.join(kinds)[:200]} are not supported; supported are Transformer + Pooling, with or without "
+            "a CNN between them and Normalize after them"
         )
     if "WordWeights" in folders:
         _check_plain_weights(folders["WordWeights"])
@@ -87,6 +85,16 @@ def read_readout(path: str | Path) -> Readout:
     if mode not in OLD_POOLING_KEYS.values():
         raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
     return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds)
+
+
+NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are no sentence encoders yet
+
+
+def sentence_pooling(path: str | Path) -> str:
+    """The pooling of a sentence encoder; "" for a plain encoder directory and an export of masked-language-model training."""
+    root = user_path(path)
+    made_by = read_json(root / MANIFEST).get("method") if (root / MANIFEST).is_file() else None
+    return "" if made_by in NO_ENCODER else read_readout(root).pooling or ""
 
 
 class Prompts(NamedTuple):
@@ -116,30 +124,30 @@ def read_prompts(path: str | Path) -> Prompts:
         raise ModelFileError(f"{file}: prompts={shown(texts)} is not {{name: text}}")
     if name is not None and (not isinstance(name, str) or name not in texts):
         raise ModelFileError(f"{file}: the default prompt {shown(name)} is not one of the prompts: {shown(list(texts))}")
-    pooling = dict(_modules(user_path(path))).get("Pooling")
+    pooling = dict(read_modules(user_path(path))).get("Pooling")
     left_out = pooling is not None and read_json(pooling / "config.json").get("include_prompt", True) is False
     return Prompts(texts, name, left_out)
 
 
 def _check_plain_weights(folder: Path) -> None:
-    """An export has a module of equal word weights because it sets [PAD] to zero; any other weighting is not ours."""
+    """ModelFileError unless all word weights are 1. Exports have such a module because it sets [PAD] to zero."""
     for file in (folder / name for name in WORD_WEIGHTS):
         stated = read_json(file)
         if stated.get("word_weights") or stated.get("unknown_word_weight") != 1:
-            raise ModelFileError(f"{file}: words of different weight are not supported")
+            raise ModelFileError(f"{file}: different word weights are not supported")
 
 
 def check_hashes(root: Path) -> None:
-    """ModelFileError where an export of ours lacks a file of its manifest, or has another one; others have no manifest.
+    """ModelFileError if a file of an export is missing or differs from the manifest. Other directories have no manifest.
 
-    README.md is left out: an owner may edit it.
+    README.md is not checked, because the owner of a model may edit it.
     """
     if not (root / MANIFEST).is_file():
         return
     expected = read_json(root / MANIFEST).get("sha256")
     if not isinstance(expected, dict):
-        raise ModelFileError(f"{root / MANIFEST} is damaged: it has no SHA-256 of the files")
+        raise ModelFileError(f"{root / MANIFEST} is damaged: it does not have the SHA-256 of the files")
     for name, digest in expected.items():
         file = inside(root, name, root / MANIFEST)
         if name != "README.md" and sha256(file) != digest:
-            raise ModelFileError(f"{file} is not the file that was exported: its SHA-256 differs from {MANIFEST}")
+            raise ModelFileError(f"{file} has changed since the export: its SHA-256 differs from {MANIFEST}")

@@ -1,30 +1,39 @@
-"""Files of a work directory that describe the model of a run: model.json, checkpoints, tokenizer."""
+"""Reads and writes the files of a work directory that describe the model of a run: model.json, checkpoints, tokenizer."""
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import read_json, shown, write_json
 from jax_sentemb.formats import manifest
+from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts
+from jax_sentemb.types import Params
+
+if TYPE_CHECKING:
+    from jax_sentemb.data.tokenizer import Tokenizer
+    from jax_sentemb.data.word_tokenizer import WordTokenizer
+    from jax_sentemb.models.bert import BertConfig
+    from jax_sentemb.models.cnn import Convolution
+    from jax_sentemb.models.word_vectors import WordsConfig
 
 NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")  # in model.json
 
 
-def write_metadata(workdir: Path, bert_config: Any, metadata: dict[str, Any]) -> None:
-    """Write `workdir`/model.json: what an export needs besides weights and tokenizer."""
-    content = {"encoder": dataclasses.asdict(bert_config), **metadata}
+def write_metadata(workdir: Path, encoder_config: "BertConfig | WordsConfig", metadata: dict[str, Any]) -> None:
+    """Writes `workdir`/model.json: the metadata that an export needs besides weights and tokenizer."""
+    content = {"encoder": dataclasses.asdict(encoder_config), **metadata}
     write_json(workdir / "model.json", content)
 
 
 def read_metadata(workdir: Path) -> dict[str, Any]:
-    """`workdir`/model.json; ModelFileError if there is none or it is damaged."""
+    """The content of `workdir`/model.json; ModelFileError if it is missing or damaged."""
     from jax_sentemb.formats.huggingface import bert_config
     from jax_sentemb.models.bert import BertConfig
 
     file = workdir / "model.json"
     if not file.is_file():
-        raise ModelFileError(f"{workdir} is no work directory of a run: it has no model.json")
+        raise ModelFileError(f"{workdir} is not the work directory of a run: it has no model.json")
     metadata = read_json(file)
     if absent := [name for name in NEEDED if name not in metadata]:
         raise ModelFileError(f"{file} is damaged: it has no {absent[0]}")
@@ -37,17 +46,17 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
         if not isinstance(length, int) or not 2 <= length <= positions:
             raise ModelFileError(f"{file} is damaged: max_seq_length={shown(length)} is not between 2 and {positions}")
         if foreign := encoder.keys() - {field.name for field in dataclasses.fields(BertConfig)}:
-            raise ModelFileError(f"{file} is damaged: encoder has {shown(min(foreign))}")
+            raise ModelFileError(f"{file} is damaged: encoder has the unknown entry {shown(min(foreign))}")
     return metadata
 
 
 def is_words(metadata: dict[str, Any]) -> bool:
-    """Whether model.json describes a model on word vectors, not one on a BERT."""
+    """Whether model.json describes a model on word vectors instead of a BERT."""
     return metadata["encoder"].get("model_type") == "words"
 
 
-def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
-    """Parameters as NumPy arrays and the step of "best", "last" or a number; ModelFileError if it is not there."""
+def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
+    """Parameters as NumPy arrays and step of the checkpoint "best", "last" or a number; ModelFileError if it does not exist."""
     from jax_sentemb.formats.checkpoint import read_params
 
     def quiet(text: str) -> None: ...
@@ -61,8 +70,8 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
     if not kind:
         steps = sorted({*found["best"], *found["checkpoints"]})
         there = ", ".join(map(str, steps)) or "none"
-        hint = "; its export has the weights that it started from" if not steps and (workdir / "export").is_dir() else ""
-        raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; there are: {there}{hint}")
+        hint = "; its export has the initial weights" if not steps and (workdir / "export").is_dir() else ""
+        raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; its checkpoints are: {there}{hint}")
     try:
         manifest.verify(workdir / kind / str(int(which)))
     except manifest.Damaged as problem:
@@ -70,8 +79,8 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Any, int]:
     return read_params(workdir / kind / str(int(which))), int(which)
 
 
-def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> Any:
-    """The tokenizer of a run; ModelFileError where it is not the one that the run was trained with."""
+def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | WordTokenizer":
+    """The tokenizer of a run; ModelFileError if it differs from the one with which the run was trained."""
     from jax_sentemb.data.tokenizer import Tokenizer
     from jax_sentemb.data.tokenizer_checks import check_rows
     from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -79,17 +88,22 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> Any:
     folder, encoder = workdir / "tokenizer", metadata["encoder"]
     tokenizer = (WordTokenizer if is_words(metadata) else Tokenizer).load(folder)
     check_rows(tokenizer.vocab_size, encoder["vocab_size"], folder)
-    trained_with = metadata.get("tokenizer", tokenizer.fingerprint)  # older runs do not say
+    trained_with = metadata.get("tokenizer", tokenizer.fingerprint)  # older runs have no such entry
     if tokenizer.fingerprint != trained_with:
         raise ModelFileError(
-            f"{folder} is not the tokenizer that the run was trained with: its SHA-256 is {tokenizer.fingerprint[:12]}, "
-            f"in model.json {shown(trained_with)}"
+            f"{folder} is not the tokenizer with which the run was trained: its SHA-256 is {tokenizer.fingerprint[:12]}, that in "
+            f"model.json is {shown(trained_with)}"
         )
     return tokenizer
 
 
-def convolution_of(metadata: dict[str, Any]) -> Any:
-    """The Convolution between encoder and pooling that model.json of a run states, or None."""
+def prompts_of(metadata: dict[str, Any]) -> Prompts:
+    """The prompts that model.json of a run states; none where it states none."""
+    return Prompts(**metadata["prompts"]) if metadata.get("prompts") else NO_PROMPTS
+
+
+def convolution_of(metadata: dict[str, Any]) -> "Convolution | None":
+    """The convolution between encoder and pooling from model.json of a run, or None."""
     from jax_sentemb.models.cnn import Convolution
 
     stated = metadata.get("convolution")

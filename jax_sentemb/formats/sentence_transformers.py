@@ -1,6 +1,6 @@
-"""Files of a model directory that transformers and sentence-transformers load.
+"""Writes model directories that transformers and sentence-transformers load.
 
-Old class paths and pooling keys of sentence-transformers are written, because every version from 2.2 to 6 reads them.
+They have old class paths and pooling keys of sentence-transformers, because every version from 2.2 to 6 reads them.
 """
 
 import json
@@ -19,6 +19,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, sole_writer, write_json
+from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.formats.huggingface import convolution_to_torch
 from jax_sentemb.formats.model_card import Card, render
 from jax_sentemb.formats.model_dir import MANIFEST, NO_PROMPTS, WORD_WEIGHTS, Prompts
@@ -27,25 +28,25 @@ from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Params
 
-# Pooling mode -> the key of sentence-transformers' Pooling module. first_last has none: it is for evaluation only.
+# Pooling mode -> key of the Pooling module of sentence-transformers. first_last has no key; it is for evaluation only.
 POOLING_KEYS = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
     "max": "pooling_mode_max_tokens",
     "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
 }
-LAST = {"pooling_mode_lasttoken": True}  # only where it is needed: a version that does not know the key stops at it
+LAST = {"pooling_mode_lasttoken": True}  # written only if needed, because versions that do not know the key raise an error
 EXPORTABLE = ("cls", "mean")
 CNN_FOLDER, WEIGHTS_FOLDER = "2_CNN", "1_WordWeights"
 
 
 def has_pair_head(params: Params) -> bool:
-    """Whether these parts score pairs of sentences instead of embedding one."""
+    """Whether these parts are a cross-encoder, which scores pairs of sentences."""
     return "pooler" in params and "classifier" in params
 
 
 def check_exportable(pooling: str, convolution: Convolution | None = None) -> None:
-    """Raise ConfigError for an embedding that no stock module of sentence-transformers computes."""
+    """ConfigError for an embedding that the standard modules of sentence-transformers do not compute."""
     if pooling not in EXPORTABLE:
         raise ConfigError(f"pooling={pooling!r} cannot be exported: sentence-transformers has {' and '.join(EXPORTABLE)}")
     if convolution is not None and convolution.relu:
@@ -54,10 +55,10 @@ def check_exportable(pooling: str, convolution: Convolution | None = None) -> No
 
 @dataclass(frozen=True)
 class SentenceModel:
-    """A BERT that embeds sentences or scores pairs, with all that the files of its export state.
+    """A BERT that embeds sentences or scores pairs, with everything that its export contains.
 
-    `params` by part: "encoder"; with a `convolution` "cnn"; a "token_head" is written into the same file, for transformers'
-    BertForMaskedLM; "pooler" and "classifier" make it a cross-encoder.
+    Parts of `params`: "encoder"; "cnn" with a `convolution`; "token_head", which is written to the same file for transformers'
+    BertForMaskedLM; "pooler" and "classifier" of a cross-encoder.
     """
 
     config: BertConfig
@@ -71,14 +72,14 @@ class SentenceModel:
 
     @property
     def width(self) -> int:
-        """Numbers in an embedding."""
+        """The width of an embedding."""
         return self.config.hidden_size if self.convolution is None else self.convolution.width
 
 
 def write_export(directory: str | Path, model: SentenceModel, card: Card | None = None) -> None:
-    """Write every file of an export except its manifest into `directory`, which is made if it does not exist.
+    """Writes every file of an export except its manifest to `directory`, and creates the directory if necessary.
 
-    ConfigError for an embedding that stock modules do not compute, or a length that the encoder has no positions for.
+    ConfigError for an embedding that standard modules do not compute, or a length beyond the positions of the encoder.
     """
     config, params, card = model.config, model.params, card or Card()
     positions = config.max_position_embeddings - config.position_offset
@@ -98,7 +99,7 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
         convolution=model.convolution, is_cross_encoder=is_cross_encoder,
     )  # fmt: skip
     (directory / "README.md").write_text(readme, "utf-8")
-    if is_cross_encoder:  # sentence-transformers' CrossEncoder takes its length from the tokenizer
+    if is_cross_encoder:  # the CrossEncoder of sentence-transformers reads the length from the tokenizer
         settings = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
         write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": model.max_seq_length})
     else:
@@ -106,22 +107,24 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
 
 
 def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> dict[str, np.ndarray]:
-    """Tensors by torch name; with a head, the encoder's carry the prefix that transformers' models with heads give them."""
+    """Tensors by torch name. With a head, names of the encoder have the prefix of transformers' models with heads."""
     tensors = to_torch(config, params["encoder"])
-    if not heads:
-        return tensors
-    prefixed = {f"{config.model_type}.{name}": tensor for name, tensor in tensors.items()}
+    if not heads:  # without a pooler transformers' AutoModel warns of new weights
+        pooler = {"kernel": np.eye(config.hidden_size), "bias": np.zeros(config.hidden_size)}
+        return {**tensors, **head_to_torch(config, "pooler", pooler)}
+    prefix = FAMILIES[config.model_type].prefix
+    prefixed = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
     for part in heads:
         for name, tensor in head_to_torch(config, part, params[part]).items():
-            prefixed[f"{config.model_type}.{name}" if part == "pooler" else name] = tensor
+            prefixed[f"{prefix}{name}" if part == "pooler" else name] = tensor
     return prefixed
 
 
 def _write_modules(directory: Path, model: SentenceModel) -> None:
-    """Write what sentence-transformers reads besides the transformer: the list of modules, and the settings of each.
+    """Writes what sentence-transformers reads besides the transformer: the list of modules, and the settings of each module.
 
-    Its CNN convolves whatever stands at [PAD]. Word weights of 1 in front of it set [PAD] to zero, as our convolution does, so that
-    padding changes nothing there either; a `reference` convolution goes without.
+    The CNN of sentence-transformers reads the states at [PAD]. Word weights of 1 before it set [PAD] to zero, as our convolution
+    does, so that padding does not change the embedding; a `reference` convolution has no word weights.
     """
     config, convolution = model.config, model.convolution
     masked = convolution is not None and not convolution.reference
@@ -164,16 +167,16 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
 
 
 def pooling_config(width: int, pooling: str) -> dict[str, Any]:
-    """The settings of sentence-transformers' Pooling module, as every version reads them."""
+    """The settings of the Pooling module of sentence-transformers, in the form that every version reads."""
     keys = {key: mode == pooling for mode, key in POOLING_KEYS.items()}
     return {"word_embedding_dimension": width, **keys, **(LAST if pooling == "last" else {})}
 
 
 @contextmanager
 def staged(directory: Path) -> Iterator[Path]:
-    """A sibling folder to write into; it takes the place of `directory` when the block ends well, else vanishes.
+    """A temporary folder beside `directory`. It replaces `directory` if the block ends without an error; else it is deleted.
 
-    BusyError while another process writes the same export.
+    BusyError while another process writes the same export, ConfigError if `directory` exists and is not an export.
     """
     try:
         if directory.exists() and not (directory / MANIFEST).is_file() and (not directory.is_dir() or any(directory.iterdir())):
@@ -188,7 +191,7 @@ def staged(directory: Path) -> Iterator[Path]:
 
 
 def _replace(directory: Path, stage: Path, previous: Path) -> None:
-    """Rename `stage` to `directory`. No folder can be renamed over a full one: the earlier export steps aside."""
+    """Renames `stage` to `directory`. A rename cannot replace a non-empty folder, so the earlier export is renamed first."""
     if directory.exists():
         shutil.rmtree(previous, ignore_errors=True)
         directory.rename(previous)
@@ -202,24 +205,25 @@ def _replace(directory: Path, stage: Path, previous: Path) -> None:
 
 
 def _labels(params: Params, card: Card) -> list[str]:
-    """What the outputs of a cross-encoder are: "score", or the names of its classes."""
+    """Names of the outputs of a cross-encoder: "score", or its classes."""
     outputs = params["classifier"]["bias"].shape[0] if has_pair_head(params) else 1
     stated = card.training.get("method.classes", ())
     return ["score"] if outputs == 1 else [*stated] if len(stated) == outputs else [f"LABEL_{place}" for place in range(outputs)]
 
 
 def _huggingface_config(config: BertConfig, heads: Sequence[str], labels: Sequence[str]) -> dict:
-    """config.json of transformers' BertModel or RobertaModel, or with a head. Dropout 0.1 is for fine-tuning in torch."""
-    special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 2} if config.model_type == "roberta" else {}
+    """config.json of transformers' model of this family, or with a head. Dropout 0.1 is for fine-tuning in torch."""
+    family = FAMILIES[config.model_type]
+    special: dict[str, Any] = dict(family.special)
     kind = "ForSequenceClassification" if "classifier" in heads else "ForMaskedLM" if heads else "Model"
     if "classifier" in heads:
-        # The score itself, not its sigmoid, is what sentence-transformers' CrossEncoder returns.
+        # With this entry, the CrossEncoder of sentence-transformers returns the score itself, not its sigmoid.
         numbered = dict(enumerate(labels))
         special |= {"id2label": {str(place): name for place, name in numbered.items()}}
         special |= {"label2id": {name: place for place, name in numbered.items()}}
         special |= {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
-    return {
-        "architectures": [("Roberta" if config.model_type == "roberta" else "Bert") + kind],
+    stated = {
+        "architectures": [family.architecture + kind],
         "model_type": config.model_type,
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -238,3 +242,4 @@ def _huggingface_config(config: BertConfig, heads: Sequence[str], labels: Sequen
         **special,
         "torch_dtype": "float32",
     }
+    return {family.keys.get(key, key): value for key, value in stated.items() if key not in family.fixed}

@@ -1,4 +1,4 @@
-"""The weights of BERT and RoBERTa by name: one table from the parameters of this package to PyTorch's tensors, read both ways."""
+"""The weights of BERT and RoBERTa: one table that maps the parameters of this package to PyTorch's tensors, used both ways."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,23 +6,28 @@ from typing import NamedTuple
 
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Shaped
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.types import Params
 
+Tensors = dict[str, np.ndarray]  # by PyTorch's names
+
 
 def keep(tensor: np.ndarray) -> np.ndarray:
+    """The tensor without a change."""
     return tensor
 
 
-def transpose(tensor: np.ndarray) -> np.ndarray:
-    """Between torch's Linear weight [out, in] and our kernel [in, out]; its own inverse."""
+def transpose(tensor: Shaped[np.ndarray, "rows columns"]) -> Shaped[np.ndarray, "columns rows"]:
+    """Converts torch's Linear weight [out, in] to our kernel [in, out], or back."""
     return np.ascontiguousarray(tensor.T)
 
 
-# Our path, torch's name, the transform between them (either way), and the shape in torch:
-# V vocabulary, P positions, S token types (segments), D hidden, I intermediate.
+# Our path, torch's name, the transform between them (in both directions), and the shape in torch:
+# V vocabulary, P positions, S token types (segments), D hidden, I intermediate, C classes.
 EMBEDDING_TABLE = (
     ("embeddings/word", "embeddings.word_embeddings.weight", keep, "VD"),
     ("embeddings/position", "embeddings.position_embeddings.weight", keep, "PD"),
@@ -48,8 +53,19 @@ LAYER_TABLE = (
     ("layer_{}/output_norm/scale", "encoder.layer.{}.output.LayerNorm.weight", keep, "D"),
     ("layer_{}/output_norm/bias", "encoder.layer.{}.output.LayerNorm.bias", keep, "D"),
 )
+_ROBERTA_HEAD = (
+    ("transform/kernel", "lm_head.dense.weight", transpose, "DD"),
+    ("transform/bias", "lm_head.dense.bias", keep, "D"),
+    ("norm/scale", "lm_head.layer_norm.weight", keep, "D"),
+    ("norm/bias", "lm_head.layer_norm.bias", keep, "D"),
+    ("bias", "lm_head.bias", keep, "V"),
+)
+_POOLER = (
+    ("kernel", "pooler.dense.weight", transpose, "DD"),
+    ("bias", "pooler.dense.bias", keep, "D"),
+)
 HEAD_TABLES = {
-    # Masked-language-model head; its output kernel is the word embedding.
+    # The masked-language-model head; its output kernel is the word embedding.
     ("bert", "token_head"): (
         ("transform/kernel", "cls.predictions.transform.dense.weight", transpose, "DD"),
         ("transform/bias", "cls.predictions.transform.dense.bias", keep, "D"),
@@ -57,24 +73,34 @@ HEAD_TABLES = {
         ("norm/bias", "cls.predictions.transform.LayerNorm.bias", keep, "D"),
         ("bias", "cls.predictions.bias", keep, "V"),
     ),
-    ("roberta", "token_head"): (
-        ("transform/kernel", "lm_head.dense.weight", transpose, "DD"),
-        ("transform/bias", "lm_head.dense.bias", keep, "D"),
-        ("norm/scale", "lm_head.layer_norm.weight", keep, "D"),
-        ("norm/bias", "lm_head.layer_norm.bias", keep, "D"),
-        ("bias", "lm_head.bias", keep, "V"),
+    ("roberta", "token_head"): _ROBERTA_HEAD,
+    ("xlm-roberta", "token_head"): _ROBERTA_HEAD,
+    ("distilbert", "token_head"): (
+        ("transform/kernel", "vocab_transform.weight", transpose, "DD"),
+        ("transform/bias", "vocab_transform.bias", keep, "D"),
+        ("norm/scale", "vocab_layer_norm.weight", keep, "D"),
+        ("norm/bias", "vocab_layer_norm.bias", keep, "D"),
+        ("bias", "vocab_projector.bias", keep, "V"),
     ),
-    ("bert", "pooler"): (
-        ("kernel", "pooler.dense.weight", transpose, "DD"),
-        ("bias", "pooler.dense.bias", keep, "D"),
-    ),
-    # Of a cross-encoder: one score, or a logit for each class.
+    ("bert", "pooler"): _POOLER,
+    ("roberta", "pooler"): _POOLER,
+    ("xlm-roberta", "pooler"): _POOLER,
+    # The head of a cross-encoder: one score, or a logit for each class.
     ("bert", "classifier"): (
         ("kernel", "classifier.weight", transpose, "CD"),
         ("bias", "classifier.bias", keep, "C"),
     ),
 }
-IGNORED = ("pooler.", "cls.", "lm_head.", "classifier.", "qa_outputs.", "embeddings.position_ids")  # not the encoder
+IGNORED = (
+    "pooler.",
+    "cls.",
+    "lm_head.",
+    "classifier.",
+    "qa_outputs.",
+    "embeddings.position_ids",
+    "vocab_",
+    "pre_classifier.",
+)  # not the encoder
 
 
 class Weight(NamedTuple):
@@ -89,11 +115,12 @@ class Weight(NamedTuple):
 def table(config: BertConfig) -> list[Weight]:
     """Every weight of an encoder of this architecture."""
     layers = [_weight(config, row, layer) for layer in range(config.num_hidden_layers) for row in LAYER_TABLE]
-    return [_weight(config, row) for row in EMBEDDING_TABLE] + layers
+    embeddings = [row for row in EMBEDDING_TABLE if config.type_vocab_size or row[0] != "embeddings/token_type"]
+    return [_weight(config, row) for row in embeddings] + layers
 
 
 def head_table(config: BertConfig, part: str, classes: int = 1) -> list[Weight]:
-    """Every weight of a part beside the encoder ("token_head", "pooler", "classifier"); [] where this family has none."""
+    """Every weight of a part other than the encoder ("token_head", "pooler", "classifier"); [] if this family does not have it."""
     return [_weight(config, row, classes=classes) for row in HEAD_TABLES.get((config.model_type, part), ())]
 
 
@@ -107,18 +134,20 @@ def _weight(config: BertConfig, row: tuple, layer: int = 0, classes: int = 1) ->
         "I": config.intermediate_size,
     }
     ours, torch, transform, axes = row
+    for part, other in FAMILIES[config.model_type].names:
+        torch = torch.replace(part, other)
     return Weight(ours.format(layer), torch.format(layer), transform, tuple(sizes[axis] for axis in axes))
 
 
-def from_torch(config: BertConfig, tensors: dict[str, np.ndarray], where: str | Path) -> Params:
-    """The encoder's parameter tree (NumPy) from tensors by torch name; ModelFileError lists what does not fit."""
+def from_torch(config: BertConfig, tensors: Tensors, where: str | Path) -> Params:
+    """The parameter tree (NumPy) of the encoder from tensors by torch name; ModelFileError lists tensors that do not fit."""
     tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(IGNORED)}
     _check_fit(config, tensors, where)
     return unflatten_dict({weight.ours: weight.transform(tensors[weight.torch]) for weight in table(config)}, sep="/")
 
 
-def to_torch(config: BertConfig, params: Params) -> dict[str, np.ndarray]:
-    """Tensors by torch name (float32) from our parameter tree; ModelFileError lists what does not fit."""
+def to_torch(config: BertConfig, params: Params) -> Tensors:
+    """Tensors by torch name (float32) from our parameter tree; ModelFileError lists tensors that do not fit."""
     rows = {weight.ours: weight for weight in table(config)}
     tensors = {}
     for path, leaf in flatten_dict(params, sep="/").items():
@@ -126,19 +155,19 @@ def to_torch(config: BertConfig, params: Params) -> dict[str, np.ndarray]:
         if path in rows:
             tensors[rows[path].torch] = rows[path].transform(values)
         else:
-            tensors[path] = values  # reported below by our name
+            tensors[path] = values  # `_check_fit` reports it by our name
     _check_fit(config, tensors, "parameters")
     return tensors
 
 
-def head_to_torch(config: BertConfig, part: str, params: Params) -> dict[str, np.ndarray]:
-    """Tensors by torch name (float32) of a part beside the encoder."""
+def head_to_torch(config: BertConfig, part: str, params: Params) -> Tensors:
+    """Tensors by torch name (float32) of a part other than the encoder."""
     leaves = flatten_dict(params, sep="/")
     return {weight.torch: weight.transform(np.asarray(leaves[weight.ours], np.float32)) for weight in head_table(config, part)}
 
 
-def _check_fit(config: BertConfig, tensors: dict[str, np.ndarray], where: str | Path) -> None:
-    """ModelFileError unless `tensors` are, by torch name and shape, exactly those of the table, and finite."""
+def _check_fit(config: BertConfig, tensors: Tensors, where: str | Path) -> None:
+    """ModelFileError unless `tensors` have exactly the names and shapes of the table and are finite."""
     expected = {weight.torch: weight.shape for weight in table(config)}
     faults = [f"{name} is missing, expected {list(shape)}" for name, shape in expected.items() if name not in tensors]
     for name, tensor in tensors.items():
@@ -147,7 +176,7 @@ def _check_fit(config: BertConfig, tensors: dict[str, np.ndarray], where: str | 
         elif tensor.shape != expected[name]:
             faults.append(f"{name} has shape {list(tensor.shape)}, expected {list(expected[name])}")
         elif not np.isfinite(tensor).all():
-            faults.append(f"{name} holds NaN or Inf")
+            faults.append(f"{name} contains NaN or Inf")
     if faults:
         more = f"; and {len(faults) - 10} more" if len(faults) > 10 else ""
         raise ModelFileError(f"{where}: {len(faults)} tensors do not fit config.json: {'; '.join(faults[:10])}{more}")

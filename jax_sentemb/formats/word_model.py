@@ -1,13 +1,13 @@
-"""Models on word vectors as files: settings, weights and vocabulary in one directory, read back without any code from it.
+"""Writes and reads models on word vectors: settings, weights and vocabulary in one directory, which contains no code.
 
 model.json          {"format": "jax_sentemb words", "method": name, "settings": {...}, "encoder": {...}, "max_seq_length": n}
 model.safetensors   PyTorch's state dict: emb_layer.weight (word vectors), then the parts by the names of nn.GRU, nn.LSTM and
                     nn.Linear, for instance f.weight_ih_l0_reverse or g.weight
 tokenizer.json      the words
 
-One LSTM, the linear view alone, or the average of word vectors is a chain of stock modules of sentence-transformers, too: then
-modules.json is there, and a part's tensors lie in the folder of its module. Its vectors are the same but for a sentence without any
-word, whose maximum over nothing is -inf there and 0 here.
+One LSTM, the linear view alone, and the average of word vectors are also chains of standard modules of sentence-transformers. Such
+a directory has a modules.json, and the tensors of a part are in the folder of its module. The vectors are equal, except for a
+sentence without words: its maximum over no state is -inf in sentence-transformers and 0 here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,27 +35,28 @@ from jax_sentemb.methods.multi_view import POOLINGS, MultiView
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.models.rnn import DIRECTIONS
-from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors, vector_part
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder, vector_part
 from jax_sentemb.types import Params
 
 FORMAT = "jax_sentemb words"
 KNOWN = (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts, WordAverage)
-METHODS = {method.__name__: method for method in KNOWN}  # what a file may name
+WordMethod = ConsSent | InferSent | LanguageModel | MultiView | QuickThoughts | WordAverage
+METHODS: dict[str, type[WordMethod]] = {method.__name__: method for method in KNOWN}  # methods that a file may name
 VECTORS = "emb_layer.weight"
 LSTM_FOLDER, POOLING_FOLDER, DENSE_FOLDER, NORMALIZE_FOLDER = "1_LSTM", "2_Pooling", "3_Dense", "4_Normalize"
-STOCK = {LSTM_FOLDER: "encoder", DENSE_FOLDER: "linear"}  # what these modules of sentence-transformers call their tensors
+STOCK = {LSTM_FOLDER: "encoder", DENSE_FOLDER: "linear"}  # prefixes of the tensors in these modules of sentence-transformers
 TORCH = {"input": "ih_l0", "recurrent": "hh_l0"}
 ENDINGS: dict[str, str] = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
 
 
 def is_word_model(directory: str | Path) -> bool:
-    """Whether model.json of a directory has the format of these models."""
+    """Whether a directory has a model.json of this format."""
     file = Path(directory) / "model.json"
     return file.is_file() and read_json(file).get("format") == FORMAT
 
 
 def write_word_model(directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer) -> None:
-    """Write the files of a model, without the parameters that only training needs."""
+    """Writes the files of a model, without the parameters that only training needs."""
     method, parts = method_of(metadata, "the run"), _with_linear_view(params)
     vectors = vector_part(params)["vectors"]
     files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
@@ -72,12 +73,12 @@ def write_word_model(directory: Path, metadata: dict[str, Any], params: Params, 
 
 
 def _with_linear_view(params: Params) -> Params:
-    """The generative linear view, "g" or beside another one "h", is the transpose of what predicts words."""
+    """Adds the generative linear view ("g", or "h" if there is a "g"), the transpose of the weights "U" that predict words."""
     return {**params, "h" if "g" in params else "g": {"kernel": params["U"]}} if "U" in params else params
 
 
-def _stock(method: Any) -> tuple[str, ...] | None:
-    """The stock modules of sentence-transformers that compute the whole embedding, as folders behind the word vectors; or None."""
+def _stock(method: WordMethod) -> tuple[str, ...] | None:
+    """The folders of the sentence-transformers modules that compute the embedding from word vectors; None if there are none."""
     if isinstance(method, WordAverage):
         return (POOLING_FOLDER,)
     if method.embedding_params == ("lstm",):
@@ -87,13 +88,13 @@ def _stock(method: Any) -> tuple[str, ...] | None:
     return None
 
 
-def _place(method: Any, part: str) -> tuple[str, str]:
-    """Folder of a part's tensors, and the prefix of their names."""
+def _place(method: WordMethod, part: str) -> tuple[str, str]:
+    """The folder of the tensors of a part, and the prefix of their names."""
     return next(((folder, STOCK[folder]) for folder in _stock(method) or () if folder in STOCK), ("", part))
 
 
-def _write_modules(directory: Path, method: Any, max_seq_length: int, files: dict[str, dict[str, np.ndarray]]) -> None:
-    """The list of modules, and the settings of each."""
+def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, files: dict[str, dict[str, np.ndarray]]) -> None:
+    """Writes the list of modules, and the settings of each module."""
     chain = _stock(method) or ()
     inputs = width = files[""][VECTORS].shape[1]
     content: dict[str, dict | list] = {
@@ -102,7 +103,7 @@ def _write_modules(directory: Path, method: Any, max_seq_length: int, files: dic
             "update_embeddings": False,
             "max_seq_length": max_seq_length,
         },
-        # Special tokens are not named: a text that says "[PAD]" has three words. The module pads by itself.
+        # Special tokens are not named, so that the text "[PAD]" has three words. The module does its own padding.
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**9},
         "config_sentence_transformers.json": {
             "__version__": {"jax_sentemb": __version__}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine",
@@ -130,7 +131,7 @@ def _write_modules(directory: Path, method: Any, max_seq_length: int, files: dic
 
 
 def part_to_torch(part: Params, name: str) -> dict[str, np.ndarray]:
-    """A recurrent or linear part under PyTorch's names and in its shapes."""
+    """A recurrent or linear part with PyTorch's names and shapes."""
     if "kernel" in part:
         return {f"{name}.weight": np.ascontiguousarray(np.asarray(part["kernel"], np.float32).T)}
     tensors = {}
@@ -159,26 +160,27 @@ def part_from_torch(tensors: dict[str, np.ndarray], name: str) -> Params:
     }
 
 
-def method_of(metadata: dict[str, Any], where: str) -> Any:
+def method_of(metadata: dict[str, Any], where: str) -> WordMethod:
+    """The method that model.json describes; ModelFileError, which names `where`, for an unknown method or setting."""
     try:
         method = METHODS[metadata["method"]](**metadata["settings"])
-        encoder = WordVectors(WordsConfig(**metadata["encoder"]))
+        encoder = make_encoder(WordsConfig(**metadata["encoder"]))
         method.check(encoder, 2**30)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:  # of values of other types, too
-        raise ModelFileError(f"{where} describes no model that this version knows: {type(error).__name__} {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # also for values of other types
+        raise ModelFileError(f"{where} does not describe a model of this version: {type(error).__name__} {error}") from None
     return method
 
 
 def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Params | None) -> dict[str, Any]:
-    """`metadata` with other poolings or another ensemble; ConfigError for what the method, or `params`, does not have."""
+    """`metadata` with other poolings or another ensemble; ConfigError for options that the method or `params` does not have."""
     if not options:
         return metadata
     if metadata["method"] != "MultiView":
-        raise ConfigError(f"{', '.join(options)}: {metadata['method']} has one way to embed; only multi-view models have others")
+        raise ConfigError(f"{', '.join(options)}: {metadata['method']} has one embedding; only multi-view models have several")
     poolings = [option for option in options if option in POOLINGS]
     ensembles = [option for option in options if option not in poolings]
     if len(ensembles) > 1:
-        raise ConfigError(f"{' and '.join(ensembles)}: give one")
+        raise ConfigError(f"{' and '.join(ensembles)} exclude each other: give one of them")
     chosen = {"pooling": "+".join(poolings)} if poolings else {}
     chosen |= {"ensemble": ensembles[0]} if ensembles else {}
     changed = {**metadata, "settings": {**metadata["settings"], **chosen}}
@@ -191,9 +193,9 @@ def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Param
 def with_words(
     metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, file: Path, text: Iterable[str]
 ) -> tuple[dict[str, Any], Params, WordTokenizer]:
-    """The model with those words of `text` that it lacks, from the file of vectors that it was trained with.
+    """Adds the words of `text` that the model lacks, from the file of vectors with which it was trained.
 
-    ConfigError where the file is another one: its vectors of words that the model has are not the model's.
+    ConfigError if the file has other vectors than the model for words that both have.
     """
     part = "encoder" if "encoder" in params else FROZEN
     known, vectors = tokenizer.words, np.asarray(params[part]["vectors"], np.float32)
@@ -207,7 +209,7 @@ def with_words(
         if word in table
     ]
     if not same or not all(same):
-        raise ConfigError(f"{file.name} does not have the vectors of this model: give the file that it was trained with")
+        raise ConfigError(f"{file.name} does not have the vectors of this model: give the file with which it was trained")
     new = [word for word in wanted if word in table]
     if not new:
         return metadata, params, tokenizer
@@ -217,7 +219,7 @@ def with_words(
 
 
 def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
-    """Metadata, parameters and vocabulary; ModelFileError where a file is damaged or changed."""
+    """Reads metadata, parameters and vocabulary; ModelFileError for a file that is damaged or has changed."""
     directory = Path(directory)
     check_hashes(directory)
     file = directory / "model.json"
@@ -234,11 +236,11 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
         parts = {name: part_from_torch(tensors, _place(method, name)[1]) for name in method.embedding_params}
         vectors = tensors[VECTORS]
     except KeyError as error:
-        raise ModelFileError(f"{directory} has no tensor {error}, which {metadata['method']} needs") from None
+        raise ModelFileError(f"{directory} lacks the tensor {error}, which {metadata['method']} needs") from None
     words = WordsConfig(**metadata["encoder"])
     if vectors.shape != (words.vocab_size, words.hidden_size):
         raise ModelFileError(
-            f"{directory}: {VECTORS} has shape {list(vectors.shape)}, model.json says "
+            f"{directory}: {VECTORS} has shape {list(vectors.shape)}, but model.json states "
             f"[{shown(words.vocab_size)}, {shown(words.hidden_size)}]"
         )
     _check_parts(method, words, parts, file)
@@ -247,14 +249,14 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
     return metadata, {FROZEN: {"vectors": vectors}, **parts}, tokenizer
 
 
-def _check_parts(method: Any, words: WordsConfig, parts: Params, where: Path) -> None:
-    """ModelFileError unless the parts have the shapes that the method itself would give them."""
+def _check_parts(method: WordMethod, words: WordsConfig, parts: Params, where: Path) -> None:
+    """ModelFileError unless the parts have the shapes with which the method initialises them."""
     try:
-        fresh = jax.eval_shape(lambda: _with_linear_view(method.init(WordVectors(words), {}, jax.random.key(0)).params))
-    except (TypeError, ValueError, OverflowError) as error:  # sizes that no array can have
-        raise ModelFileError(f"{where} describes no model: {type(error).__name__} {error}") from None
+        fresh = jax.eval_shape(lambda: _with_linear_view(method.init(make_encoder(words), {}, jax.random.key(0)).params))
+    except (TypeError, ValueError, OverflowError) as error:  # for sizes that no array can have
+        raise ModelFileError(f"{where} does not describe a model: {type(error).__name__} {error}") from None
     for name, part in parts.items():
         found, expected = ({keystr(path): leaf.shape for path, leaf in tree_leaves_with_path(tree)} for tree in (part, fresh[name]))
         for leaf in sorted({*found, *expected}):
             if found.get(leaf) != expected.get(leaf):
-                raise ModelFileError(f"{where}: {name}{leaf} has shape {found.get(leaf)}, its settings say {expected.get(leaf)}")
+                raise ModelFileError(f"{where}: {name}{leaf} has shape {found.get(leaf)}, its settings give {expected.get(leaf)}")

@@ -96,6 +96,10 @@ class Embedder:
             collect()
         return vectors[[place[sentence] for sentence in sentences]]
 
+    def sharded(self, sharding: Sharding | None) -> "Embedder":
+        """The same with its rows over these devices."""
+        return Embedder(self.embed, self.tokenizer, self.max_seq_length, sharding=sharding)
+
     def width(self, params: Params) -> int:
         """E, the width of an embedding, without running the model."""
         shape = (self.batch_size, min((*self.buckets, self.max_seq_length)))

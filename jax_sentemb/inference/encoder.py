@@ -17,13 +17,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Shaped
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.files import user_path
 from jax_sentemb.formats.run_dir import is_words
-from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.export import export_loaded
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
@@ -52,7 +52,7 @@ class SentenceEncoder:
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
         """Load the model at a path or of a name on the hub, or use a LoadedModel.
 
-        `path` is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
+        A path is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
         of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last replaces the pooling of the
         directory; PATH@f+max and the like choose the views and poolings of a multi-view model.
 
@@ -70,11 +70,10 @@ class SentenceEncoder:
             self._source = path.replace(source, str(here.absolute()), 1) if here.exists() else path, dtype
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
-        found = model.embedder
         sharding = batch_sharding(mesh) if len(devices) > 1 else None
         self._model, self._dtype = model, dtype
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
-        self._embedder = Embedder(found.embed, found.tokenizer, found.max_seq_length, sharding=sharding)
+        self._embedder = model.embedder.sharded(sharding)
         self.prompts, self.default_prompt = dict(model.prompts.texts), model.prompts.default
         if max_seq_length:
             self.max_seq_length = max_seq_length
@@ -204,11 +203,15 @@ class SentenceEncoder:
         """The columns of `batch` and "embedding" [N, E], of its column "text": a class for `map_batches` of Ray Data."""
         return {**batch, "embedding": self.encode(list(batch["text"]), show_progress_bar=False)}
 
-    def similarity(self, first: Array, second: Array) -> np.ndarray:
-        """Cosines float32 [N, M] of embeddings [N, E] and [M, E], or of single ones."""
+    def similarity(
+        self, first: Shaped[Array, "*first embedding"], second: Shaped[Array, "*second embedding"]
+    ) -> Float[np.ndarray, "first second"]:
+        """Cosines float32 [N, M] of embeddings [N, E] and [M, E]; N or M is 1 for a single embedding [E]."""
         return _unit(first) @ _unit(second).T
 
-    def similarity_pairwise(self, first: Array, second: Array) -> np.ndarray:
+    def similarity_pairwise(
+        self, first: Shaped[Array, "*pairs embedding"], second: Shaped[Array, "*pairs embedding"]
+    ) -> Float[np.ndarray, " pairs"]:
         """Cosines float32 [N] of the rows of embeddings [N, E] and [N, E], or of single ones; ConfigError for unequal numbers."""
         sides = _unit(first), _unit(second)
         if sides[0].shape != sides[1].shape:

@@ -12,16 +12,20 @@ from jax_sentemb import __version__
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import read_json, sha256, user_path, write_json
-from jax_sentemb.formats.model_card import Card, render_word_card
+from jax_sentemb.formats.model_card import Card, render_static_card, render_word_card
 from jax_sentemb.formats.model_dir import MANIFEST
-from jax_sentemb.formats.run_dir import convolution_of, is_words, read_run_tokenizer
+from jax_sentemb.formats.run_dir import convolution_of, is_words, prompts_of, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import SentenceModel, has_pair_head, staged, write_export
+from jax_sentemb.formats.static_embedding import StaticTable, write_static
 from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_model
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import LoadedModel, load, load_cross_encoder
+from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.types import Params
+
+STATIC_FACTS = ("base_model", "width", "sif", "regression", "sentences", "corpus_sha256")  # of how a table was made
 
 
 def export(
@@ -69,6 +73,18 @@ def export_word_model(
     return publish(directory, write, embed, PROBES, load, {})
 
 
+def export_static(directory: Path, table: StaticTable, stated: dict[str, Any]) -> float:
+    """As `export`, for a static table; `stated` has STATIC_FACTS, and goes into the manifest and the card."""
+    embedder = StaticEmbedder(table.tokenizer, table.normalize)
+
+    def write(stage: Path) -> None:
+        write_static(stage, table)
+        (stage / "README.md").write_text(render_static_card(directory.name, stated, table.vectors.shape), encoding="utf-8")
+
+    embed = functools.partial(embedder, {"table": table.vectors})
+    return publish(directory, write, embed, PROBES, load, {"method": "distill", **stated})
+
+
 def publish(
     directory: Path,
     write: Callable[[Path], None],
@@ -111,6 +127,7 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         training={**metadata["training"], "steps": step},
         scores=metadata.get("scores", {}) if metadata.get("scores_of_step") == step else {},
         missing_tasks=metadata["absent"],
+        verdict=metadata.get("verdict", ""),
     )
     model = SentenceModel(
         BertConfig(**metadata["encoder"]),
@@ -118,7 +135,9 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         tokenizer,
         pooling=metadata["pooling"],
         max_seq_length=metadata["max_seq_length"],
+        normalize=bool(metadata.get("normalize")),
         convolution=convolution_of(metadata),
+        prompts=prompts_of(metadata),
     )
     export(output, model, embed, card)
 
@@ -137,6 +156,9 @@ def export_loaded(directory: Path, model: LoadedModel, params: Params, max_seq_l
         with staged(directory) as stage:
             shutil.copytree(folder, stage, dirs_exist_ok=True)
         return
+    if isinstance(model.embedder, StaticEmbedder):
+        export_static(directory, model.embedder.table_of(params), {name: stated.get(name) for name in STATIC_FACTS})
+        return
     metadata = {**model.metadata, "max_seq_length": max_seq_length}
     card = Card(
         name=directory.name,
@@ -146,7 +168,8 @@ def export_loaded(directory: Path, model: LoadedModel, params: Params, max_seq_l
         scores=stated.get("scores", {}),
         missing_tasks=stated.get("absent", ()),
     )
-    tokenizer, params = model.embedder.tokenizer, jax.device_get(params)
+    tokenizer: Any = model.embedder.tokenizer
+    params = jax.device_get(params)
     found = SentenceModel(
         BertConfig(**metadata["encoder"]), params, tokenizer, metadata["pooling"], max_seq_length,
         bool(metadata.get("normalize")), convolution_of(metadata), model.prompts,

@@ -1,7 +1,8 @@
 """Opens a model that embeds sentences by its name.
 
 A name is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory of stock
-modules, a directory of a model on word vectors, or a repository of the hub; NAME@OPTION+OPTION chooses how its embeddings are made.
+modules, a static table, a directory of a model on word vectors, or a repository of the hub; NAME@OPTION+OPTION chooses how its
+embeddings are made.
 """
 
 import dataclasses
@@ -23,16 +24,19 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, sha256, shown, user_path
 from jax_sentemb.formats.huggingface import read_convolution, read_max_seq_length, read_parts, read_tokenizer, resolve
 from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts, read_prompts, read_readout, transformer_folder
-from jax_sentemb.formats.run_dir import is_words, read_checkpoint, read_metadata, read_run_tokenizer
+from jax_sentemb.formats.run_dir import is_words, prompts_of, read_checkpoint, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import has_pair_head
+from jax_sentemb.formats.static_embedding import is_static, read_static
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
 from jax_sentemb.inference.build import build_embedder, views_of
 from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.retrieval.quantize import DTYPES
 from jax_sentemb.types import Params
 
+STATIC = "static"  # model_type of a static table
 READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2", "h")  # of multi-view models
 
 
@@ -111,6 +115,8 @@ def load(
     if options is None:
         source, options = split_options(source, (*POOLINGS, *READOUTS))
     stored = _read(source)
+    if stored.description["encoder"].get("model_type") == STATIC:
+        return _static_model(source, stored, options, dtype)
     if not is_words(stored.description):
         return _bert_model(source, stored, options, batch_size, dtype)
     if dtype != "float32":
@@ -146,8 +152,24 @@ def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size
     return LoadedModel(embedder, params, metadata, positions=positions, prompts=stored.prompts)
 
 
+def _static_model(source: str, stored: _Stored, options: Sequence[str], dtype: str) -> LoadedModel:
+    if options or dtype != "float32":
+        raise ConfigError(f"{source}: a static table has one way to embed, in float32; leave out {[*options, dtype][0]}")
+    assert isinstance(stored.tokenizer, Tokenizer)
+    normalize = stored.description["normalize"]
+    stated = {**stored.origin, "encoder": stored.description["encoder"], "normalize": normalize}
+    return LoadedModel(StaticEmbedder(stored.tokenizer, normalize), stored.params, stated)
+
+
+def _read_static(folder: Path, origin: dict[str, Any]) -> _Stored:
+    table = read_static(folder)
+    rows, width = table.vectors.shape
+    description = {"encoder": {"model_type": STATIC, "vocab_size": rows, "hidden_size": width}, "normalize": table.normalize}
+    return _Stored(description, {"table": table.vectors}, table.tokenizer, {**origin, "kind": "static table"}, str(folder))
+
+
 def _read(source: str) -> _Stored:
-    """Reads a run, a model on word vectors, or a BERT directory, which may be on the hub."""
+    """Reads a run, a model on word vectors, a static table, or a BERT directory; the last two may be on the hub."""
     path = user_path(source)
     if (path / "model.json").is_file() and not is_word_model(path):
         return _read_run(path, source)
@@ -158,6 +180,8 @@ def _read(source: str) -> _Stored:
     origin = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
     if is_word_model(folder):
         return _Stored(*read_files(folder), origin, str(folder / "model.json"))
+    if is_static(folder):
+        return _read_static(folder, origin)
     return _read_bert(folder, origin)
 
 
@@ -167,7 +191,9 @@ def _read_run(path: Path, source: str) -> _Stored:
         raise ConfigError(f"{source}: a cross-encoder scores pairs and has no embedding; scores.json of the run has its scores")
     params, step = read_checkpoint(path, "best")
     origin = {"kind": "work directory", "step": step, "max_seq_length": metadata["max_seq_length"]}
-    return _Stored({"convolution": None, **metadata}, params, read_run_tokenizer(path, metadata), origin, str(path / "model.json"))
+    description = {"convolution": None, **metadata}
+    tokenizer = read_run_tokenizer(path, metadata)
+    return _Stored(description, params, tokenizer, origin, str(path / "model.json"), prompts_of(metadata))
 
 
 def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:

@@ -1,6 +1,7 @@
 """Token embeddings of sentences: the states that a BERT's pooling reduces to one vector."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.run_dir import convolution_of, is_words
 from jax_sentemb.inference.embedder import BUCKETS, CPU_ROWS
 from jax_sentemb.inference.load import LoadedModel
+from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Array, Params, Rows
 
@@ -23,15 +25,16 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
 
     [CLS] and [SEP] included. ConfigError for a model on word vectors, which has no states of its own.
     """
-    if is_words(model.metadata):
-        raise ConfigError('output_value="token_embeddings": a model on word vectors has none, only sentence embeddings')
+    if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
+        raise ConfigError('output_value="token_embeddings": a table of vectors has none, only sentence embeddings')
     encoder = Bert(BertConfig(**model.metadata["encoder"]), jnp.dtype(dtype))
     convolution = convolution_of(model.metadata)
     tokenizer = model.embedder.tokenizer
 
     @jax.jit
     def states(params: Params, rows: Rows) -> Array:
-        hidden = encoder.apply({"params": params["encoder"]}, rows, None).hidden[-1]
+        output: Any = encoder.apply({"params": params["encoder"]}, rows, None)
+        hidden = output.hidden[-1]
         return convolution.apply(params["cnn"], hidden, rows.mask, encoder.dtype) if convolution else hidden
 
     def embed(params: Params, sentences: Sequence[str], max_seq_length: int, batch_size: int) -> list[np.ndarray]:

@@ -44,16 +44,16 @@ class AttentionMI:
     * padding_queries: True adds the rows of [PAD] queries to the pool (code). Default False (paper): padding changes nothing.
     """
 
-    weight: float = 2.5e-3
-    samples: int = 150
-    layers: tuple[int, ...] = ()
-    depth: str = "code"
-    pairing: str = "layers"
-    post_dropout: bool = True
-    density: bool = True
-    sampling: str = "stratified"
-    discard_short: bool = False
-    padding_queries: bool = False
+    weight: float = 2.5e-3  # of the AMI loss; the paper's for all of Wikipedia
+    samples: int = 150  # positions of a slice that are compared
+    layers: tuple[int, ...] = ()  # numbers from 1; (): those of depth
+    depth: str = "code"  # layers to compare: code (those before the last), paper (the last four) or upper (the upper half)
+    pairing: str = "layers"  # which two maps a slice pools: layers (l and l + n/2) or heads (2h and 2h + 1)
+    post_dropout: bool = True  # leave out entries that attention dropout removed in either view
+    density: bool = True  # weight times the squared share of valid entries, as the code
+    sampling: str = "stratified"  # stratified, gumbel (as the code, slower) or replacement
+    discard_short: bool = False  # drop slices with fewer entries than samples, as the code
+    padding_queries: bool = False  # rows of [PAD] queries count, as in the code
 
     def check(self, num_layers: int, num_heads: int) -> None:
         """Raise ConfigError if a setting is invalid, or does not fit the encoder's numbers of layers and heads."""

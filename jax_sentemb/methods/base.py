@@ -12,7 +12,7 @@ from dataclasses import Field
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from jaxtyping import Float, Int, Key, UInt
+from jaxtyping import Float, Int, Key, PyTree, UInt
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
@@ -26,8 +26,9 @@ from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 Seeds: TypeAlias = UInt[Array, " batch"]  # of the dropout of each sentence
-# Loss, metrics, and what `post_update` needs of the step.
-Objective: TypeAlias = tuple[Scalar, tuple[dict[str, Scalar], Any]]
+Encoded: TypeAlias = PyTree[Float[Array, "batch ..."]]  # a NamedTuple of each method
+Carry: TypeAlias = PyTree[Array]  # what `post_update` needs of the step
+Objective: TypeAlias = tuple[Scalar, tuple[dict[str, Scalar], Carry]]  # loss, (metrics, carry)
 
 
 class Learned(NamedTuple):
@@ -83,7 +84,7 @@ class Method(ABC):
         """
 
     @abstractmethod
-    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Any:
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Encoded:
         """Return a NamedTuple of float arrays whose leading axis is the sentence; `seeds` uint32 [B].
 
         `batch` may be a part of the batch that is narrower than the others. Arrays with an axis of tokens are padded with zeros to
@@ -91,10 +92,10 @@ class Method(ABC):
         """
 
     @abstractmethod
-    def objective(self, params: Params, state: TrainState, encoded: Any) -> Objective:
+    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> Objective:
         """Return the scalar loss over the global batch, and (metrics, carry for `post_update`)."""
 
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
         """Return the state after the optimiser's update with new moving averages and queues. The default returns it unchanged."""
         return state
 

@@ -45,15 +45,15 @@ class ConsSent(Method):
     `params`: "lstm", "classifier" (D, P, I, R), "lstm_of_parts" and "classifier_D"... (MT), and the word vectors.
     """
 
-    task: str = "R"
-    k: int = 2
-    hidden: int = 2048
-    classifier_width: int = 512
-    pooling: str = "max"
+    task: str = "R"  # D, P, I or R (perturbed sentences), N or C (parts of sentences), MT (all six)
+    k: int = 2  # tokens that are changed, or candidates of N and C
+    hidden: int = 2048  # width of the LSTM in each direction
+    classifier_width: int = 512  # width of the layers above the embedding
+    pooling: str = "max"  # the maximum over time
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, beside word vectors."""
+        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ("lstm", "lstm_of_parts") if self.task == MULTITASK else ("lstm",)
 
     @property

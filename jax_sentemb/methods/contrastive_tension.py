@@ -28,13 +28,13 @@ class ContrastiveTension(Method):
     "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
     """
 
-    form: str = "pairs"
-    group: int = 8
-    scale: float = 20.0
-    pooling: str = "mean"
-    dropout: bool = False
-    ami: AttentionMI | None = None
-    keep: str = "better"
+    form: str = "pairs"  # pairs (the paper's) or in_batch (sentence-transformers')
+    group: int = 8  # pairs of which one is positive, for form=pairs
+    scale: float = 20.0  # at the start, of the dot products of form=in_batch
+    pooling: str = "mean"  # cls, mean or first_last
+    dropout: bool = False  # while training; the published code has none
+    ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: without
+    keep: str = "better"  # encoder that is exported: better (by eval.select) or second
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""

@@ -36,10 +36,10 @@ class CrossEncoder(Method):
     sequence classifier of transformers, and a run can start from it with a new classifier.
     """
 
-    task: str = "scores"
-    classes: tuple[str, ...] = ("entailment", "neutral", "contradiction")
-    top_score: float = 5.0
-    pooling: str = "cls"
+    task: str = "scores"  # scores or classes
+    classes: tuple[str, ...] = ("entailment", "neutral", "contradiction")  # labels of task=classes; the first one stands for alike
+    top_score: float = 5.0  # the largest gold score
+    pooling: str = "cls"  # of the encoder; the score is read from [CLS]
     is_cross_encoder = True  # `embed` takes rows of joined pairs and returns their scores
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -28,14 +28,14 @@ class InferSent(Method):
     `params`: "lstm", "classifier", and the word vectors.
     """
 
-    classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")
-    hidden: int = 2048
-    classifier_width: int = 512
-    pooling: str = "max"
+    classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")  # labels of the pairs
+    hidden: int = 2048  # width of the LSTM in each direction
+    classifier_width: int = 512  # width of the layers above the pair
+    pooling: str = "max"  # the maximum over time
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, beside word vectors."""
+        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ("lstm",)
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -32,8 +32,8 @@ class ISBERT(Method):
     Each sentence is encoded once, with dropout. `params` are {"encoder", "cnn"}.
     """
 
-    convolution: Convolution = field(default_factory=Convolution)
-    normalization: str = "pairs"
+    convolution: Convolution = field(default_factory=Convolution)  # between the token states and the mean
+    normalization: str = "pairs"  # of the loss: pairs (the code) or sentences (Eq. 3)
     pooling: str = "mean"  # the method is defined for the mean
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

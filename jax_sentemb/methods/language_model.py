@@ -34,13 +34,13 @@ class LanguageModel(Method):
     The paper does not say how its softmax is computed. `params`: "lstm", "output", "word_bias", and the word vectors.
     """
 
-    hidden: int = 4096
-    candidates: int = 8192
-    pooling: str = "last"
+    hidden: int = 4096  # width of the LSTM
+    candidates: int = 8192  # words against the right one, drawn for each batch; 0: all words
+    pooling: str = "last"  # the last state
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, beside word vectors."""
+        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ("lstm",)
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

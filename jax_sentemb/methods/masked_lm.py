@@ -1,7 +1,7 @@
 """Masked-language-model training, of a new BERT or to adapt a BERT to a domain before contrastive training."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -69,7 +69,7 @@ def masked_lm_loss(
     states = token_states(params["token_head"], states, encoder)
     targets = jnp.take_along_axis(rows.tokens, places, axis=-1)
     words, bias = params["encoder"]["embeddings"]["word"], params["token_head"]["bias"]
-    found: Any = token_loss(states.reshape(-1, states.shape[-1]), words, bias, targets.reshape(-1), encoder.dtype)
+    found: tuple[Array, Array] = token_loss(states.reshape(-1, states.shape[-1]), words, bias, targets.reshape(-1), encoder.dtype)
     loss, right = (jnp.where(real, values.reshape(real.shape), 0).sum(-1, dtype=jnp.float32) for values in found)
     return loss, real.sum(-1, dtype=jnp.float32), right
 
@@ -90,8 +90,8 @@ class MaskedLM(Method):
     head. `mlm_probability` is the share of a row's tokens that is predicted: 0.15 in BERT, 0.4 in Wettig et al. 2023.
     """
 
-    mlm_probability: float = 0.15
-    pooling: str = "mean"
+    mlm_probability: float = 0.15  # share of a row's tokens that is predicted
+    pooling: str = "mean"  # of the embedding: cls, mean or first_last
     reads_packed = True
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -27,10 +27,10 @@ class MirrorBERT(Method):
     Drophead is not implemented. `params` are {"encoder"}.
     """
 
-    temperature: float = 0.04
-    pooling: str = "cls"
-    span: int = 5
-    ami: AttentionMI | None = None
+    temperature: float = 0.04  # the cosines are divided by it
+    pooling: str = "cls"  # cls, mean or first_last
+    span: int = 5  # characters of the second view that become one [MASK]; 0: none
+    ami: AttentionMI | None = None  # attention mutual information, with span=0; None: without
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or two of them exclude each other."""

@@ -1,7 +1,7 @@
 """Multi-view sentence representations: a recurrent and a linear encoder learn from neighbouring sentences (Tang and de Sa 2019)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from jax_sentemb.losses import (
     rows_from_orthonormal,
     towards_orthonormal_rows,
 )
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import FROZEN, check_words, pooled_states, vector_part, word_states
@@ -58,16 +58,16 @@ class MultiView(Method):
     A batch is consecutive sentences. `params`: "f", "g", "f2", "g2", "U", "log_temperature" as needed, and the word vectors.
     """
 
-    form: str = "discriminative"
-    views: str = "fg"
-    hidden: int = 1024
-    context: int = 3
-    negatives: int = 5
-    beta: float = 0.01
-    invertible: bool = True
-    remove_component: bool = True
-    iterations: int = 5
-    ensemble: str = "average"
+    form: str = "discriminative"  # discriminative, generative or both
+    views: str = "fg"  # fg, or an ablation: f, g, ff, gg
+    hidden: int = 1024  # width of the GRU in each direction
+    context: int = 3  # sentences at most so far apart belong together
+    negatives: int = 5  # words drawn against each word, for the generative loss
+    beta: float = 0.01  # step of the pull of U towards orthonormal rows
+    invertible: bool = True  # U is kept near orthonormal rows, and g is its transpose
+    remove_component: bool = True  # the first direction of each view of a batch is taken out
+    iterations: int = 5  # of the power iteration that finds this direction
+    ensemble: str = "average"  # of the views: average, concatenation, or one view
     pooling: str = "mean"  # over time, of each view: mean, max, min, last, or several joined by +
 
     @property
@@ -151,7 +151,7 @@ class MultiView(Method):
             loss = loss + metrics["generative"]
         return loss, (metrics, None)
 
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
         """Brings the rows of U closer to orthonormal."""
         if "U" not in state.params or not self.invertible:
             return state

@@ -36,14 +36,14 @@ class QuickThoughts(Method):
     code gives each encoder its own word embeddings if they are trained; here both share them. A batch is consecutive sentences.
     """
 
-    hidden: int = 600
-    context: int = 1
-    itself: str = "zero"
-    pooling: str = "last"
+    hidden: int = 600  # width of the GRU in each direction
+    context: int = 1  # sentences at most so far apart belong together
+    itself: str = "zero"  # score of a sentence with itself: zero (the code) or excluded
+    pooling: str = "last"  # the last states
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, beside word vectors."""
+        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ENCODERS
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -28,11 +28,11 @@ class SBERT(Method):
     is then its `ft`, or its `ssl+ft` if the weights come from an IS-BERT. `params` are {"encoder", "cnn", "classifier"}.
     """
 
-    task: str = "scores"
-    classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")
-    top_score: float = 5.0
-    pooling: str = "mean"
-    convolution: Convolution | None = None
+    task: str = "scores"  # scores or classes
+    classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")  # labels of task=classes
+    top_score: float = 5.0  # the largest gold score
+    pooling: str = "mean"  # cls, mean or first_last
+    convolution: Convolution | None = None  # IS-BERT's, between encoder and pooling; None: without
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""

@@ -5,7 +5,7 @@ momentum encoder; both together are miCSE (Klein and Nabi 2023).
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxtyping import Float, Key
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, view_seed
 from jax_sentemb.models.encoder import TokenEncoder
@@ -36,8 +36,8 @@ class Momentum:
     not say).
     """
 
-    queue_size: int = 384
-    decay: float = 0.995
+    queue_size: int = 384  # embeddings in the queue of negatives
+    decay: float = 0.995  # of the moving average of the encoder's weights
     dropout: float = 0.3  # hidden states and attention (the paper does not say which; ESimCSE's code uses none)
 
 
@@ -59,14 +59,14 @@ class SimCSE(Method):
     (15 % of the tokens; a third forward pass). The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
     """
 
-    temperature: float = 0.05
-    pooling: str = "cls"
-    head: bool = True
-    negatives: bool = True
-    mlm_weight: float = 0.0
-    mlm_probability: float = 0.15
-    ami: AttentionMI | None = None
-    momentum: Momentum | None = None
+    temperature: float = 0.05  # the cosines are divided by it
+    pooling: str = "cls"  # cls, mean or first_last
+    head: bool = True  # an MLP on the embedding while training
+    negatives: bool = True  # False: attraction only (miCSE, Table 4)
+    mlm_weight: float = 0.0  # of a masked-language-model loss, in a third forward pass; 0: none
+    mlm_probability: float = 0.15  # share of the tokens that loss predicts
+    ami: AttentionMI | None = None  # attention mutual information; None: without
+    momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: without
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
@@ -132,7 +132,7 @@ class SimCSE(Method):
             loss = loss + self.mlm_weight * metrics["mlm"]
         return loss, (metrics, (encoded.momentum, encoded.row))
 
-    def post_update(self, state: TrainState, carry: Any) -> TrainState:
+    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
         """Moves the momentum encoder towards the new weights and puts the step's momentum embeddings in front of the queue."""
         if self.momentum is None or state.queue is None or state.queue_rows is None or state.ema_params is None:
             return state

@@ -23,7 +23,7 @@ class Averages(NamedTuple):
 class WordAverage(Method):
     """The mean of a sentence's word vectors; unknown words have the vector 0. `params` are the word vectors."""
 
-    pooling: str = "mean"
+    pooling: str = "mean"  # the mean
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if the encoder is not a table of word vectors."""

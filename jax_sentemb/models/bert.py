@@ -1,4 +1,4 @@
-"""BERT and RoBERTa encoders of any size in Flax, equal to Hugging Face's BertModel / RobertaModel without their pooler.
+"""BERT, RoBERTa, XLM-R and DistilBERT of any size in Flax, equal to the models of Hugging Face without their pooler.
 
 Written for contrastive learning: dropout masks are independent for every row, head and position (one mask shared by a batch
 weakens dropout views), and a function can read the attention of chosen layers, so that no tensor of all layers is kept.
@@ -41,7 +41,7 @@ class BertConfig:
     num_attention_heads: int = 12
     intermediate_size: int = 3072
     max_position_embeddings: int = 512
-    type_vocab_size: int = 2
+    type_vocab_size: int = 2  # 0: no segments (DistilBERT)
     layer_norm_eps: float = 1e-12
     hidden_act: str = "gelu"
     initializer_range: float = 0.02
@@ -162,11 +162,13 @@ class Embeddings(nn.Module):
         normal = nn.initializers.normal(config.initializer_range)
         word = self.param("word", normal, (config.vocab_size, config.hidden_size))
         position = self.param("position", normal, (config.max_position_embeddings, config.hidden_size))
-        token_type = self.param("token_type", normal, (config.type_vocab_size, config.hidden_size))
         if width + config.position_offset > config.max_position_embeddings:
             raise ValueError(f"{width} tokens do not fit max_position_embeddings={config.max_position_embeddings}")
         places = position[config.position_offset : config.position_offset + width]
-        summed = word[tokens] + places + token_type[0 if token_types is None else token_types]
+        summed = word[tokens] + places
+        if config.type_vocab_size:
+            token_type = self.param("token_type", normal, (config.type_vocab_size, config.hidden_size))
+            summed = summed + token_type[0 if token_types is None else token_types]
         states = LayerNorm(config.layer_norm_eps, name="norm")(summed.astype(self.activations))
         return dropout(states, rate, seeds, 0)
 

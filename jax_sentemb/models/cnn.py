@@ -21,10 +21,10 @@ class Convolution:
     its batch. Default False: masked positions are zero before the convolution, and padding changes nothing.
     """
 
-    windows: tuple[int, ...] = (1, 3, 5)
-    filters: int = 256
-    relu: bool = False
-    reference: bool = False
+    windows: tuple[int, ...] = (1, 3, 5)  # tokens that a filter sees, a set of filters for each
+    filters: int = 256  # filters of each window
+    relu: bool = False  # after the convolution, as Eq. 1; the published code has none
+    reference: bool = False  # the states at [PAD] are convolved too, as in the published code
 
     @property
     def width(self) -> int:

@@ -5,7 +5,6 @@ The plain forms are slow on CPUs (benchmarks/README.md has the measurements); te
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -124,7 +123,7 @@ def matmul(
     inputs: Float[Array, "*rows inputs"], kernel: Float[Array, "inputs outputs"], dtype: DTypeLike, result: DTypeLike = jnp.float32
 ) -> Float[Array, "*rows outputs"]:
     """Product of inputs [..., I] and kernel [I, O] in `dtype`, accumulated in float32 and returned as `result`."""
-    found: Any = _matmul(inputs, kernel, dtype, result)
+    found: Array = _matmul(inputs, kernel, dtype, result)
     return found
 
 

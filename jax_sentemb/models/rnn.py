@@ -82,7 +82,7 @@ def _direction(kind: str, params: Params, vectors: Array, mask: Array, dtype: DT
     # All input products are computed at once: only the recurrent product depends on the previous state.
     inputs = (matmul(vectors, params["input"]["kernel"], dtype) + params["input"]["bias"]).swapaxes(0, 1)
     recurrent = params["recurrent"]
-    found: Any = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
+    found: tuple[Array, Array] = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
     return found[0].swapaxes(0, 1), found[1]
 
 

@@ -94,7 +94,7 @@ def attention_values(
 
 
 def slice_names(static: Comparison) -> list[str]:
-    """What each of the S slices pools, all numbers from 1: "layers 1 + 3, head 2" or "layer 4, heads 1 + 2"."""
+    """Names of the S slices by what they pool, counted from 1: "layers 1 + 3, head 2" or "layer 4, heads 1 + 2"."""
     heads, layers = range(1, static.config.num_attention_heads + 1), static.layers
     if static.pairing == "heads":
         return [f"layer {layer}, heads {head} + {head + 1}" for layer in layers for head in heads[::2]]
@@ -117,7 +117,7 @@ def _rows(config: BertConfig, first: list[np.ndarray], second: list[np.ndarray])
 
 @functools.partial(jax.jit, static_argnums=0)
 def _slices(static: Comparison, params: Params, rows: Rows, seeds: Array | None) -> tuple[Array, Array, Array]:
-    """Log attention [2B, S, 2 * T * T], which entries both rows of a pair have [B, 2 * T * T], embeddings [2B, D]."""
+    """Log attention [2B, S, 2 * T * T], a mask of the entries that both rows have [B, 2 * T * T], embeddings [2B, D]."""
 
     def logs(layer: int, attention: Attention) -> Array:
         assert attention.scores is not None  # whole maps, not blocks

@@ -6,7 +6,7 @@ directory, without loading a model.
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -78,7 +78,7 @@ def sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _studies(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _studies(rows: Sequence[sweep_table.Row]) -> list[dict[str, Any]]:
     """Scores over the number of training sentences, and paired differences to the baselines; [] where sizes do not vary."""
     found = []
     colours: dict[str, str] = {}  # a method has one colour in both figures

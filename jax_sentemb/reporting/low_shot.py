@@ -1,4 +1,4 @@
-"""Figure 4 of miCSE: methods over training sizes, and what each adds to its baseline in the same seeds."""
+"""Figure 4 of miCSE: scores of methods over training sizes, and differences to their baselines in the same seeds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ def low_shot_differences(path: str | Path, scores: Curves, differences: Curves, 
     """Scores on the left and paired differences to the baseline on the right, both over the number of training sentences.
 
     Bars are one standard deviation, on the right of the differences. The CSV file has a column `panel`. Source: miCSE Fig. 4.
-    DataError where there is no point, NumericsError for NaN or Inf.
+    DataError if there is no point, NumericsError for NaN or Inf.
     """
     flat = [
         (panel, method, *point)

@@ -21,7 +21,7 @@ Groups = Mapping[str, plots.Pairs]  # name of the pairs -> (semantic [P], attent
 
 
 class PairModel:
-    """An encoder directory or a work directory, for pairs of sentences."""
+    """The model of an encoder directory or work directory, which compares pairs of sentences."""
 
     def __init__(self, path: Path, dropout: float) -> None:
         from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, read_tokenizer
@@ -34,15 +34,15 @@ class PairModel:
         self.cut = 0
 
     def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
-        """The token rows of sentences; says on stderr how many were cut."""
+        """The token rows of sentences. Reports on standard error how many were cut."""
         rows, cut = self.tokenizer.encode(sentences, self.length)
-        if cut > self.cut:  # said for the first of several groups of the same sentences
+        if cut > self.cut:  # reported once for several groups of the same sentences
             self.cut = cut
             print(f"{cut} of {len(sentences)} sentences were cut at {self.length} tokens", file=sys.stderr)
         return rows
 
     def compare(self, pairs: Sequence[tuple[str, str]], dropout: bool) -> plots.Pairs:
-        """(semantic [P], attention [P]) of pairs of sentences, each in a dropout view of its own if wanted."""
+        """(semantic [P], attention [P]) of pairs of sentences, each in its own dropout view if `dropout`."""
         from jax_sentemb.reporting.attention import compare_attention, comparison, view_seeds
 
         first, second = (self.encode(side) for side in zip(*pairs, strict=True))
@@ -55,7 +55,7 @@ class PairModel:
 def pair_panels(path: str | Path, panels: Mapping[str, Groups], title: str, quantity: str = QUANTITY) -> Path:
     """A panel for each model {name: two groups of pairs}: every pair as a dot, the groups' means large, a line between them.
 
-    The heading has the difference of the means, first group minus second, of each model; the CSV file a column `model` where
+    The heading has the difference of the means (first group minus second) of each model. The CSV file has a column `model` if
     models have names. DataError where a group is empty, NumericsError for NaN or Inf. Source: miCSE Figs. 5 and 6.
     """
     values = {
@@ -86,7 +86,7 @@ def pair_panels(path: str | Path, panels: Mapping[str, Groups], title: str, quan
 
 
 def _panel(axes: Any, groups: Mapping[str, Mapping[str, np.ndarray]]) -> list[float]:
-    """Draws the groups; the difference of the means of the first two, (semantic, attention)."""
+    """Draws the groups. Returns the difference of the means of the first two, (semantic, attention)."""
     means = []
     for (name, values), colour, marker in zip(groups.items(), plots.COLOURS, plots.MARKERS, strict=False):
         x, y = values["semantic"], values["attention"]
@@ -100,7 +100,7 @@ def _panel(axes: Any, groups: Mapping[str, Mapping[str, np.ndarray]]) -> list[fl
 
 
 def model_names(models: Sequence[Path]) -> list[str]:
-    """What to call directories: their last names, as much of their paths as tells them apart."""
+    """Names of directories: the shortest ends of their paths that differ."""
     parts = [model.resolve().parts for model in models]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(one[-length:]) for one in parts]
@@ -112,8 +112,9 @@ def model_names(models: Sequence[Path]) -> list[str]:
 def syntax_pairs(parses: Sequence[Parse], count: int, seed: int = 0) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Up to `count` pairs (rows of `parses`) of different sentences with the same tree, and as many with different trees.
 
-    A pair of the second kind has the first sentence of the pair of the first kind: the groups differ in their partners only.
-    The same trees have equally many words, others mostly have not. DataError where there are no such pairs. Source: miCSE Fig. 6.
+    A pair of the second kind has the same first sentence as a pair of the first kind, so that only the partners differ.
+    Sentences with the same tree have the same number of words; others mostly do not. DataError if there are no such pairs.
+    Source: miCSE Fig. 6.
     """
     random = np.random.default_rng(seed)
     rows: dict[tuple, list[int]] = {}
@@ -144,7 +145,7 @@ def semantic_against_attention(
 ) -> Path:
     """Semantic (cosine) against attention similarity of positive and negative pairs, each (semantic [P], attention [P]).
 
-    Large marks are the means of the groups, the line their distance. `quantity` is written at the vertical axis.
+    Large marks are the means of the groups, and the line connects them. `quantity` labels the vertical axis.
     DataError where a group is empty, NumericsError for NaN or Inf. Source: miCSE Figs. 5 and 6.
     """
 

@@ -1,4 +1,4 @@
-"""What plots and reports draw: the log of a run, the table of a low-shot study, and pairs of sentences for attention."""
+"""Data of plots and reports: the log of a run, the table of a low-shot study, and pairs of sentences for attention."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ from jax_sentemb.errors import DataError
 from jax_sentemb.files import user_path
 
 SentencePairs = list[tuple[str, str]]
-ALIKE, UNLIKE = 4.0, 1.0  # gold scores of STS-B, 0 to 5, from which and up to which pairs count as positive and negative
+ALIKE, UNLIKE = 4.0, 1.0  # gold scores of STS-B (0 to 5): positive pairs have at least the first, negative ones at most the second
 
 
 def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
@@ -77,9 +77,9 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
 
 
 def gold_pairs(folder: str | Path, count: int) -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
-    """(first, second) sentences of up to `count` STS-B dev pairs that people call alike, and of as many that they call unlike.
+    """(first, second) sentences of up to `count` STS-B dev pairs with a high gold score, and of as many with a low one.
 
-    Sentences that differ in upper and lower case only are left out: without dropout their attention is the same.
+    Pairs that differ only in case are left out, because their attention is the same without dropout.
     """
     from jax_sentemb.evaluation.sts_data import load_sts_task, senteval_root
 

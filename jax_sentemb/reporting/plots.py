@@ -1,4 +1,4 @@
-"""Pictures for people, each a PNG with its numbers in a CSV file of the same name; needs the extra [plots] (matplotlib).
+"""Figures as PNG files, each with its numbers in a CSV file of the same name. They need the extra [plots] (matplotlib).
 
     jax-sentemb plots run --workdir runs/micse
     jax-sentemb plots attention --model runs/micse/export --data SentEval/data --output plots
@@ -23,7 +23,7 @@ import numpy as np
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.files import replacing, user_path
 
-# Okabe and Ito's colours: told apart with any kind of colour blindness. Markers differ too, for print.
+# Okabe and Ito's colours can be told apart with any kind of colour blindness. Markers differ too, for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 DOTS_PER_INCH = 150
@@ -51,7 +51,7 @@ def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, titl
     width = 0.4 * min(np.diff(centres), default=1.0)
     present = np.unique(place)
     at = centres[present]
-    # Not axes.boxplot: it asks every setting of matplotlib, and so chooses a window system.
+    # axes.boxplot reads every setting of matplotlib, which would choose a window system.
     low, start, middle, end, high = np.array([np.percentile(y[place == number], [5, 25, 50, 75, 95]) for number in present]).T
     box = {"facecolor": (1, 1, 1, 0.6), "edgecolor": "black", "linewidth": 1.4, "zorder": 3}
     axes.bar(at, end - start, width, start, **box, label="middle half of a range, 5th and 95th percentile")
@@ -72,13 +72,14 @@ def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, titl
 
 
 def correlations(first: Values, second: Values) -> str:
-    """ "Spearman 81.25, Pearson 80.10" of two [N], both x 100; says so where one of them is constant."""
+    """ "Spearman 81.25, Pearson 80.10" of two [N], both x 100, or a note that one of them is constant."""
     from scipy.stats import pearsonr, spearmanr  # here: `--help` does not wait for SciPy
 
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
         return "no correlation (all values equal)"
-    return f"Spearman {100 * spearmanr(first, second).statistic:.2f}, Pearson {100 * pearsonr(first, second).statistic:.2f}"
+    spearman, pearson = (float(result[0]) for result in (spearmanr(first, second), pearsonr(first, second)))
+    return f"Spearman {100 * spearman:.2f}, Pearson {100 * pearson:.2f}"
 
 
 def attention_histograms(
@@ -86,7 +87,7 @@ def attention_histograms(
 ) -> Path:
     """Joint histogram of the attention [S, M] of two views for each of S slices, with their Pearson correlation rho.
 
-    All panels share ranges and colours. `names` of the slices; `quantity` is written at the axes.
+    All panels share ranges and colours. `names` are those of the slices; `quantity` labels the axes.
     DataError for no slice or no entry, NumericsError for NaN or Inf. Source: miCSE Fig. 8.
     """
     one, other = (np.asarray(values, np.float64) for values in (first, second))
@@ -131,7 +132,7 @@ def attention_histograms(
     return _save(figure, path, title, heading, table)
 
 
-# Column of the CSV file -> its name in metrics.jsonl, and what is written at its axis.
+# Column of the CSV file -> its name in metrics.jsonl, and the label of its axis.
 COURSES = {
     "alignment": ("diagnostics/alignment", "alignment\n(0 is best)"),
     "training_alignment": ("train/alignment", "alignment of\ntraining batches\n(0 is best)"),
@@ -186,8 +187,8 @@ def low_shot_curves(
 ) -> Path:
     """Score against the number of training sentences (logarithmic), {method: [(sentences, mean, standard deviation)]}.
 
-    Bars are one standard deviation. A point with 0 sentences (no training) is a dotted line across. Methods are set apart
-    sideways by some percent, so that bars do not cover each other; the CSV file has the exact numbers.
+    Bars are one standard deviation. A point with 0 sentences (no training) is a dotted horizontal line. Methods are shifted
+    sideways by a few percent, so that bars do not cover each other; the CSV file has the exact numbers.
     DataError where there is no point, NumericsError for NaN or Inf.
     """
     flat = [(method, *point) for method, points in curves.items() for point in sorted(points)]
@@ -211,9 +212,9 @@ def low_shot_curves(
 def errors_over_sizes(
     axes: Any, curves: Mapping[str, Sequence[tuple[int, float, float]]], order: Sequence[str] | None = None
 ) -> None:
-    """The curves of `low_shot_curves` in one panel; its vertical axis has no name yet.
+    """The curves of `low_shot_curves` in one panel; the vertical axis has no label.
 
-    A method has the colour and the marker of its place in `order`, by default that of `curves`: several panels agree.
+    A method has the colour and marker of its position in `order` (default: `curves`), so that several panels agree.
     """
     order = list(curves) if order is None else order
     trained = {method: [point for point in sorted(points) if point[0] > 0] for method, points in curves.items()}
@@ -250,7 +251,7 @@ def require_matplotlib() -> Any:
 
 
 def _figure(width: float, height: float) -> Any:
-    """A figure of that many inches that belongs to no window and no global list."""
+    """A figure of this size in inches, without a window and outside of pyplot's global list."""
     return require_matplotlib().figure.Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
 
 
@@ -267,7 +268,7 @@ def _plain(axes: Any) -> Any:
 
 
 def _legend(figure: Any, *panels: Any) -> None:
-    """One legend below the panels, where it covers nothing."""
+    """One legend below the panels."""
     handles, labels = (
         list(itertools.chain(*side)) for side in zip(*(axes.get_legend_handles_labels() for axes in panels), strict=True)
     )
@@ -276,13 +277,14 @@ def _legend(figure: Any, *panels: Any) -> None:
     columns = len(labels) if in_one_row else max(1, int(room // (max(map(len, labels)) + 8)))
     legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, columnspacing=1.2)
     for text in legend.get_texts():
-        text.set_parse_math(False)  # a dollar sign in a name is a dollar sign
+        text.set_parse_math(False)  # dollar signs in names are not mathematics
 
 
 def gold_ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ticks, centres of the ranges, and the range of every score.
 
-    Few distinct scores are ranges of their own; else whole numbers divide, where two to twelve do, or five equal widths.
+    Up to seven distinct scores are ranges of their own. Otherwise ranges end at whole numbers if that gives two to twelve of them,
+    or there are five of equal width.
     """
     distinct = np.unique(gold)
     if len(distinct) <= 7:
@@ -294,14 +296,14 @@ def gold_ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _pearson(first: np.ndarray, second: np.ndarray) -> float | None:
-    """None where one is constant."""
+    """Pearson correlation; None if one of the two is constant."""
     from scipy.stats import pearsonr
 
-    return float(pearsonr(first, second).statistic) if len(first) > 1 and np.ptp(first) and np.ptp(second) else None
+    return float(pearsonr(first, second)[0]) if len(first) > 1 and np.ptp(first) and np.ptp(second) else None
 
 
 def _numbers(path: str | Path, columns: Mapping[str, Values], what: str = "") -> dict[str, np.ndarray]:
-    """float64 columns of one length; DataError where they are empty, NumericsError where one has NaN or Inf."""
+    """float64 columns of one length. DataError if they are empty, NumericsError for NaN or Inf."""
     arrays = {name: np.asarray(values, np.float64) for name, values in columns.items()}
     if len({array.shape for array in arrays.values()}) > 1:
         raise ValueError(f"{what}columns of unlike length: { ({name: array.shape for name, array in arrays.items()}) }")
@@ -323,7 +325,7 @@ def table_path(picture: Path) -> Path:
 
 
 def _save(figure: Any, path: str | Path, title: str, numbers: str, table: Mapping[str, Iterable[Any]]) -> Path:
-    """Write `figure` under a title and a line of numbers, and `table` beside it; the path of the PNG."""
+    """Writes `figure` with a title and a line of numbers, and `table` as CSV beside it. Returns the path of the PNG."""
     picture = picture_path(path)
     width = int(14 * figure.get_figwidth())  # characters
     lines = [line for part in f"{title}\n{numbers}".split("\n") for line in textwrap.wrap(part, width)]
@@ -339,5 +341,5 @@ def _save(figure: Any, path: str | Path, title: str, numbers: str, table: Mappin
 
 
 def _cells(column: Iterable[Any]) -> list[Any]:
-    """Python values, so that numbers are written with all their digits."""
+    """The column as Python values, whose text has all digits."""
     return column.tolist() if isinstance(column, np.ndarray) else list(column)

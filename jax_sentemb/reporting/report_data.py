@@ -34,12 +34,12 @@ CURVES = {  # other numbers are shown under their name
     "diagnostics/effective_rank": Curve("effective rank", "directions", "number of directions in use"),
     "speed/sentences_per_second": Curve("speed", "sentences/s", "without compilation, evaluation and saving"),
 }
-SECTIONS = {
+SECTIONS = {  # first part of the name of a curve -> heading
+    "eval": "Scores over steps",
+    "validation": "Scores over steps",
+    "diagnostics": "Label-free measures over steps",
     "train": "Training",
-    "validation": "Held-out sentences",
-    "eval": "Scores while training",
-    "diagnostics": "Without labels",
-    "speed": "Speed",
+    "speed": "Training",
 }
 ENCODER = " encoder/"  # "first encoder/NAME" is NAME of another candidate for export
 

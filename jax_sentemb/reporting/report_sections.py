@@ -183,8 +183,8 @@ def _evidence(run: Run, curves: Curves) -> list[list[str]]:
 def _curve_sections(run: Run, curves: Curves) -> list[dict[str, Any]]:
     names = _in_order(run, curves)
     sections = []
-    for section, title in (*SECTIONS.items(), ("", "More")):
-        here = [name for name in names if _section(name) == section and ENCODER not in name and is_drawn(name, curves)]
+    for title in dict.fromkeys((*SECTIONS.values(), "More")):
+        here = [name for name in names if _heading(name) == title and ENCODER not in name and is_drawn(name, curves)]
         if figures := [figure for name in here if (figure := _curve_figure(run, name, curves))]:
             sections.append({"title": title, "figures": figures})
     return sections
@@ -195,9 +195,8 @@ def _in_order(run: Run, curves: Curves) -> list[str]:
     return sorted(curves, key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
-def _section(name: str) -> str:
-    section = name.partition("/")[0]
-    return section if section in SECTIONS else ""
+def _heading(name: str) -> str:
+    return SECTIONS.get(name.partition("/")[0], "More")
 
 
 def _curve_figure(run: Run, name: str, curves: Curves) -> Figure | None:

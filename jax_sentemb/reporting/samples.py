@@ -1,6 +1,6 @@
-"""What a report shows of an encoder: nearest neighbours, cosines of any two sentences, similarities against gold scores.
+"""Samples of an encoder for the report: nearest neighbours, cosines of any two sentences, similarities against gold scores.
 
-Plain numbers and texts, small enough for JSON; the report is drawn from them without a model.
+They are numbers and texts, small enough for JSON. The report is drawn from them without a model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,9 @@ def collect_samples(
     similarities: TaskSimilarities,
     tasks: Mapping[str, StsTask],
 ) -> dict[str, Any]:
-    """{"neighbours", "cosines", "pairs"} of the weights behind `embed`: see the functions of these names.
+    """{"neighbours", "cosines", "pairs"} of the weights behind `embed`, from the functions `neighbours`, `cosines`, `against_gold`.
 
-    Without sentences only "pairs", for the sets of `tasks` that `similarities` has.
+    Without sentences the result has only "pairs", for the sets of `tasks` that `similarities` has.
     """
     sentences = list(dict.fromkeys(sentences))
     found: dict[str, Any] = {}
@@ -41,7 +41,7 @@ def collect_samples(
 def neighbours(vectors: np.ndarray, sentences: Sequence[str]) -> dict[str, Any]:
     """{"among": how many sentences, "queries": [{"sentence", "nearest": [[cosine, sentence], ...]}]} of unit vectors [N, E].
 
-    Queries lie evenly over the sentences; the nearest comes first.
+    Queries are spread evenly over the sentences; the nearest neighbour comes first.
     """
     queries = np.unique(np.linspace(0, len(sentences) - 1, QUERIES).astype(int))
     cosine = vectors[queries] @ vectors.T
@@ -62,7 +62,7 @@ def neighbours(vectors: np.ndarray, sentences: Sequence[str]) -> dict[str, Any]:
 def cosines(vectors: np.ndarray) -> dict[str, Any]:
     """{"mean", "counts" [BINS]}: the histogram of the cosine of all pairs of unit vectors [N, E], in equal parts of -1 to 1."""
     counts, total = np.zeros(BINS, int), 0.0
-    for row in range(len(vectors) - 1):  # a row at a time: memory is that of the vectors
+    for row in range(len(vectors) - 1):  # one row at a time, so that memory stays at that of the vectors
         values = vectors[row + 1 :] @ vectors[row]
         counts += np.histogram(np.clip(values, -1, 1), BINS, (-1, 1))[0]
         total += float(values.sum(dtype=np.float64))
@@ -72,7 +72,7 @@ def cosines(vectors: np.ndarray) -> dict[str, Any]:
 def against_gold(values: np.ndarray, gold: np.ndarray) -> dict[str, Any]:
     """{"n", "dots" [[gold, similarity], ...], "ranges" [[centre, pairs, [5, 25, 50, 75, 95th percentile]], ...]} of a set [N].
 
-    Dots are up to DOTS pairs, drawn at random; ranges, of gold scores, are of all pairs.
+    Dots are up to DOTS pairs, drawn at random. Ranges of gold scores contain all pairs.
     """
     some = np.sort(np.random.default_rng(0).choice(len(gold), min(DOTS, len(gold)), replace=False))
     _, centres, place = gold_ranges(gold)

@@ -133,9 +133,18 @@ class _Axis:
         for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
             if max(abs(self.low), abs(self.high)) >= 10 * size:
                 return f"{tick / size:g}{letter}" if tick else "0"
-        if self.digits > 6:  # no room for so many: the first tick in full, the others by their distance from it
-            return f"{tick:.5g}" if tick == self.ticks[0] else f"+{tick - self.ticks[0]:.1g}"
+        if self.digits > 5:  # no room for so many: the first tick in full, the others by their distance from it
+            if tick != self.ticks[0]:
+                return f"+{_scientific(tick - self.ticks[0], 1)}"
+            text = f"{tick:.5g}"
+            return text if len(text) <= 7 else _scientific(tick, 2)
         return f"{tick:.{self.digits}f}".replace("-", "\N{MINUS SIGN}") if abs(tick) > 1e-12 else "0"
+
+
+def _scientific(value: float, digits: int) -> str:
+    """A short text of a number, such as "1.5e-8"."""
+    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
+    return f"{float(mantissa):g}e{int(exponent)}".replace("-", "\N{MINUS SIGN}")
 
 
 class _LogAxis:

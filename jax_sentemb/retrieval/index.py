@@ -1,4 +1,4 @@
-"""Approximate search by cosine: an HNSW graph (Malkov and Yashunin 2018) in a file, by the faiss package."""
+"""Approximate search by cosine with an HNSW graph (Malkov and Yashunin 2018) in a file, through the faiss package."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from jax_sentemb.retrieval.search import CORPUS, Hits, VectorSource, prepare
 
 
 def build_index(vectors: VectorSource, file: Path) -> None:
-    """Write an HNSW graph of the vectors to a file; all vectors are in memory while it is built and searched."""
+    """Writes an HNSW graph of the vectors to a file. All vectors are in memory while the graph is built or searched."""
     faiss = _faiss()
     index = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = 200
@@ -21,17 +21,17 @@ def build_index(vectors: VectorSource, file: Path) -> None:
     with sole_writer(file), replacing(file) as partial:
         try:
             faiss.write_index(index, str(partial))
-        except RuntimeError as error:  # faiss has one error for all causes, a full disk included
+        except RuntimeError as error:  # faiss raises one kind of error for all causes, also for a full disk
             raise ResourceError(f"--index {file} cannot be written: {str(error).splitlines()[0][:200]}") from None
 
 
 def search_index(queries: Real[np.ndarray, "*queries width"], file: Path, top_k: int = 10, effort: int = 128) -> Hits:
-    """As `search`, but approximate, with a file of `build_index`. A larger `effort` misses fewer rows and takes longer."""
+    """Same as `search`, but approximate, with a file of `build_index`. A larger `effort` misses fewer rows and takes longer."""
     faiss = _faiss()
     try:
         index = faiss.read_index(str(file))
     except RuntimeError as error:
-        raise ConfigError(f"{file} is no index that can be read: {str(error).splitlines()[0][:200]}") from None
+        raise ConfigError(f"{file} cannot be read as an index: {str(error).splitlines()[0][:200]}") from None
     queries = np.atleast_2d(queries)
     if index.d != queries.shape[1]:
         raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")

@@ -1,6 +1,6 @@
-"""Spherical k-means: clusters rows by cosine; the device holds one block of rows at a time.
+"""Spherical k-means: clusters rows by cosine. The device holds one block of rows at a time.
 
-scipy's kmeans2 is not used because it needs all vectors in memory.
+SciPy's kmeans2 is not used because it needs all vectors in memory.
 """
 
 import functools
@@ -17,19 +17,19 @@ from jax_sentemb.retrieval.search import CORPUS, VectorSource, block_size, block
 from jax_sentemb.types import Array
 
 SCORES = 1 << 22  # cosines of rows and centres in memory at once
-SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows from which the first centres are drawn: at least, and per group
-AT_CENTRE = 1 - 1e-6  # a cosine from which on a row lies at its centre
+SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows from which the first centres are drawn: the minimum, and the number for each group
+AT_CENTRE = 1 - 1e-6  # cosine from which on a row counts as equal to its centre
 
 
 class Groups(NamedTuple):
     """Result of `kmeans`."""
 
     labels: Int[np.ndarray, " rows"]  # int64, the group of each row
-    scores: Float[np.ndarray, " rows"]  # float32, cosine of each row and the centre of its group
+    scores: Float[np.ndarray, " rows"]  # float32, cosine of each row with the centre of its group
     centres: Float[np.ndarray, "k width"]  # float32, of length 1
 
     def rows(self) -> list[list[int]]:
-        """The rows of each group, nearest to its centre first; largest group first, without empty groups."""
+        """The rows of each group, the nearest to the centre first; the largest group first, without empty groups."""
         order = np.lexsort((-self.scores, self.labels))
         ends = np.cumsum(np.bincount(self.labels, minlength=len(self.centres)))
         found = [part.tolist() for part in np.split(order, ends[:-1]) if len(part)]
@@ -37,12 +37,12 @@ class Groups(NamedTuple):
 
 
 def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 1e-5) -> Groups:
-    """`k` groups of the rows of `vectors` [N, E]: each row is in the group whose centre has the largest cosine with it.
+    """Divides the rows of `vectors` [N, E] into `k` groups: each row is in the group whose centre has the largest cosine with it.
 
-    A centre is the direction of the mean of its rows, all of length 1; the first ones are k-means++ on a sample, drawn by `seed`.
-    It stops when the mean cosine of rows and centres grows by `tolerance` or less and no group is empty, or after `rounds`.
-    An empty group restarts at the row that is farthest from its centre; where fewer than `k` rows differ, groups stay empty.
-    The same seed gives the same groups. ConfigError for a `k` below 1 or above the number of rows,
+    A centre is the mean of the unit-length rows of its group, scaled to length 1. The first centres are drawn by k-means++ from a
+    sample, by `seed`. The algorithm stops if the mean cosine of rows and centres grows by `tolerance` or less and no group is
+    empty, or after `rounds`. An empty group restarts at the row that is farthest from its centre; with fewer than `k` different
+    rows, groups stay empty. The same seed gives the same groups. ConfigError for a `k` below 1 or above the number of rows,
     NumericsError for vectors that are not finite.
     """
     if not 1 <= k <= len(vectors):
@@ -59,13 +59,13 @@ def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tole
         if mean - before <= tolerance and not len(far):
             break
         for group, row in zip(empty.tolist(), far.tolist(), strict=False):
-            sums = sums.at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
+            sums = jnp.asarray(sums).at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
         before, centres = mean, prepare(sums, True)
     return found
 
 
 def _sample(vectors: VectorSource, count: int, seed: int) -> np.ndarray:
-    """`count` of the rows, all of them if there are fewer."""
+    """`count` random rows, or all rows if there are fewer."""
     if count >= len(vectors):
         return np.asarray(vectors[:])
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
@@ -74,9 +74,9 @@ def _sample(vectors: VectorSource, count: int, seed: int) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnames="k")
 def _spread(rows: Array, key: Array, k: int) -> Array:
-    """k-means++: `k` of the rows, drawn with a chance that grows with the distance to the nearest one so far.
+    """k-means++: draws `k` rows, with probability proportional to the distance to the nearest row drawn before.
 
-    Each is the best of a few draws, as in scikit-learn: a single one often leaves a group without a centre.
+    Each row is the best of a few draws, as in scikit-learn, because with single draws a group often gets no centre.
     """
     rows, draws = prepare(rows, True), 2 + int(np.log(k))
 
@@ -90,7 +90,7 @@ def _spread(rows: Array, key: Array, k: int) -> Array:
 
 
 def _assign(vectors: VectorSource, centres: Array) -> tuple[np.ndarray, np.ndarray, Array]:
-    """The nearest centre of each row, the cosine with it, and the sums [K, E] of the rows of each centre."""
+    """The nearest centre of each row, its cosine, and the sums [K, E] of the rows of each centre."""
     labels, scores = np.zeros(len(vectors), np.int64), np.zeros(len(vectors), np.float32)
     sums = jnp.zeros_like(centres)
     at_once = min(CORPUS, 1 << (max(SCORES // len(centres), 1).bit_length() - 1))
@@ -106,10 +106,10 @@ def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Ar
     rows = prepare(rows, True)
     scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
     labels = scores.argmax(axis=1)
-    # Rows that fill up a block are zero.
+    # Rows that pad a block are zero.
     if jax.default_backend() == "cpu":
-        sums = sums.at[labels].add(rows)
-    else:  # a product: adding rows at their labels has no fixed order on a GPU
+        sums = jnp.asarray(sums).at[labels].add(rows)
+    else:  # a product, because a scatter-add has no deterministic order on a GPU
         member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
         sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
     return labels, jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0], sums

@@ -6,7 +6,7 @@ from jaxtyping import Float, Real
 from jax_sentemb.errors import ConfigError
 
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
-DTYPES = ("float32", "bfloat16")  # of the matrix products that make them
+DTYPES = ("float32", "bfloat16")  # of the matrix products that compute embeddings
 
 
 def check_precision(precision: str) -> None:
@@ -16,18 +16,18 @@ def check_precision(precision: str) -> None:
 
 
 def ranges_of(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "2 width"]:
-    """Smallest and largest value of each dimension, float32 [2, E]; int8 and uint8 divide it into 256 steps."""
+    """Smallest and largest value of each dimension, float32; int8 and uint8 divide this range into 256 steps."""
     if len(vectors) < 2:
-        raise ConfigError("int8 and uint8 need the ranges of several embeddings: give at least two sentences, or another precision")
+        raise ConfigError("int8 and uint8 need the ranges of several embeddings: give two sentences or more, or another precision")
     return np.stack([vectors.min(axis=0), vectors.max(axis=0)])
 
 
 def quantize(
     vectors: Float[np.ndarray, "n width"], precision: str, ranges: Float[np.ndarray, "2 width"] | None = None
 ) -> Real[np.ndarray, "n columns"]:
-    """Embeddings [N, E] as int8 or uint8 [N, E], or by their signs as int8 (binary) or uint8 (ubinary) [N, ceil(E / 8)].
+    """Embeddings as int8 or uint8 [N, E], or their signs as bits in int8 (binary) or uint8 (ubinary) [N, ceil(E / 8)].
 
-    `ranges` are those of `vectors` unless given; values beyond them become the nearest step. float32 stays as it is.
+    `ranges` default to those of `vectors`; values outside of them become the nearest step. float32 returns `vectors`.
     """
     check_precision(precision)
     if precision == "float32":
@@ -45,7 +45,7 @@ def quantize(
 def restore(
     vectors: Real[np.ndarray, "n columns"], precision: str, width: int, ranges: Float[np.ndarray, "2 width"] | None = None
 ) -> Float[np.ndarray, "n width"]:
-    """float32 [N, width] from the output of `quantize`: the lower end of each step, or +1 and -1 for bits."""
+    """float32 embeddings from the output of `quantize`: the lower end of each step, or +1 and -1 for bits."""
     if precision == "float32":
         return np.asarray(vectors)
     if precision in ("binary", "ubinary"):

@@ -1,7 +1,7 @@
-"""Exact search, pair mining and community detection by cosine; the device holds one block of vectors of fixed shape at a time.
+"""Exact search, pair mining and community detection by cosine. The device holds one block of vectors of fixed shape at a time.
 
-Vectors are arrays [N, E] or any VectorSource, such as `jax_sentemb.Vectors` of a directory on disk. The memory needed is that
-of the blocks and of the results. Equal scores are ordered by row.
+Vectors are arrays [N, E] or any VectorSource, such as `jax_sentemb.Vectors` of a directory on disk. Memory is needed for the blocks
+and the results only. Equal scores are ordered by row.
 """
 
 import functools
@@ -14,20 +14,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Real, Shaped
 
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.types import Array
 
-QUERIES, CORPUS = (
-    512,
-    1 << 13,
-)  # rows and columns of a block of scores; larger blocks are slower: their memory is newly mapped
+QUERIES, CORPUS = 512, 1 << 13  # rows and columns of a block of scores; larger blocks are slower, as their memory is newly mapped
 TILE = 1 << 12  # rows and columns of a block of scores between the vectors of one collection
-FEW = 8  # queries up to which a CPU reads the corpus in place, without a copy to JAX's memory
-STRIP, STRIPS = 1 << 12, 32  # rows of a strip, which stays in the cache until their lengths are known; strips scored before a sort
+FEW = 8  # largest number of queries for which a CPU reads the corpus in place, without a copy to JAX's memory
+STRIP, STRIPS = 1 << 12, 32  # rows of a strip, which fits into a processor's cache; strips that are scored before a sort
 CENTRES = 64  # rows whose neighbours are computed at once
-GROUP = 32  # scores of a group; groups are compared by their largest score first
+Number = int | Int[Array, ""]  # a number of rows, traced in a compiled function
+GROUP = 32  # scores in a group; `_largest` first compares the maxima of groups
 
 
 @runtime_checkable
@@ -60,15 +58,15 @@ class SimilarPairs(NamedTuple):
 class Best(NamedTuple):
     """The best rows of the blocks searched so far, best first."""
 
-    scores: Array  # float32 [Q, K]
-    rows: Array  # int32 [Q, K]
+    scores: Float[Array, "queries k"]  # float32
+    rows: Int[Array, "queries k"]  # int32
 
 
 def search(queries: VectorSource | list, corpus: VectorSource, top_k: int = 10, similarity: str = "cosine") -> Hits:
     """The `top_k` rows of `corpus` [N, E] that are most similar to each row of `queries` [Q, E]; all rows if there are fewer.
 
-    `similarity` is cosine or dot. Exact: every row is compared, in float32. ConfigError for sizes that do not fit, NumericsError
-    for vectors that are not finite.
+    `similarity` is cosine or dot. The search is exact: every row is compared, in float32. ConfigError for shapes that do not match,
+    NumericsError for vectors that are not finite.
     """
     queries = np.atleast_2d(queries) if isinstance(queries, np.ndarray | list) else queries
     _check_sizes(queries, corpus, top_k, similarity)
@@ -96,7 +94,7 @@ def _search_many(queries: VectorSource, corpus: VectorSource, kept: int, unit: b
 
 
 def _search_few(queries: VectorSource, corpus: VectorSource, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
-    """As `_search_many`, with NumPy: it reads the corpus once, and copying it to JAX's memory would take twice as long."""
+    """Same as `_search_many`, with NumPy. It reads the corpus once; copying it to JAX's memory would take twice as long."""
     asked = np.asarray(prepare(queries[:], unit))
 
     def compare(start: int) -> np.ndarray:
@@ -123,19 +121,21 @@ def _nothing(queries: int, kept: int) -> Best:
 
 
 def mine_pairs(vectors: VectorSource, top_k: int | None = 100, threshold: float | None = None) -> SimilarPairs:
-    """The `top_k` most similar pairs among the rows of `vectors` [N, E], and only those with a cosine of `threshold` or more.
+    """The `top_k` most similar pairs among the rows of `vectors` [N, E] with a cosine of `threshold` or more.
 
-    Exact: every pair is compared. top_k=None returns all pairs above the threshold, and needs memory in proportion to their number.
+    The search is exact: every pair is compared. top_k=None returns all pairs above the threshold; memory grows with their number.
+    ConfigError without a positive `top_k` or a threshold, NumericsError for vectors that are not finite.
     """
     if (top_k is None and threshold is None) or (top_k is not None and top_k < 1):
-        raise ConfigError(f"top_k={top_k}: say how many pairs, at least 1, or give a threshold")
+        raise ConfigError(f"top_k={top_k}: give a number of pairs of 1 or more, or a threshold")
     found = SimilarPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
     least = np.float32(-2 if threshold is None else threshold)
     for left, right, scores, best in _tiles(vectors):
         best = np.asarray(best)
         check_finite(best)
         if top_k is not None:
-            # The best pairs of rows and those found so far are different pairs: the k-th best of all is no worse than theirs.
+            # The pairs found so far and the best pairs of these rows are different pairs, so the k-th best of both together is a
+            # lower bound for the k-th best of all pairs.
             known = np.concatenate([found.scores, best])
             least = max(least, np.partition(known, -top_k)[-top_k]) if len(known) >= top_k else least
         rows = np.flatnonzero(best >= least)
@@ -151,13 +151,14 @@ def mine_pairs(vectors: VectorSource, top_k: int | None = 100, threshold: float 
 
 
 def community_detection(vectors: VectorSource, threshold: float = 0.75, min_community_size: int = 10) -> list[list[int]]:
-    """Groups of rows of `vectors` [N, E] with a cosine of `threshold` or more to the row that comes first; largest group first.
+    """Groups of rows of `vectors` [N, E] with a cosine of `threshold` or more to the first row of the group; largest group first.
 
-    As sentence-transformers' function of that name: the row with most neighbours takes them, then the next one that is still
-    free takes those of its neighbours that are free, if they are enough. A row is in one group at most; many are in none.
+    Same as the function of this name in sentence-transformers: rows are visited by their number of neighbours, the largest first. A
+    row without a group forms one with its neighbours without a group, if these are enough. A row is in one group or in none.
+    ConfigError for a size below 1, NumericsError for vectors that are not finite.
     """
     if min_community_size < 1:
-        raise ConfigError(f"min_community_size={min_community_size} is not a number of sentences")
+        raise ConfigError(f"min_community_size={min_community_size} must be 1 or more")
     counts = np.ones(len(vectors), np.int64)  # each row is its own neighbour
     for left, right, scores, best in _tiles(vectors):
         check_finite(np.asarray(best))
@@ -185,19 +186,19 @@ def _check_sizes(queries: VectorSource, corpus: VectorSource, top_k: int, simila
     if similarity not in ("cosine", "dot"):
         raise ConfigError(f"similarity={similarity!r} is neither cosine nor dot")
     if top_k < 1:
-        raise ConfigError(f"top_k={top_k} is not a number of rows to find")
+        raise ConfigError(f"top_k={top_k} must be 1 or more")
     if len(queries.shape) != 2 or len(corpus.shape) != 2 or queries.shape[1] != corpus.shape[1]:
-        raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of one width")
+        raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of the same width")
 
 
 def check_finite(scores: Float[np.ndarray, "..."]) -> None:
-    """NumericsError where the best scores hold NaN, or Inf, which `_scores` writes in its place."""
+    """NumericsError if the best scores contain NaN, or Inf, by which `_scores` replaces it."""
     if not (scores < np.inf).all():
         raise NumericsError("some of the vectors are not finite (NaN or Inf)")
 
 
 def block_size(largest: int, count: int) -> int:
-    """VectorSource of a block: a power of two, so that few shapes are compiled."""
+    """Number of rows of a block: a power of two, so that few shapes are compiled."""
     return min(largest, 1 << max(count - 1, 0).bit_length())
 
 
@@ -206,42 +207,42 @@ def _padded(rows: np.ndarray, count: int) -> np.ndarray:
 
 
 def rows_at(vectors: VectorSource, places: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
-    """Single rows [n, E] of vectors that can only be sliced."""
+    """The rows at `places` of vectors that can only be sliced."""
     return np.concatenate([vectors[row : row + 1] for row in places.tolist()])
 
 
 def blocks(vectors: VectorSource, size: int) -> Iterator[tuple[int, int, Array]]:
-    """(number of the first row, how many are real, the rows on the device) of each block."""
+    """For each block: the number of its first row, the number of rows that are not padding, and the rows on the device."""
     for start in range(0, len(vectors), size):
         rows = vectors[start : start + size]
         yield start, len(rows), jax.device_put(_padded(rows, size))
 
 
 @functools.partial(jax.jit, static_argnames="unit")
-def prepare(rows: Array, unit: bool) -> Array:
-    """float32 rows, of length 1 if `unit`."""
+def prepare(rows: Shaped[Array, "n width"], unit: bool) -> Float[Array, "n width"]:
+    """The rows as float32, scaled to length 1 if `unit`."""
     rows = rows.astype(jnp.float32)
     return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1e-12) if unit else rows
 
 
 def _scores(left: Array, right: Array, unit: bool = True) -> Array:
-    """Products of all rows, divided by the length of the right ones if `unit`; NaN becomes Inf, because sorting would drop it."""
+    """Products of all rows, divided by the lengths of the right rows if `unit`. NaN becomes Inf, because sorting drops NaN."""
     right = right.astype(jnp.float32)
     scores = jnp.matmul(left, right.T, precision=lax.Precision.HIGHEST)
-    if unit:  # dividing scores spares a copy of the rows
+    if unit:  # dividing the scores avoids a copy of the rows
         scores = scores / jnp.maximum(jnp.linalg.norm(right, axis=1), 1e-12)
     return jnp.where(jnp.isnan(scores), jnp.inf, scores)
 
 
 @functools.partial(jax.jit, static_argnames="unit", donate_argnums=4)
-def _merge(queries: Array, block: Array, first: int, count: int, best: Best, unit: bool) -> Best:
-    """The best rows so far, after the block whose first row is number `first` and which has `count` real rows."""
+def _merge(queries: Array, block: Array, first: Number, count: Number, best: Best, unit: bool) -> Best:
+    """The best rows after a block. Its first row has number `first`, and `count` of its rows are not padding."""
     return _keep(_scores(queries, block, unit), first, count, best)
 
 
 @jax.jit
-def _keep(block: Array, first: int, count: int, best: Best) -> Best:
-    """As `_merge`, given the scores of the block. VectorSource found earlier come first: of equal scores the smaller row wins."""
+def _keep(block: Array, first: Number, count: Number, best: Best) -> Best:
+    """Same as `_merge`, from the scores of the block. Rows of earlier blocks come first, so equal scores are ordered by row."""
     kept = best.scores.shape[1]
     real = jnp.arange(block.shape[1]) < count
     new, places = _largest(jnp.where(real, block, -jnp.inf), min(kept, block.shape[1]))
@@ -250,19 +251,20 @@ def _keep(block: Array, first: int, count: int, best: Best) -> Best:
 
 
 def _largest(scores: Array, kept: int) -> tuple[Array, Array]:
-    """`lax.top_k` with less to sort: the k largest scores are in the k groups with the largest maxima."""
+    """Same as `lax.top_k`, with less to sort: the k largest scores are in the k groups with the largest maxima."""
     rows, columns = scores.shape
     if columns % GROUP or columns // GROUP <= kept:
-        return lax.top_k(scores, kept)
+        found, places = lax.top_k(scores, kept)
+        return found, places
     groups = scores.reshape(rows, -1, GROUP)
-    chosen = jnp.sort(lax.top_k(groups.max(-1), kept)[1])  # by place: of equal scores the first is kept
+    chosen = jnp.sort(lax.top_k(groups.max(-1), kept)[1])  # in order of place, so the first of equal scores is kept
     within = jnp.take_along_axis(groups, chosen[..., None], axis=1).reshape(rows, -1)
     found, places = lax.top_k(within, kept)
     return found, jnp.take_along_axis(chosen, places // GROUP, axis=1) * GROUP + places % GROUP
 
 
 def _tiles(vectors: VectorSource) -> Iterator[tuple[int, int, Array, Array]]:
-    """(first row, first column, scores, the best of each row) of blocks that hold each pair of different rows once.
+    """(first row, first column, scores, largest score of each row) of blocks that contain each pair of different rows once.
 
     All other entries are -inf. The device computes the next block while the caller reads this one.
     """
@@ -296,7 +298,7 @@ class _From:
 
 
 @jax.jit
-def _tile(rows: Array, columns: Array, left: int, right: int, count: int) -> tuple[Array, Array]:
+def _tile(rows: Array, columns: Array, left: Number, right: Number, count: Number) -> tuple[Array, Array]:
     place = jnp.arange(len(columns))
     wanted = (place < count) & (right + place > left + jnp.arange(len(rows))[:, None])
     scores = jnp.where(wanted, _scores(rows, columns), -jnp.inf)
@@ -309,13 +311,13 @@ def _rows(scores: Array, rows: Array) -> Array:
 
 
 @jax.jit
-def _counts(scores: Array, threshold: float) -> tuple[Array, Array]:
+def _counts(scores: Array, threshold: Real[Array, ""] | float) -> tuple[Array, Array]:
     near = scores >= threshold
     return near.sum(axis=1), near.sum(axis=0)
 
 
 def _neighbours(vectors: VectorSource, centres: np.ndarray, threshold: float) -> list[tuple[np.ndarray, np.ndarray]]:
-    """VectorSource and cosines of what is near to each centre."""
+    """The rows near each centre, and their cosines."""
     asked = prepare(_padded(rows_at(vectors, centres), CENTRES), True)
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in centres]
     for first, count, block in blocks(vectors, block_size(CORPUS, len(vectors))):

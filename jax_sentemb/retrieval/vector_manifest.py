@@ -91,11 +91,11 @@ def damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
         intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
     except (OSError, ModelFileError):
         return "it cannot be read"
-    return "" if intact else f"its size or SHA-256 is not what {described_in} says"
+    return "" if intact else f"its size or SHA-256 differs from {described_in}"
 
 
 def write_manifest(place: Path, manifest: dict[str, Any]) -> None:
-    """Write a manifest with its sums, and the SHA-256 of the entries that cannot be recomputed from others."""
+    """Writes a manifest with its totals, and the SHA-256 of the entries that cannot be computed from others."""
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
     manifest["sha256"] = _digest(manifest)
@@ -132,11 +132,11 @@ def damaged(file: Path, reason: str) -> DataError:
 
 
 def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
-    """Raises where a manifest is not as `write_shards` makes it; early versions wrote it without a SHA-256 of its own."""
+    """Raises an error if a manifest is not as `write_shards` writes it. Early versions wrote it without its own SHA-256."""
     if not isinstance(manifest, dict):
-        raise TypeError(f"a {type(manifest).__name__}")
+        raise TypeError(f"its content is a {type(manifest).__name__}")
     if manifest.get("sha256", "") not in ("", _digest(manifest)):
-        raise ValueError("its SHA-256 is another one")
+        raise ValueError("its SHA-256 does not match its content")
     for name in (*SAME, "rows", "width", "ranges", "complete"):
         manifest[name]
     if not isinstance(manifest["shards"], list):
@@ -144,7 +144,7 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
     for shard in manifest["shards"]:
         inside(file.parent, shard["file"], file)
         if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
-            raise ValueError("a shard that is none")
+            raise ValueError("the description of a shard is malformed")
     for name, kind in (("rows", int), ("width", int), ("truncate_dim", int), ("model_sha256", str), ("corpus_sha256", str)):
         if not isinstance(manifest[name], kind | None):
             raise TypeError(f"{name} {shown(manifest[name])}")
@@ -153,13 +153,13 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
     if manifest["ranges"] is not None:
         ranges = np.array(manifest["ranges"], np.float64)
         if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
-            raise ValueError("ranges of another width, or not finite")
+            raise ValueError("ranges have another width or are not finite")
     if "part" in manifest and (Part(*manifest["part"]).list_name != file.name or not isinstance(manifest["first_shard"], int)):
         raise ValueError("it lists another part")
 
 
 def is_complete(manifest: dict[str, Any], single: bool) -> bool:
-    """Whether all shards are listed, one after the other. A single file may have been renamed."""
+    """Whether all shards are listed, in order. A single file may have been renamed."""
     rows = sum(shard["rows"] for shard in manifest["shards"])
     if single:
         return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]

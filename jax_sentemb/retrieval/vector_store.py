@@ -1,7 +1,7 @@
-"""Vectors of a corpus on disk: shards of rows in .npy files, and vectors.json. A writer that was killed continues where it stopped.
+"""Vectors of a corpus on disk: shards of rows in .npy files, and vectors.json. Writing continues after an interruption.
 
-vectors.json names the model and the text of the rows, and lists the complete shards with their SHA-256. A single file NAME has the
-same content in NAME.json.
+vectors.json identifies the model and the text of the rows, and lists the complete shards with their SHA-256. The same
+content for a single file NAME is in NAME.json.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int
 
 
 class EncodedSentences(NamedTuple):
-    """Embeddings of some sentences."""
+    """Embeddings of sentences."""
 
     vectors: Float[np.ndarray, "n width"]  # float32
-    truncated: int  # distinct sentences that were cut
+    truncated: int  # number of distinct sentences that were cut
 
 
-_intact: set[tuple] = set()  # shards that were verified: path, what the file system says, and SHA-256
+_intact: set[tuple] = set()  # verified shards: path, inode, size and times of the file, and SHA-256
 Encode = Callable[[list[str]], EncodedSentences]
 
 
@@ -123,13 +123,13 @@ def _join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
 def write_file(
     file: Path, metadata: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
 ) -> dict[str, Any]:
-    """Write all vectors to one .npy or .parquet file, which appears once it is complete, then the manifest FILE.json; returns it.
+    """Writes all vectors to one .npy or .parquet file, which appears when it is complete, and the manifest FILE.json; returns it.
 
     `metadata` and `progress` as for `write_shards`.
     """
     precision, at_once, place = metadata["precision"], metadata["rows_per_shard"], manifest_path(file)
     if precision in ("int8", "uint8"):
-        raise ConfigError(f"--precision {precision} needs a directory as --output: it keeps the ranges that the bytes stand for")
+        raise ConfigError(f"--precision {precision} needs a directory as --output, which also stores the ranges of the values")
     with sole_writer(file):
         for existing in (file, place):
             if existing.exists():
@@ -156,7 +156,7 @@ def _check_place(directory: Path) -> None:
         mine = () if not list(directory.glob(LISTS)) else (".npy", ".parquet", ".json")
         ours = (".LOCK", ".partial", *mine)
         if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix not in ours]:
-            raise ConfigError(f"--output {directory} holds {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
+            raise ConfigError(f"--output {directory} contains {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
 
 
 def _begin(directory: Path, metadata: dict[str, Any], rows: int, part: Part) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int, part: Part) -> 
         if part.count > 1 and "part" not in manifest and not manifest["complete"]:
             raise ConfigError(f"--output {directory} was begun without --part: leave it out, or give another directory")
         if manifest["rows"] != _rows_of(manifest, rows, part):
-            raise damaged(file, f"rows {shown(manifest['rows'])} of a corpus that has {rows}")
+            raise damaged(file, f"rows={shown(manifest['rows'])}, but the corpus has {rows}")
         return manifest
     manifest = {**metadata, "rows": rows, "width": None, "ranges": None, "shards": []}
     if part.count > 1:
@@ -191,7 +191,7 @@ def _rows_of(manifest: dict[str, Any], rows: int, part: Part) -> int:
 
 
 def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: int) -> bool:
-    """Whether a shard has to be encoded; a warning for one that the manifest lists."""
+    """Whether a shard has to be encoded; warns if the manifest lists it."""
     place = number - manifest.get("first_shard", 0)
     listed = manifest["shards"][place : place + 1]
     if not listed:
@@ -208,7 +208,7 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
     found = encode(texts)
     precision = manifest["precision"]
     if precision in ("int8", "uint8") and manifest["ranges"] is None:
-        manifest["ranges"] = ranges_of(found.vectors).tolist()  # of the first shard, for all
+        manifest["ranges"] = ranges_of(found.vectors).tolist()  # those of the first shard are used for all shards
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
     file = directory / shard_name(number, manifest["format"])
     _save(file, quantize(found.vectors, precision, ranges), texts)
@@ -228,13 +228,13 @@ def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
         if file.suffix == ".parquet":
             _save_parquet(partial, rows, texts)
         else:
-            with partial.open("wb") as opened:  # what np.save says of a full disk has no error number
+            with partial.open("wb") as opened:  # the error of np.save for a full disk has no error number
                 np.lib.format.write_array_header_1_0(opened, np.lib.format.header_data_from_array_1_0(rows))
                 opened.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
 def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
-    """Columns `text` and `embedding`, a list of fixed size."""
+    """Writes the columns `text` and `embedding`, a list of fixed size."""
     pyarrow = import_arrow("Parquet")
     flat = pyarrow.array(rows.reshape(-1))
     embedding = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
@@ -244,14 +244,14 @@ def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
 class Vectors:
     """Rows on disk with the interface of one float32 array: `shape`, `len()`, and slices, which are read on demand.
 
-    Quantised rows are restored to float32. The memory needed is that of the slices.
+    Quantised rows are restored to float32. Memory is needed for the slices only.
     """
 
     def __init__(self, path: Path, verify: bool = True) -> None:
-        """Open a directory of `write_shards`, or one .npy file; DataError where it is incomplete or damaged.
+        """Opens a directory of `write_shards`, or one .npy file; DataError if it is incomplete or damaged.
 
-        `verify`: each shard is read once per process and compared with its SHA-256. So is a single .npy file beside which NAME.json
-        is; others have none.
+        `verify`: reads each shard once per process and compares it with its SHA-256, also a single .npy file with a
+        NAME.json beside it; other files have no SHA-256.
         """
         single = not path.is_dir()
         if single and not manifest_path(path).is_file():
@@ -262,7 +262,7 @@ class Vectors:
             if not is_complete(self.manifest, single):
                 raise DataError(f"{path} is not complete: run the same encode command again")
             if self.manifest["format"] != "npy":
-                raise DataError(f"{path} holds {shown(self.manifest['format'])} files; only .npy ones can be searched")
+                raise DataError(f"{path} contains {shown(self.manifest['format'])} files; only .npy files can be searched")
             shards = self.manifest["shards"]
             files = [path] if single else [path / shard["file"] for shard in shards]
             for file, shard in zip(files, shards, strict=True) if verify else ():
@@ -270,14 +270,14 @@ class Vectors:
         kind = STORED[self.manifest["precision"]]
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
-        self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # _mapped refuses those that are missing
+        self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # _mapped raises DataError for missing files
         self._shards = [_mapped(file, kind) for file in files]
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
-            raise DataError(f"{path}: the shards do not have as many rows as {MANIFEST} says")
+            raise DataError(f"{path}: the shards do not have the numbers of rows in {MANIFEST}")
         width, bits = self.manifest["width"] or self._shards[0].shape[1], self.manifest["precision"] in ("binary", "ubinary")
         if any(shard.shape[1] != (-(-width // 8) if bits else width) for shard in self._shards):
-            raise DataError(f"{path}: the shards do not have the width {width} that {MANIFEST} says")
+            raise DataError(f"{path}: the shards do not have the width {width} in {MANIFEST}")
         self._ends = np.cumsum([len(shard) for shard in self._shards])
         self._ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
         self.shape = (int(self._ends[-1]), width)
@@ -295,37 +295,37 @@ class Vectors:
                 parts.append(shard[max(start - first, 0) : end - first])
         if not parts:
             parts = [self._shards[0][:0]]
-        found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # of one shard without a copy
+        found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy for rows of one shard
         return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
 
 
 def _verify(file: Path, shard: dict[str, Any], described_in: str) -> None:
-    """DataError for a damaged file, unless this process has found it intact before."""
+    """DataError for a damaged file; skips files that this process has verified before."""
     with contextlib.suppress(OSError):
         stat = file.stat()
         known = (str(file.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, shard["sha256"])
         if known not in _intact:
             if problem := damage(file, shard, described_in):
-                repair = "the same encode command makes it again" if described_in == MANIFEST else "delete both, and encode again"
+                repair = "run the same encode command again" if described_in == MANIFEST else "delete both, and encode again"
                 raise DataError(f"{file}: {problem}; {repair}")
             _intact.add(known)
 
 
 def _check_size(file: Path, size: int) -> None:
-    """DataError if a memory-mapped shard has shrunk: reading beyond its end would kill the process by SIGBUS."""
+    """DataError if a memory-mapped shard has shrunk, because reading beyond its end kills the process by SIGBUS."""
     with contextlib.suppress(FileNotFoundError):  # a deleted file stays mapped
         if file.stat().st_size < size:
-            raise DataError(f"{file} was cut while it was read: the same encode command makes it again")
+            raise DataError(f"{file} was truncated while it was read: run the same encode command again to restore it")
 
 
 def _mapped(file: Path, kind: str) -> np.ndarray:
     try:
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # NumPy parses the header as Python literals, which fails in half a dozen kinds
+    except Exception as error:  # NumPy parses the header as Python literals, which raises half a dozen kinds of exceptions
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != kind:
         raise DataError(
-            f"{file} holds {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
+            f"{file} contains {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
         )
     return np.asarray(rows)

@@ -116,7 +116,12 @@ def _write(sentences: Iterable[Any], path: Path) -> None:
 
 
 def _export_best(workdir: Path) -> None:
-    """Exports the best weights of a run that was interrupted, or the last ones if it kept none."""
+    """Exports the best weights of a run that was interrupted, or the last ones if it kept none.
+
+    KeyboardInterrupt where it had not begun: a recipe with a `pretrain` run was interrupted in that one.
+    """
+    if not (workdir / "model.json").is_file():
+        raise KeyboardInterrupt("interrupted in the run before this one; with workdir= the same call continues")
     params, step = read_checkpoint(workdir, "best")
     export_run(workdir / "export", read_metadata(workdir), params, workdir, step)
     print(f"interrupted: the encoder has the weights of step {step}; with workdir= the same call continues", flush=True)

@@ -11,7 +11,14 @@ from jax_sentemb.data import synthetic
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.errors import ConfigError, NumericsError, UserError
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
-from jax_sentemb.evaluation.sts import PROTOCOLS, TaskSimilarities, correlate_tasks, score_of_pair, task_cosines, task_pair_scores
+from jax_sentemb.evaluation.sts import (
+    PROTOCOLS,
+    TaskSimilarities,
+    correlate_tasks,
+    score_of_pair,
+    task_cosines,
+    task_pair_scores,
+)
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, load_sts, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.inference.embedder import Embedder
@@ -141,6 +148,16 @@ class Scorer:
                 raise NumericsError(problem)
         return values
 
+    def measured_by(self, encode: Callable[[Sequence[str]], np.ndarray]) -> dict[str, float]:
+        """As `measure`, of another model and without the log: retrieval of halves, and the score on the development set."""
+        parts = [encode(sentences) for sentences in (self.sample, *self.parts)]
+        values = {"diagnostics/retrieval": float(diagnose(parts[0], (parts[1], parts[2]))["retrieval"])}
+        if self.dev_task:
+            task = {self.dev_task: self.tasks[self.dev_task]}
+            found = correlate_tasks(task_cosines(encode, task), task)
+            values[f"eval/{self.dev_task}/spearman_cosine"] = found[self.dev_task]["spearman"]["all"]
+        return values
+
     def all_tasks(self, params: Params) -> dict[str, dict]:
         """The results of every evaluation set."""
         return self._results(params, self.tasks)
@@ -169,7 +186,8 @@ def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dic
             ("bag of words", bag_of_words_similarity(first, second)),
             ("tf-idf", tf_idf_similarity(first, second, corpus)),
         ):
-            scores[label][name] = float(100 * spearmanr(values, gold)[0])
+            correlation: Any = spearmanr(values, gold)  # SciPy declares no attributes
+            scores[label][name] = float(100 * correlation.statistic)
     return scores
 
 

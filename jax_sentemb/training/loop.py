@@ -5,11 +5,12 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
+from jaxtyping import Bool, PyTree
 
 from jax_sentemb.errors import NotFinite
 from jax_sentemb.parallel import shard_batch
@@ -35,12 +36,12 @@ def batches_on_device(at: Callable[[int], Parts], start: int, end: int, mesh: Me
 
 
 @jax.jit
-def _finite(tree: Any) -> Array:
+def _finite(tree: PyTree[Array]) -> Bool[Array, ""]:
     floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return jnp.array([jnp.isfinite(leaf).all() for leaf in floats]).all()
 
 
-def check_finite(step: int, tree: Any) -> None:
+def check_finite(step: int, tree: PyTree[Array]) -> None:
     """Raises NotFinite if a state or parameters have NaN or Inf, which can follow from an update with a finite loss."""
     if not bool(_finite(tree)):
         raise NotFinite(step, "the weights are not finite after the update")

@@ -17,6 +17,7 @@ from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_sco
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.run_metadata import model_metadata, write_json
 from jax_sentemb.training.setup import RunSetup, corpus_sample
+from jax_sentemb.training.start import worse_than_start
 from jax_sentemb.types import Params
 
 
@@ -26,10 +27,11 @@ class Results:
     def __init__(self, config: Config, setup: RunSetup, scorer: Scorer, log: Log, workdir: Path) -> None:
         self._config, self._setup, self._scorer, self._log, self._workdir = config, setup, scorer, log, workdir
 
-    def score(self, params: Params, step: int, start: dict[str, float], kept: dict[str, str]) -> None:
+    def score(self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: dict[str, str]) -> None:
         """Prints the final scores and writes them to scores.json, then writes the verified export.
 
-        `start`: scores of the untrained weights; `kept`: which encoder is exported, and why (`kept_encoder`).
+        `start`: scores of the untrained weights; `measured`: what selects, of the start, by names in metrics.jsonl; `kept`: which
+        encoder is exported, and why (`kept_encoder`).
         """
         setup, scorer = self._setup, self._scorer
         params = replicate(params)
@@ -44,6 +46,10 @@ class Results:
         if kept:
             self._log.say(f"exported is the {kept['kept_encoder']} encoder: {kept['kept_because']}")
         results["diagnostics"] = scorer.diagnostics(params)
+        end = {f"eval/{name}/spearman_cosine": result["spearman"]["all"] for name, result in scores.items()}
+        end |= {f"diagnostics/{name}": value for name, value in results["diagnostics"].items()}
+        loaded = getattr(self._config.encoder, "weights", "")
+        results["verdict"] = worse_than_start(measured, end) if loaded else ""
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
         if scores or not setup.final:
@@ -53,7 +59,10 @@ class Results:
             results["absent"] = [*setup.missing_tasks, *setup.final.missing_tasks]
         if is_main_process():
             write_json(self._workdir / "scores.json", results)
-            self._export(params, step, {**kept, "scores": scores, "scores_of_step": step})
+            facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}
+            self._export(params, step, {**kept, **facts})
+        if results["verdict"]:
+            self._log.warn(step, results["verdict"])
 
     def sample(self, when: str, step: int, params: Params) -> None:
         """Writes samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model."""

@@ -69,7 +69,7 @@ def _run_one(config: Config, workdir: Path) -> int:
             if code := _run_one(_pretraining(config), workdir / "before"):
                 return code
             config = dataclasses.replace(
-                config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"))
+                config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"), readout="method")
             )
         try:
             code = _run(config, workdir)

@@ -12,6 +12,7 @@ from jax_sentemb import __version__, files
 from jax_sentemb.config import Config, Words, flatten, stored_name
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.setup import RunSetup
+from jax_sentemb.training.start import is_kept, stated_start
 from jax_sentemb.types import Params
 
 # Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.
@@ -59,6 +60,7 @@ def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, 
         "pooling": method.pooling,
         **({"settings": dataclasses.asdict(method)} if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
+        **_of_start(config),
         "scores_pairs": method.is_cross_encoder,
         "max_seq_length": config.eval.max_seq_length,
         "absent": setup.missing_tasks,
@@ -72,6 +74,14 @@ def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, 
             **recipe,
         },
     }
+
+
+def _of_start(config: Config) -> dict[str, Any]:
+    """What an export keeps of the sentence encoder that the run started from: the unit length and the prompts."""
+    start = stated_start(config)
+    if start is None or not is_kept(config, start):
+        return {}
+    return {"normalize": start.readout.normalize, "prompts": start.prompts._asdict()}
 
 
 def description(setup: RunSetup, steps: int, devices: int) -> str:

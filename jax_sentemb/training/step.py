@@ -1,7 +1,6 @@
 """The train state, the loss and gradients of a batch, and the jitted train step of all methods."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ from jax.sharding import Mesh
 from jaxtyping import Key, PyTree
 
 from jax_sentemb.losses import Scalar, merge_microbatches, split_microbatches
-from jax_sentemb.methods.base import Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, Encoded, Method, Objective, Seeds
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import FROZEN
@@ -20,7 +19,7 @@ from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 Parts = Batch | tuple[Batch, ...]  # a batch, or the parts that it is split into (Batches.parts)
 Metrics = dict[str, Scalar]
 Step = Callable[[TrainState, Parts], tuple[TrainState, Metrics]]
-Encode = Callable[[Params, Batch, Seeds], Any]
+Encode = Callable[[Params, Batch, Seeds], Encoded]
 
 
 def create_state(
@@ -40,14 +39,18 @@ def create_state(
     return jax.jit(create, out_shardings=shardings)(loaded)
 
 
-def state_shapes(method: Method, encoder: Any, optimizer: optax.GradientTransformation, loaded: Params, mesh: Mesh) -> TrainState:
+def state_shapes(
+    method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, loaded: Params, mesh: Mesh
+) -> TrainState:
     """The state of `create_state` as shapes with their shardings: nothing is computed, `loaded` may be shapes too."""
     shapes = jax.eval_shape(_creator(method, encoder, optimizer, 0), loaded)
     shardings = fsdp_sharding(mesh, shapes)
     return jax.tree.map(lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, shardings)
 
 
-def _creator(method: Method, encoder: Any, optimizer: optax.GradientTransformation, seed: int) -> Callable[[Params], TrainState]:
+def _creator(
+    method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, seed: int
+) -> Callable[[Params], TrainState]:
     def create(loaded: Params) -> TrainState:
         run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
         if "encoder" not in loaded and FROZEN not in loaded:
@@ -124,7 +127,7 @@ def split_frozen(params: Params) -> tuple[Params, Params]:
 
 def encode_parts(
     method: Method, encoder: TokenEncoder, params: Params, state: TrainState, parts: tuple[Batch, ...], key: Key[Array, ""]
-) -> Any:
+) -> Encoded:
     """Encodes a batch with `method`, in the batch's order; the seeds of the sentences are drawn from `key`."""
     seeds = _seeds(parts, key)
     encoded = [method.encode(encoder, params, state, part, own) for part, own in zip(parts, seeds, strict=True)]
@@ -133,12 +136,12 @@ def encode_parts(
 
 def loss_and_gradients(
     method: Method, encoder: TokenEncoder, state: TrainState, parts: tuple[Batch, ...], key: Key[Array, ""], chunk: int = 0
-) -> tuple[Scalar, Metrics, Any, Params]:
+) -> tuple[Scalar, Metrics, Carry, Params]:
     """Loss, metrics, carry, and the gradients of the trained parameters; `chunk` as in `make_step`."""
     trained, frozen = split_frozen(state.params)
     if chunk and chunk < sum(len(part.tokens) for part in parts):
 
-        def encode(trained: Params, part: Batch, seeds: Seeds) -> Any:
+        def encode(trained: Params, part: Batch, seeds: Seeds) -> Encoded:
             return method.encode(encoder, {**trained, **frozen}, state, part, seeds)
 
         return _cached_gradients(method, encode, state, parts, _seeds(parts, key), chunk)
@@ -153,17 +156,17 @@ def loss_and_gradients(
 
 def _cached_gradients(
     method: Method, encode: Encode, state: TrainState, parts: tuple[Batch, ...], seeds: list[Seeds], chunk: int
-) -> tuple[Scalar, Metrics, Any, Params]:
+) -> tuple[Scalar, Metrics, Carry, Params]:
     trained, frozen = split_frozen(state.params)
     chunks = [split_microbatches(part, chunk) for part in zip(parts, seeds, strict=True)]
     encoded = [merge_microbatches(jax.lax.map(lambda one: encode(trained, *one), part)) for part in chunks]
 
-    def loss_of(trained: Params, encoded: list[Any]) -> Objective:
+    def loss_of(trained: Params, encoded: list[PyTree]) -> Objective:
         return method.objective({**trained, **frozen}, state, _together(parts, encoded))
 
     (loss, (metrics, carry)), (gradients, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(trained, encoded)
 
-    def add(total: Params, one: Any) -> tuple[Params, None]:
+    def add(total: Params, one: PyTree) -> tuple[Params, None]:
         (batch, own), cotangent = one
         _, pull_back = jax.vjp(lambda trained: encode(trained, batch, own), trained)
         return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
@@ -179,7 +182,7 @@ def _seeds(parts: tuple[Batch, ...], key: Key[Array, ""]) -> list[Seeds]:
     return [seeds if part.place is None else seeds[part.place] for part in parts]
 
 
-def _together(parts: tuple[Batch, ...], encoded: list[Any]) -> Any:
+def _together(parts: tuple[Batch, ...], encoded: list[PyTree]) -> Encoded:
     """Joins what was encoded of the parts, in the order of the whole batch; narrower arrays are padded with zeros."""
     if len(parts) == 1:
         return encoded[0]

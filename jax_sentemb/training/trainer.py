@@ -16,6 +16,7 @@ from jax_sentemb.errors import ConfigError, NotFinite
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import write_metadata
 from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.load import load
 from jax_sentemb.models.word_vectors import make_encoder
 from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh, process_share
 from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
@@ -27,10 +28,12 @@ from jax_sentemb.training.results import Results
 from jax_sentemb.training.run_metadata import about, checkpoint_metadata, description, model_metadata, write_json
 from jax_sentemb.training.setup import corpus_sample, prepare, run_encoder
 from jax_sentemb.training.signals import Preempted, StopSignal
+from jax_sentemb.training.start import is_kept, stated_start, with_start
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.training.validation import Validation
 from jax_sentemb.types import Batch, Params, TrainState
 
+ON_HALVES = "diagnostics/retrieval"
 REWINDS = 3  # of train.on_nan, in a run
 
 
@@ -39,6 +42,7 @@ class Progress:
     """The progress of a run in its checkpoints: best score, last evaluation, skipped batches."""
 
     start: dict[str, float] = dataclasses.field(default_factory=dict)  # scores of the untrained weights
+    measured: dict[str, float] = dataclasses.field(default_factory=dict)  # of the start, by names in metrics.jsonl
     best_score: float = -math.inf
     best_step: int = -1
     kept: str = ""  # which encoder of a method with several has the best score
@@ -56,6 +60,7 @@ class Trainer:
 
     def __init__(self, config: Config, workdir: Path) -> None:
         check_writers(config.train)
+        config, notes = with_start(config)
         self.config, self.workdir = config, workdir
         self.mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
         check_attention(config.train, self.mesh)
@@ -71,6 +76,9 @@ class Trainer:
         self.log = Log(workdir, config.train, flatten(config))
         for line in description(setup, self.steps, self.mesh.size).splitlines():
             self.log.say(line)
+
+        for note in notes:
+            self.log.say(note)
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh.devices.flat[0].platform)
         self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.shares)
@@ -124,7 +132,7 @@ class Trainer:
         progress = self.progress
         kept = kept_encoder(self.config.method, params, progress.kept, progress.selected_by)
         with self.stop.interruptible():
-            self.results.score(params, step, progress.start, kept)
+            self.results.score(params, step, progress.start, progress.measured, kept)
             self.results.sample("end", step, params)
 
     def say_stopped(self) -> None:
@@ -201,14 +209,17 @@ class Trainer:
                 log.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.4f}" for name, value in values.items()))
             kept, params, found = self._better(step, state.params, score(progress.selected_by, measured))
         progress.evaluated = step
-        if step == 0:  # the untrained weights are scored for comparison and never exported
+        if step == 0:
+            start = stated_start(self.config)
+            if start is not None and not is_kept(self.config, start):
+                measured = self.scorer.measured_by(load(start.name))
+            progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, self.on_dev)}
             progress.start = self._start_scores(measured, state.params)
             self.results.sample("start", step, state.params)
+            if is_kept(self.config, start) and progress.selected_by in progress.measured:  # a sentence encoder may be the best
+                self._keep(step, params, found, kept)
         elif found is not None and found > progress.best_score:
-            check_finite(step, params)
-            progress.best_score, progress.best_step, progress.kept = found, step, kept
-            said = {name: getattr(progress, name) for name in ("start", "best_score", "best_step", "kept")}
-            self.checkpoints.save_best(step, params, said)
+            self._keep(step, params, found, kept)
         elif self.config.optimizer.plateau_factor < 1:
             state, total = drop_rate(state, self.config.optimizer.plateau_factor)
             log.event(step, {"learning_rate_factor": total})
@@ -216,6 +227,19 @@ class Trainer:
                 f"step {step}: no improvement since step {progress.best_step}: the learning rate is {total:.2g} of its schedule"
             )
         return state
+
+    def _keep(self, step: int, params: Params, found: float | None, kept: str) -> None:
+        """Saves the weights that are the best so far."""
+        check_finite(step, params)
+        progress = self.progress
+        progress.best_score, progress.best_step, progress.kept = -math.inf if found is None else found, step, kept
+        said = {name: getattr(progress, name) for name in ("start", "measured", "best_score", "best_step", "kept")}
+        self.checkpoints.save_best(step, params, said)
+
+    @property
+    def on_dev(self) -> str:
+        """The name of the score on the development set in metrics.jsonl."""
+        return f"eval/{self.setup.dev}/spearman_cosine"
 
     def _better(self, step: int, params: Params, found: float | None) -> tuple[str, Params, float | None]:
         """Name, parameters and score of the method's best encoder; `found` is the score of its first one."""
@@ -233,9 +257,8 @@ class Trainer:
     def _start_scores(self, measured: dict[str, float], params: Params) -> dict[str, float]:
         if self.config.eval.data == "grammar":
             return self.scorer.all_spearman(params)
-        dev = self.setup.dev
-        found = score(f"eval/{dev}/spearman_cosine", measured)
-        return {} if found is None else {dev: found}
+        found = score(self.on_dev, measured)
+        return {} if found is None else {self.setup.dev: found}
 
     def _exhausted(self) -> bool:
         return should_stop_early(self.config.eval.patience, self.eval_steps, self.progress.evaluated, self.progress.best_step)
@@ -281,15 +304,7 @@ class Trainer:
         at, params = self.checkpoints.restore_best(params) or (at, params)
         progress.kept = self.checkpoints.best_facts(at).get("kept", "")
         if at != progress.best_step:
-            log.warn(at, f"the best weights, of step {progress.best_step}, are not there: those of step {at} are exported")
-        dev = self.setup.dev
-        start = progress.start.get(dev) if progress.selected_by.startswith("eval/") else None
-        if start is not None and -math.inf < progress.best_score < start:
-            log.warn(
-                progress.best_step,
-                f"the best checkpoint scores {progress.best_score:.2f} on {dev}, below the starting point's {start:.2f}: "
-                "training made this model worse",
-            )
+            log.warn(at, f"the best weights, of step {progress.best_step}, are missing: those of step {at} are exported")
         return params, at
 
 

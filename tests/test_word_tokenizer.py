@@ -118,10 +118,10 @@ def test_a_word_model_reads_back(model):
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"method": "os.system"}, ModelFileError, "describes no model"),
-        ({"settings": {"depth": 3}}, ModelFileError, "describes no model"),
+        ({"method": "os.system"}, ModelFileError, "does not describe a model"),
+        ({"settings": {"depth": 3}}, ModelFileError, "does not describe a model"),
         ({"settings": {"views": "h"}}, ModelFileError, "give fg or"),
-        ({"encoder": {}}, ModelFileError, "describes no model"),
+        ({"encoder": {}}, ModelFileError, "does not describe a model"),
     ],
 )
 def test_a_word_model_that_is_changed_is_refused_in_one_line(model, tmp_path, change, error, says):

@@ -1,0 +1,129 @@
+"""Static tables of all-MiniLM-L6-v2: scores, speed, size and memory of ours, of Model2Vec's and of MiniLM itself, in one run.
+
+    python experiments/distill/run.py --model MINILM --data SENTEVAL --corpus corpus.txt --vectors vectors --output runs/distill
+
+`--vectors` is what `jax-sentemb encode --model MINILM --input corpus.txt --output vectors` wrote. A row of results.csv is kept.
+"""
+
+import argparse
+import csv
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SETS = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
+FIELDS = ("model", *SETS, "mean", "sentences_per_second", "times_minilm", "megabytes", "peak_megabytes")
+EPOCHS = 2
+TIMED = {"MiniLM": 512}  # sentences that are timed; the others: all of --corpus, up to 20,000
+
+
+def main() -> None:
+    options = _options()
+    if options.one:
+        _measure(options)
+        return
+    options.output.mkdir(parents=True, exist_ok=True)
+    tables = _tables(options)
+    done = _rows(options.results)
+    for name, path in {"MiniLM": options.model, **tables}.items():
+        if name not in done:
+            command = [sys.executable, __file__, *sys.argv[1:], "--one", f"{name}={path}"]
+            subprocess.run(command, check=True)  # a process each: its peak of memory is its own
+    _finish(options.results)
+
+
+def _tables(options: argparse.Namespace) -> dict[str, Path]:
+    """The static tables, made if they are not there."""
+    common = ["distill", "--model", options.model, "--corpus", options.corpus]
+    made = {
+        "ours, untrained": (options.output / "untrained", [*common]),
+        f"ours, {EPOCHS} epochs": (options.output / "trained", [*common, "--vectors", options.vectors, "--epochs", EPOCHS]),
+    }
+    for path, arguments in made.values():
+        if not path.is_dir():
+            begin = time.monotonic()
+            command = [sys.executable, "-m", "jax_sentemb", *map(str, arguments), "--output", str(path)]
+            subprocess.run(command, check=True)
+            print(f"{path}: {time.monotonic() - begin:.0f} s", flush=True)
+    tables = {name: path for name, (path, _) in made.items()}
+    if not (options.output / "model2vec").is_dir():
+        from model2vec.distill import distill
+
+        distill(str(options.model), pca_dims=256, device="cpu").save_pretrained(str(options.output / "model2vec"))
+    return {"Model2Vec": options.output / "model2vec", **tables}
+
+
+def _measure(options: argparse.Namespace) -> None:
+    """Append the row of one model to results.csv."""
+    from jax_sentemb import SentenceEncoder
+    from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
+    from jax_sentemb.evaluation.sts_data import load_sts
+
+    name, _, path = options.one.partition("=")
+    if name == "Model2Vec":
+        from model2vec import StaticModel
+
+        model = StaticModel.from_pretrained(path)
+    else:
+        model = SentenceEncoder.load(path)
+    encode = model.encode
+    tasks, _ = load_sts(options.data)
+    chosen = {task: tasks[task] for task in SETS}
+    results = correlate_tasks(task_cosines(encode, chosen), chosen)
+    scores = {task: result["spearman"]["all"] for task, result in results.items()}
+    lines = options.corpus.read_text(encoding="utf-8").splitlines()
+    texts = lines[: TIMED.get(name, 20_000)]
+    encode(texts)
+    seconds = []
+    for _ in range(3):
+        begin = time.monotonic()
+        encode(texts)
+        seconds.append(time.monotonic() - begin)
+    row = {
+        "model": name,
+        **{task: f"{score:.2f}" for task, score in scores.items()},
+        "mean": f"{sum(scores.values()) / len(scores):.2f}",
+        "sentences_per_second": f"{len(texts) / sorted(seconds)[1]:.0f}",
+        "megabytes": f"{sum(file.stat().st_size for file in Path(path).rglob('*.safetensors')) / 1e6:.1f}",
+        "peak_megabytes": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:.0f}",
+    }
+    new = not options.results.is_file()
+    with options.results.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, FIELDS, restval="", lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+    print(row, flush=True)
+
+
+def _rows(file: Path) -> dict[str, dict[str, str]]:
+    if not file.is_file():
+        return {}
+    with file.open(encoding="utf-8") as opened:
+        return {row["model"]: row for row in csv.DictReader(opened)}
+
+
+def _finish(file: Path) -> None:
+    """Write the speeds relative to MiniLM's."""
+    rows = _rows(file)
+    base = float(rows["MiniLM"]["sentences_per_second"])
+    with file.open("w", newline="", encoding="utf-8") as opened:
+        writer = csv.DictWriter(opened, FIELDS, lineterminator="\n")
+        writer.writeheader()
+        for row in rows.values():
+            writer.writerow({**row, "times_minilm": f"{float(row['sentences_per_second']) / base:.0f}"})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("--model", "--data", "--corpus", "--vectors", "--output"):
+        parser.add_argument(name, type=Path, required=True)
+    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results.csv"))
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

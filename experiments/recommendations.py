@@ -1,0 +1,76 @@
+"""Writes the numbers that `jax-sentemb check` cites, from the results of the experiments and of a run of the quick start.
+
+make quickstart
+python experiments/recommendations.py --quickstart runs/quickstart
+
+Without --quickstart the numbers of the quick start stay as they are. `steps` are settings of the experiments, not results.
+"""
+
+import argparse
+import csv
+import json
+import statistics
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TABLE = HERE.parent / "jax_sentemb" / "cli" / "recommendations.json"
+
+
+def results(name: str) -> list[dict[str, str]]:
+    """The rows of an experiment."""
+    with (HERE / name / "results.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def few() -> dict[str, float]:
+    """Mean scores over the seeds of low-shot training."""
+    rows = results("micse_low_shot")
+
+    def score(method: str, sentences: int) -> float:
+        found = [row for row in rows if row["method"] == method and int(row["sentences"]) == sentences]
+        return statistics.mean(float(row["average"]) for row in found)
+
+    names = {"moco": "MoCo+SimCSE", "simcse": "SimCSE", "micse": "miCSE"}
+    scores = {f"{name}_{count}": score(method, count) for name, method in names.items() for count in (1_000, 10_000)}
+    return {"steps": max(int(row["best_step"]) for row in rows), "untrained": score("untrained", 0), **scores}
+
+
+def many() -> dict[str, float]:
+    """Scores after 400 steps on the NLI sentences and captions (experiments/is_bert/run.py sets the steps)."""
+    scores = {row["model"]: float(row["value"]) for row in results("is_bert") if (row["table"], row["score"]) == ("sts", "average")}
+    return {"steps": 400, "untrained": scores["untrained [CLS]"], "simcse": scores["SimCSE"], "is_bert": scores["IS-BERT"]}
+
+
+def checkpoint() -> dict[str, float]:
+    """Mean test score over the runs, of the checkpoint that each criterion selects."""
+    runs: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in results("choosing"):
+        runs.setdefault((row["run"], row["seed"]), []).append(row)
+
+    def reached(criterion: str) -> float:
+        return statistics.mean(float(max(run, key=lambda row: float(row[criterion]))["test"]) for run in runs.values())
+
+    return {"retrieval": reached("halves retrieval"), "last": reached("step"), "dev": reached("STSBenchmark-dev")}
+
+
+def scratch(workdir: Path) -> dict[str, float]:
+    """Scores of the quick start on the generated test pairs."""
+    scores = json.loads((workdir / "scores.json").read_text(encoding="utf-8"))
+    steps = json.loads((workdir / "run.json").read_text(encoding="utf-8"))["steps"]
+    return {"steps": steps, **{name: scores[name] for name in ("untrained", "trained", "tfidf")}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quickstart", type=Path, help="the work directory of a run of the quick start")
+    parser.add_argument("--output", type=Path, default=TABLE)
+    options = parser.parse_args()
+    known = json.loads(TABLE.read_text(encoding="utf-8"))
+    quickstart = scratch(options.quickstart) if options.quickstart else known["scratch"]
+    table = {"few": few(), "many": many(), "scratch": quickstart, "checkpoint": checkpoint()}
+    rounded = {part: {name: round(value, 1) for name, value in numbers.items()} for part, numbers in table.items()}
+    options.output.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

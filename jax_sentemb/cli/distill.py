@@ -1,0 +1,102 @@
+"""jax-sentemb distill --model DIR --corpus corpus.txt --output DIR: an encoder as a static table of token vectors."""
+
+import argparse
+import math
+import sys
+from typing import Any
+
+from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.data.corpus_files import open_text
+from jax_sentemb.errors import ConfigError, DataError, plain
+from jax_sentemb.files import user_path
+from jax_sentemb.terminal import bar
+
+EPILOG = f"""\
+Every piece of the encoder's vocabulary becomes a vector: its embedding, whitened to --width numbers and weighted by its rarity in
+the corpus. --epochs trains these vectors on the encoder's embeddings of the corpus: better, and it takes the time to encode it.
+The output is a model as any other: search, encode, evaluate, and sentence-transformers (StaticEmbedding) take it.
+
+examples:
+  jax-sentemb distill --model all-MiniLM-L6-v2 --corpus corpus.txt --output models/static
+  jax-sentemb distill --model all-MiniLM-L6-v2 --corpus corpus.txt --epochs 3 --output models/static
+  jax-sentemb encode --model all-MiniLM-L6-v2 --input corpus.txt --output vectors
+  jax-sentemb distill --model all-MiniLM-L6-v2 --corpus corpus.txt --vectors vectors --epochs 3 --output models/static
+
+{EXIT_CODES}"""
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    options = parser().parse_args(argv[1:])
+    if options.vectors and not options.epochs:
+        raise ConfigError("--vectors is what the table is trained on: give --epochs, too")
+    sentences = open_text("--corpus", options.corpus, options.column)
+    if not len(sentences):
+        raise DataError(f"--corpus {options.corpus}: no sentence, all lines are blank")
+
+    from jax_sentemb.distillation.distill import Regression, Settings, distill
+    from jax_sentemb.inference.load import load
+    from jax_sentemb.parallel import use_compilation_cache
+    from jax_sentemb.retrieval.vector_store import Vectors
+
+    use_compilation_cache()
+    try:
+        model = load(options.model, batch_size=options.batch_size)
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+    vectors = Vectors(options.vectors) if options.vectors else None
+    regression = Regression(options.epochs, options.batch_size, options.learning_rate, options.seed) if options.epochs else None
+    bars: dict[str, Any] = {}
+
+    def progress(what: str, more: int, total: int) -> None:
+        (bars.get(what) or bars.setdefault(what, bar()(total=total, desc=what, unit=" sentences", disable=None))).update(more)
+
+    settings = Settings(options.width, options.sif, regression)
+    table = distill(model, options.model, sentences, options.output, settings, vectors, progress)
+    for shown in bars.values():
+        shown.close()
+    rows, width = table.vectors.shape
+    megabytes = table.vectors.nbytes / 1e6
+    print(plain(f"{options.output}: {rows:,} pieces of {width} numbers, {megabytes:.1f} MB, from {len(sentences):,} sentences"))
+    return 0
+
+
+def _number(text: str) -> float:
+    """An option that is a number from 0 on."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+    return value
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def parser() -> Parser:
+    found = Parser(
+        prog="jax-sentemb distill",
+        description="Make a static table of token vectors of an encoder: no network is run when sentences are encoded.",
+        epilog=EPILOG,
+    )
+    found.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
+    found.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
+    found.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+    found.add_argument("--output", type=user_path, required=True, help="directory to write")
+    found.add_argument("--width", type=positive, default=256, help="numbers of a vector (default: 256)")
+    found.add_argument("--sif", type=_number, default=1e-3, help="a of the weights a / (a + p); 0: none (default: 0.001)")
+    found.add_argument("--epochs", type=_count, default=0, help="passes of training over the corpus (default: 0, no training)")
+    found.add_argument("--vectors", type=user_path, help="what `encode` wrote of the corpus with this model: not encoded again")
+    found.add_argument("--batch-size", type=positive, default=256, help="sentences of a training step (default: 256)")
+    found.add_argument("--learning-rate", type=_number, default=5e-3, help="of Adam, falling to 0 (default: 0.005)")
+    found.add_argument("--seed", type=_count, default=0, help="of the order of sentences")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

@@ -1,0 +1,1 @@
+"""From an encoder to a static table of token vectors."""

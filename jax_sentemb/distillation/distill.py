@@ -1,0 +1,126 @@
+"""`distill`: an encoder and a text become a static table, which is verified and published as an export."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jax_sentemb.data.corpus_files import Sentences
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
+from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, token_table
+from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.formats.static_embedding import StaticTable
+from jax_sentemb.inference.export import export_static
+from jax_sentemb.inference.load import LoadedModel
+from jax_sentemb.inference.static import LONGEST, Pieces
+from jax_sentemb.retrieval.search import VectorSource
+from jax_sentemb.retrieval.vector_store import Vectors
+
+ENCODED_AT_ONCE = 1 << 13  # sentences
+
+
+class Settings(NamedTuple):
+    """How a table is made."""
+
+    width: int = 256  # numbers of a vector
+    sif: float = 1e-3  # of the weights a / (a + p); 0: none
+    regression: Regression | None = None  # None: the table is not trained
+
+
+Progress = Callable[[str, int, int], object]  # what is done, how many rows of it more, of how many
+
+
+def distill(
+    model: LoadedModel,
+    name: str,
+    sentences: Sentences,
+    output: Path,
+    settings: Settings = Settings(),
+    vectors: Vectors | None = None,
+    progress: Progress = lambda what, more, total: None,
+) -> StaticTable:
+    """Publish the static table of `model` for the text `sentences` in `output`; the table.
+
+    `vectors`: the model's vectors of the sentences, as `encode` writes them; without them the regression encodes the text first,
+    into a temporary file beside `output`. ConfigError for a model without [CLS] and [SEP] or a width beyond its own, DataError
+    for vectors of another text or model.
+    """
+    tokenizer = model.embedder.tokenizer
+    if not isinstance(tokenizer, Tokenizer):
+        raise ConfigError(f"--model {name} reads words or a static table already: distill an encoder with word pieces, as a BERT")
+    width = model.embedder.width(model.params)
+    if settings.width > width:
+        raise ConfigError(f"--width {settings.width} is more than the model's {width} dimensions")
+    if vectors is not None:
+        _check_vectors(vectors, model, sentences, width)
+    counts = piece_counts(sentences, tokenizer)
+    specials = special_ids(tokenizer)
+    table = token_table(piece_vectors(model, tokenizer), counts, specials, settings.width, settings.sif)
+    if settings.regression is not None:
+        if vectors is not None:
+            table = _trained(table, tokenizer, sentences, vectors, settings, progress)
+        else:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{output.name[:100]}.", dir=output.parent) as folder:
+                targets = _encoded(model, sentences, Path(folder) / "vectors.npy", width, progress)
+                table = _trained(table, tokenizer, sentences, targets, settings, progress)
+        table[specials] = 0
+    sentences.check_unchanged()
+    found = StaticTable(table, tokenizer, True)
+    _publish(output, found, name, sentences, settings)
+    return found
+
+
+def _check_vectors(vectors: Vectors, model: LoadedModel, sentences: Sentences, width: int) -> None:
+    made_with, made_from = (vectors.manifest.get(name) for name in ("model_sha256", "corpus_sha256"))
+    if vectors.shape != (len(sentences), width):
+        raise DataError(
+            f"--vectors has {list(vectors.shape)}, the corpus has {len(sentences)} sentences and the model {width} dimensions"
+        )
+    if made_from is not None and made_from != sentences.fingerprint:
+        raise DataError(f"--vectors was made from another text (SHA-256 {made_from[:12]}, here {sentences.fingerprint[:12]})")
+    if made_with is not None and made_with != model.fingerprint():
+        raise DataError(f"--vectors was made with another model (SHA-256 {made_with[:12]}, here {model.fingerprint()[:12]})")
+
+
+def _encoded(model: LoadedModel, sentences: Sentences, file: Path, width: int, progress: Progress) -> np.ndarray:
+    """float32 [N, D] of the sentences, mapped from `file`."""
+    vectors = np.lib.format.open_memmap(file, "w+", np.float32, (len(sentences), width))
+    for start in range(0, len(sentences), ENCODED_AT_ONCE):
+        some = [sentences[row] for row in range(start, min(start + ENCODED_AT_ONCE, len(sentences)))]
+        vectors[start : start + len(some)] = model(some)
+        progress("encode", len(some), len(sentences))
+    return vectors
+
+
+def _trained(
+    table: np.ndarray, tokenizer: Tokenizer, sentences: Sentences, targets: VectorSource, settings: Settings, progress: Progress
+) -> np.ndarray:
+    regression = settings.regression
+    assert regression is not None
+    projection, pieces = project(targets, settings.width), Pieces(tokenizer)
+
+    def means(rows: slice) -> np.ndarray:
+        return pieces.shares([sentences[row] for row in range(rows.start, rows.stop)], LONGEST, len(table))[0] @ table
+
+    start = linear_start(table, means, targets, projection)
+    total = regression.epochs * len(targets)
+    return fit_table(
+        start, sentences, tokenizer, targets, projection, regression, lambda rows, loss: progress("train", rows, total)
+    )
+
+
+def _publish(output: Path, table: StaticTable, name: str, sentences: Sentences, settings: Settings) -> None:
+    regression = settings.regression
+    stated = {
+        "base_model": Path(name).name,
+        "width": settings.width,
+        "sif": settings.sif,
+        "regression": regression and regression._asdict(),
+        "sentences": len(sentences),
+        "corpus_sha256": sentences.fingerprint,
+    }
+    export_static(output.absolute(), table, stated)

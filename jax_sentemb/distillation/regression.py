@@ -1,0 +1,140 @@
+"""Trains a static table to give the sentence vectors of an encoder: cosine regression over the user's text.
+
+The sentence vectors are read from disk a block at a time, so memory is that of the table, of its optimiser state and of a block.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Float
+
+from jax_sentemb.data.batches import bucket
+from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.data.tokens import pad
+from jax_sentemb.errors import NotFinite
+from jax_sentemb.inference.static import mean_of_pieces
+from jax_sentemb.retrieval.search import VectorSource
+from jax_sentemb.types import Array, Params, Rows
+
+BLOCK = 1 << 13  # rows that are read at once, and shuffled
+WIDTHS = (16, 32, 64, 128, 256)  # pieces of a row: a batch is cut to the last, and padded to the next
+RIDGE = 1e-4  # of the first linear map, as a share of the mean variance
+
+
+class Regression(NamedTuple):
+    """How a table is trained."""
+
+    epochs: int = 3
+    batch_size: int = 256
+    learning_rate: float = 5e-3
+    seed: int = 0
+
+
+class Projection(NamedTuple):
+    """The principal components of the encoder's sentence vectors: the targets are `(vectors - mean) @ axes`."""
+
+    mean: Float[np.ndarray, " inputs"]
+    axes: Float[np.ndarray, "inputs width"]
+
+    def __call__(self, vectors: Float[np.ndarray, "n inputs"]) -> Float[np.ndarray, "n width"]:
+        return ((vectors - self.mean) @ self.axes).astype(np.float32)
+
+
+def project(targets: VectorSource, width: int) -> Projection:
+    """The first `width` principal components of the rows of `targets` [N, D]; all of them where D is smaller."""
+    total, products = np.zeros(targets.shape[1]), np.zeros((targets.shape[1],) * 2)
+    for start in range(0, len(targets), BLOCK):
+        block = np.asarray(targets[start : start + BLOCK], np.float64)
+        total += block.sum(axis=0)
+        products += block.T @ block
+    mean = total / len(targets)
+    axes = np.linalg.eigh(products / len(targets) - np.outer(mean, mean))[1][:, ::-1][:, :width]
+    return Projection(mean, axes)
+
+
+def linear_start(
+    table: Float[np.ndarray, "pieces width"],
+    means: Callable[[slice], Float[np.ndarray, "n width"]],
+    targets: VectorSource,
+    projection: Projection,
+) -> Float[np.ndarray, "pieces width"]:
+    """The table times the ridge map from its sentence vectors, `means` of a slice of rows, to the targets: float32.
+
+    Scaled to sentence vectors of length 1 on average, so that one learning rate fits every encoder.
+    """
+    width = table.shape[1]
+    gram, cross = np.zeros((width, width)), np.zeros((width, projection.axes.shape[1]))
+    for start in range(0, len(targets), BLOCK):
+        rows = slice(start, min(start + BLOCK, len(targets)))
+        inputs = np.asarray(means(rows), np.float64)
+        gram += inputs.T @ inputs
+        cross += inputs.T @ projection(targets[rows])
+    linear = np.linalg.solve(gram + RIDGE * np.trace(gram) / width * np.eye(width), cross)
+    mean_square = (linear * (gram @ linear)).sum() / len(targets)
+    return (table @ linear / np.sqrt(max(mean_square, 1e-24))).astype(np.float32)
+
+
+def loss_of(params: Params, rows: Rows, targets: Float[Array, "batch width"]) -> Float[Array, ""]:
+    """1 - cosine of the rows' embeddings and their targets, the mean over the batch."""
+    return 1 - (mean_of_pieces(params["table"], rows, True) * targets).sum(-1).mean()
+
+
+def fit_table(
+    table: Float[np.ndarray, "pieces width"],
+    sentences: Lines,
+    tokenizer: Tokenizer,
+    targets: VectorSource,
+    projection: Projection,
+    settings: Regression,
+    progress: Callable[[int, float], object] = lambda rows, loss: None,
+) -> Float[np.ndarray, "pieces width"]:
+    """The table after `settings.epochs` passes over the sentences; row i of `targets` belongs to sentence i.
+
+    Adam with a linear decay to 0. `progress` is called with rows done and the loss of the step before. NotFinite for a loss of NaN.
+    """
+    blocks = (min(BLOCK, len(targets) - start) for start in range(0, len(targets), BLOCK))
+    steps = settings.epochs * sum(-(-rows // settings.batch_size) for rows in blocks)
+    optimizer = optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, steps))
+
+    @jax.jit
+    def step(params: Params, state: Any, rows: Rows, wanted: Array) -> tuple[Params, Any, Array]:
+        loss, gradients = jax.value_and_grad(loss_of)(params, rows, wanted)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    params: Params = {"table": jnp.asarray(table)}
+    state, loss, last = optimizer.init(params), 0.0, None
+    for number, (rows, wanted) in enumerate(_batches(sentences, tokenizer, targets, projection, settings), 1):
+        params, state, found = step(params, state, rows, wanted)
+        if last is not None:  # of the step before, so that the device is never waited for
+            loss = float(last)
+            if not np.isfinite(loss):
+                raise NotFinite(number - 1, f"loss {loss} of the regression: lower --learning-rate")
+        last = found
+        progress(len(wanted), loss)
+    return np.array(params["table"])
+
+
+def _batches(
+    sentences: Lines, tokenizer: Tokenizer, targets: VectorSource, projection: Projection, settings: Regression
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Batches of pieces and unit targets: blocks in random order, rows of a block in random order, equal in every run."""
+    for epoch in range(settings.epochs):
+        random = np.random.default_rng([settings.seed, epoch])
+        for start in random.permutation(range(0, len(targets), BLOCK)).tolist():
+            end = min(start + BLOCK, len(targets))
+            ids, counts = tokenizer.pieces([sentences[row] for row in range(start, end)])
+            pieces = np.split(ids, np.cumsum(counts)[:-1])
+            wanted = projection(targets[start:end])
+            wanted /= np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-12)
+            order = random.permutation(end - start)
+            for first in range(0, len(order), settings.batch_size):
+                chosen = np.resize(
+                    order[first : first + settings.batch_size], settings.batch_size
+                )  # one shape: the last repeats rows
+                some = [pieces[row][: WIDTHS[-1]] for row in chosen]
+                yield pad(some, bucket(max(map(len, some)), WIDTHS), tokenizer.pad_id), wanted[chosen]

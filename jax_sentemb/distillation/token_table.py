@@ -1,0 +1,89 @@
+"""A static table without training: every piece of the vocabulary through the encoder, whitened, weighted by its rarity.
+
+Token vectors by a forward pass and PCA are those of Model2Vec (Tulkens and van Dongen 2024); the weights are those of SIF (Arora,
+Liang and Ma 2017) with frequencies of the user's text. The components are those of the text, too: a piece counts as often as its
+weighted vector enters sentences.
+"""
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from jax_sentemb.data.tokenizer import Lines, Tokenizer
+from jax_sentemb.inference.load import LoadedModel
+from jax_sentemb.types import Rows
+
+AT_ONCE = 1 << 10  # pieces that the encoder reads in one batch
+LINES = 1 << 14  # sentences that are tokenised at once
+
+
+def piece_vectors(model: LoadedModel, tokenizer: Tokenizer) -> Float[np.ndarray, "pieces width"]:
+    """float32 [V, E]: the model's embedding of the text [CLS] piece [SEP] for each piece; 0 for special tokens."""
+    embed = jax.jit(model.embedder.embed)
+    parts = []
+    for start in range(0, tokenizer.vocab_size, AT_ONCE):
+        pieces = np.arange(start, start + AT_ONCE) % tokenizer.vocab_size  # one shape: the last batch begins again
+        rows = np.stack([np.full(AT_ONCE, tokenizer.cls_id), pieces, np.full(AT_ONCE, tokenizer.sep_id)], axis=1).astype(np.int32)
+        parts.append(np.asarray(embed(model.params, Rows(rows, np.ones(rows.shape, np.bool_))), np.float32))
+    vectors = np.concatenate(parts)[: tokenizer.vocab_size]
+    vectors[special_ids(tokenizer)] = 0
+    return vectors
+
+
+def special_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids that stand for no text, and the one for unknown text."""
+    return [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
+
+
+def texts(sentences: Lines, size: int = LINES) -> Iterator[list[str]]:
+    """The sentences in their order, `size` at once."""
+    for start in range(0, len(sentences), size):
+        yield [sentences[row] for row in range(start, min(start + size, len(sentences)))]
+
+
+def piece_counts(sentences: Lines, tokenizer: Tokenizer) -> Float[np.ndarray, " pieces"]:
+    """float64 [V]: how often each piece occurs."""
+    counts = np.zeros(tokenizer.vocab_size)
+    for some in texts(sentences):
+        counts += np.bincount(tokenizer.pieces(some)[0], minlength=tokenizer.vocab_size)
+    return counts
+
+
+def sif_weights(counts: Float[np.ndarray, " pieces"], sif: float) -> Float[np.ndarray, " pieces"]:
+    """a / (a + p) with a = `sif` and the share p of each piece; 1 for all at sif=0, which means no weights."""
+    shares = counts / max(counts.sum(), 1.0)
+    return sif / (sif + shares) if sif else np.ones(len(counts))
+
+
+def whitened(
+    vectors: Float[np.ndarray, "pieces inputs"], importance: Float[np.ndarray, " pieces"], width: int
+) -> Float[np.ndarray, "pieces width"]:
+    """The first `width` principal components of the rows, each with variance 1; rows count by `importance`. float64.
+
+    Directions in which the rows do not vary become 0.
+    """
+    total = importance.sum()
+    centred = vectors - importance @ vectors / total
+    values, axes = np.linalg.eigh((centred * importance[:, None]).T @ centred / total)
+    values, axes = values[::-1][:width], axes[:, ::-1][:, :width]
+    varies = values > 1e-9 * values[0]
+    return centred @ axes * np.where(varies, 1 / np.sqrt(np.where(varies, values, 1.0)), 0.0)
+
+
+def token_table(
+    vectors: Float[np.ndarray, "pieces inputs"],
+    counts: Float[np.ndarray, " pieces"],
+    specials: list[int],
+    width: int,
+    sif: float,
+) -> Float[np.ndarray, "pieces width"]:
+    """float32 [V, width] from vectors and counts of the pieces; the rows `specials` are 0 and count for nothing."""
+    weights = sif_weights(counts, sif)
+    importance = counts * weights**2
+    importance = importance / max(importance.sum(), 1e-300) + 1e-9 / len(counts)  # unseen pieces count when there are few others
+    importance[specials] = 0
+    table = whitened(np.asarray(vectors, np.float64), importance, width) * weights[:, None]
+    table[specials] = 0
+    return table.astype(np.float32)

@@ -1,0 +1,91 @@
+"""Embeds sentences with a static table: the mean of the vectors of a sentence's pieces, without running an encoder."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse import csr_matrix
+
+from jax_sentemb.data.tokenizer import Tokenizer, check_text
+from jax_sentemb.formats.static_embedding import StaticTable
+from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.inference.views import unit_length
+from jax_sentemb.types import Array, Params, Rows
+
+AT_ONCE = 1 << 12  # sentences of a product: their pieces and vectors stay small
+LONGEST = 1 << 20  # pieces of a sentence: a table has no positions
+
+
+class Pieces:
+    """The pieces of sentences without [CLS] and [SEP], as ids and as a matrix of their shares."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.inner = tokenizer
+        self.pad_id, self.vocab_size, self.fingerprint = tokenizer.pad_id, tokenizer.vocab_size, tokenizer.fingerprint
+
+    def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[np.ndarray], int]:
+        """int32 ids of each sentence, at most `max_seq_length`, and how many sentences were cut."""
+        check_text(sentences)
+        ids, counts = self.inner.pieces(list(sentences))
+        rows = np.split(ids, np.cumsum(counts)[:-1]) if len(counts) else []
+        return [row[:max_seq_length] for row in rows], int((counts > max_seq_length).sum())
+
+    def shares(self, sentences: Sequence[str], max_seq_length: int, rows: int) -> tuple[csr_matrix, int]:
+        """float32 [N, rows]: the share of each piece in each sentence; and how many sentences were cut."""
+        check_text(sentences)
+        ids, counts = self.inner.pieces(list(sentences))
+        kept = np.minimum(counts, max_seq_length)
+        if (cut := int((counts > kept).sum())) > 0:
+            place = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+            ids = ids[place < max_seq_length]
+        shares = np.repeat(1 / np.maximum(kept, 1), kept).astype(np.float32)
+        return csr_matrix((shares, ids, np.append(0, np.cumsum(kept))), shape=(len(kept), rows)), cut
+
+
+class StaticEmbedder(Embedder):
+    """An Embedder of the parameters {"table": float32 [V, E]}; 0 for a sentence without a piece.
+
+    On the host, with one sparse product for many sentences: nothing is compiled or padded. `embed` is the same for a device.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, normalize: bool, max_seq_length: int = LONGEST) -> None:
+        self._pieces, self._normalize = Pieces(tokenizer), normalize
+        super().__init__(self._mean, self._pieces, max_seq_length)
+
+    def __call__(
+        self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
+    ) -> np.ndarray:
+        table = np.asarray(params["table"], np.float32)
+        vectors = np.zeros((len(sentences), table.shape[1]), np.float32)
+        self.truncated = 0
+        for start in range(0, len(sentences), AT_ONCE):
+            some = sentences[start : start + AT_ONCE]
+            shares, cut = self._pieces.shares(some, self.max_seq_length, len(table))
+            vectors[start : start + AT_ONCE] = shares @ table
+            self.truncated += cut
+            if progress:
+                progress(len(some))
+        return unit_length(vectors) if self._normalize else vectors
+
+    def width(self, params: Params) -> int:
+        return params["table"].shape[1]
+
+    def sharded(self, sharding: Any) -> "StaticEmbedder":
+        """The same: a table is read on the host."""
+        return self
+
+    def table_of(self, params: Params) -> StaticTable:
+        """The table as it is written to files."""
+        return StaticTable(np.asarray(params["table"], np.float32), self._pieces.inner, self._normalize)
+
+    def _mean(self, params: Params, rows: Rows) -> Float[Array, "rows width"]:
+        return mean_of_pieces(params["table"], rows, self._normalize)
+
+
+def mean_of_pieces(table: Float[Array, "pieces width"], rows: Rows, normalize: bool) -> Float[Array, "rows width"]:
+    """Float32 [R, E]: the mean of the vectors of each row's pieces, at unit length if `normalize`; 0 for a row without any."""
+    weights = rows.mask.astype(jnp.float32)
+    means = jnp.einsum("rte,rt->re", table[rows.tokens], weights) / jnp.maximum(weights.sum(1, keepdims=True), 1)
+    return means / jnp.maximum(jnp.linalg.norm(means, axis=-1, keepdims=True), 1e-12) if normalize else means

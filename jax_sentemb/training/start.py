@@ -1,0 +1,107 @@
+"""The sentence encoder that a run starts from: its readout, and whether the export is worse than it."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jax_sentemb.config import Config, Encoder, Evaluation
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.formats.huggingface import read_config, read_max_seq_length, resolve
+from jax_sentemb.formats.model_dir import Prompts, Readout, read_prompts, read_readout, sentence_pooling
+from jax_sentemb.methods.base import Method
+from jax_sentemb.models.word_vectors import make_encoder
+
+NOISE = {"eval": 0.1, "diagnostics": 1.0}  # falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100
+
+
+class Start(NamedTuple):
+    """How a sentence encoder, from which a run starts, makes an embedding."""
+
+    name: str  # encoder.weights
+    readout: Readout
+    max_seq_length: int
+    prompts: Prompts
+
+
+def stated_start(config: Config) -> Start | None:
+    """The readout that the directory of `encoder.weights` states.
+
+    None for a new encoder, a directory without a pooling, an export of masked-language-model training, a cross-encoder, and where
+    `encoder.readout` is "method".
+    """
+    encoder = config.encoder
+    if not isinstance(encoder, Encoder) or not encoder.weights or encoder.readout == "method" or config.method.is_cross_encoder:
+        return None
+    folder = resolve(encoder.weights)
+    if not sentence_pooling(folder):
+        return None
+    return Start(encoder.weights, read_readout(folder), read_max_seq_length(folder), read_prompts(folder))
+
+
+def is_kept(config: Config, start: Start | None) -> bool:
+    """Whether the run reads the encoder as its start did, so that its step 0 is the start itself."""
+    method = config.method
+    return (
+        start is not None and start.readout.cnn is None and method.convolution is None and method.pooling == start.readout.pooling
+    )
+
+
+def with_start(config: Config) -> tuple[Config, list[str]]:
+    """The config with the pooling and the length that the start states, and what is said about it.
+
+    A method that is defined for another embedding keeps its own. The length is `eval.max_seq_length`, unless that was set.
+    """
+    start = stated_start(config)
+    if start is None:
+        return config, []
+    notes, wanted = [], start.readout.pooling
+    if not is_kept(config, start) and start.readout.cnn is None:
+        changed = _with_pooling(config, str(wanted))
+        if changed is None:
+            notes.append(
+                f"{start.name} is read by its {wanted} pooling; {type(config.method).__name__} needs an embedding of its own "
+                f"({config.method.pooling}{' behind a convolution' if config.method.convolution else ''})"
+            )
+        else:
+            notes.append(
+                f"{start.name} is a sentence encoder with {wanted} pooling, which this run keeps in place of "
+                f"{config.method.pooling}; encoder.readout=method asks for that"
+            )
+            config = dataclasses.replace(config, method=changed)
+    if config.eval.max_seq_length == Evaluation.max_seq_length != start.max_seq_length and is_kept(config, start):
+        config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=start.max_seq_length))
+    if start.prompts.default:
+        notes.append(f"{start.name} has a default prompt, which is not put before the sentences of this run, only into the export")
+    return config, notes
+
+
+def _with_pooling(config: Config, pooling: str) -> Method | None:
+    """The method with another pooling; None where it is defined for its own."""
+    method: Any = config.method
+    if method.convolution is not None:
+        return None
+    changed = dataclasses.replace(method, pooling=pooling)
+    try:
+        changed.check(make_encoder(read_config(resolve(config.encoder.weights))), config.data.batch_size)  # type: ignore[union-attr]
+    except ConfigError:
+        return None
+    return changed
+
+
+def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> str:
+    """What is said of an export that is worse than its start, "" if it is not; both are values by their names in metrics.jsonl.
+
+    Compared by labelled pairs where both were scored on them, else by split-half retrieval.
+    """
+    names = [name for name in start if name in end and name.endswith("spearman_cosine")]
+    names = names or [name for name in ("diagnostics/retrieval",) if name in start and name in end]
+    for name in names[:1]:
+        kind, *parts = name.split("/")
+        if start[name] - end[name] > NOISE[kind]:
+            what = parts[0] if kind == "eval" else "split-half retrieval"
+            return (
+                f"the export is worse than its start: {what} {end[name]:.2f}, the start {start[name]:.2f}. "
+                "Use the start as it is, or keep the best weights, the start among them: --config.eval.eval_steps=10 "
+                f"--config.eval.select={'dev' if kind == 'eval' else 'retrieval'}"
+            )
+    return ""

@@ -1,0 +1,137 @@
+"""jax-sentemb distill: from an encoder to a static table that every command and sentence-transformers read."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jax_sentemb import SentenceEncoder
+from jax_sentemb.__main__ import main
+from jax_sentemb.cli.program import program
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.formats.static_embedding import read_static
+from jax_sentemb.inference.load import load
+from jax_sentemb.inference.static import StaticEmbedder
+from jax_sentemb.inference.verify import PROBES
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.types import Rows
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "red", "green", "blue"]
+RANDOM = np.random.default_rng(0)
+SENTENCES = [" ".join(RANDOM.choice(WORDS, RANDOM.integers(2, 9))) for _ in range(200)]
+
+
+def run(*arguments):
+    return program(main, ["jax-sentemb", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    tokenizer = Tokenizer.train(SENTENCES, 80)
+    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 40, pad_token_id=tokenizer.pad_id)
+    params = Bert(config).init(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
+    write_export(folder / "model", SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40))
+    (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def static(teacher):
+    assert run("distill", "--model", teacher / "model", "--corpus", teacher / "corpus.txt", "--width", 8,
+               "--output", teacher / "static") == 0  # fmt: skip
+    return teacher / "static"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_sentence_transformers_gives_the_same_vectors(static):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    theirs = sentence_transformers.SentenceTransformer(str(static), device="cpu")
+    expected = theirs.encode([*PROBES, *SENTENCES])
+    np.testing.assert_allclose(SentenceEncoder.load(static).encode([*PROBES, *SENTENCES]), expected, atol=1e-5)
+
+
+def test_the_embedding_for_a_device_is_that_of_the_host(static):
+    model = load(static)
+    ids, _ = model.embedder.tokenizer.encode(SENTENCES[:5], 6)
+    width = max(map(len, ids))
+    tokens = np.array([np.pad(row, (0, width - len(row))) for row in ids], np.int32)
+    mask = np.arange(width) < np.array([[len(row)] for row in ids])
+    model.embedder.max_seq_length = 6
+    found = model.embedder.embed({"table": jnp.asarray(model.params["table"])}, Rows(tokens, mask))
+    np.testing.assert_allclose(model(SENTENCES[:5]), found, atol=1e-6)
+    assert model.embedder.truncated == sum(len(sentence.split()) > 6 for sentence in SENTENCES[:5])
+
+
+def test_search_reads_it(static, teacher, capsys):
+    assert run("search", "--model", static, "--corpus", teacher / "corpus.txt", "--query", SENTENCES[7], "--top-k", 1) == 0
+    assert SENTENCES[7] in capsys.readouterr().out
+
+
+def test_training_comes_nearer_to_the_encoder_with_vectors_of_encode_or_without(static, teacher, capsys):
+    model, corpus = teacher / "model", teacher / "corpus.txt"
+    common = ("distill", "--model", model, "--corpus", corpus, "--width", 8, "--epochs", 5, "--batch-size", 50)
+    assert run(*common, "--output", teacher / "trained") == 0
+    assert run("encode", "--model", model, "--input", corpus, "--output", teacher / "vectors") == 0
+    assert run(*common, "--vectors", teacher / "vectors", "--output", teacher / "again") == 0
+    trained, again = (read_static(teacher / name).vectors for name in ("trained", "again"))
+    np.testing.assert_allclose(trained, again, rtol=1e-4, atol=1e-4)
+    exact = load(model)(SENTENCES)
+    exact = exact - exact.mean(axis=0)
+
+    def error(name):
+        found = load(teacher / name)(SENTENCES)
+        unit = exact / np.linalg.norm(exact, axis=1, keepdims=True)
+        return np.abs(found @ found.T - unit @ unit.T).mean()
+
+    assert error("trained") < error("static")
+    assert json.loads((teacher / "trained" / "jax_sentemb.json").read_text())["regression"]["epochs"] == 5
+    assert not list(teacher.glob(".trained*"))  # the vectors that were encoded on the way
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "part"),
+    [
+        (("--width", "17"), 2, "--width 17 is more than the model's 16 dimensions"),
+        (("--vectors", "x"), 2, "give --epochs"),
+        (("--model", "static"), 2, "already"),
+        (("--corpus", "other.txt", "--vectors", "vectors", "--epochs", "1", "--width", "8"), 3, "--vectors"),
+        (("--sif", "-1"), 2, "--sif"),
+    ],
+)
+def test_mistakes_are_one_line(static, teacher, capsys, monkeypatch, options, code, part):
+    monkeypatch.chdir(teacher)
+    (teacher / "other.txt").write_text("\n".join(reversed(SENTENCES)) + "\n", encoding="utf-8")
+    if "vectors" in options and not (teacher / "vectors").is_dir():
+        assert run("encode", "--model", "model", "--input", "corpus.txt", "--output", "vectors") == 0
+    given = {"--model": "model", "--corpus": "corpus.txt", "--output": "bad", **dict(zip(options[::2], options[1::2], strict=True))}
+    assert run("distill", *(part for option in given.items() for part in option)) == code
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ")
+    assert part in error
+    assert not (teacher / "bad").exists()
+
+
+def test_a_damaged_table_and_options_of_encoders_are_refused(static, tmp_path):
+    with pytest.raises(ConfigError, match="static table"):
+        load(f"{static}@cls")
+    for name in ("modules.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((static / name).read_bytes())
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[1] = {**modules[1], "type": "sentence_transformers.models.Dense"}
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(ModelFileError, match=r"StaticEmbedding [+] Dense"):
+        load(tmp_path)
+
+
+def test_no_sentence_and_no_piece_are_zero_rows():
+    tokenizer = Tokenizer.train(SENTENCES, 80)
+    params = {"table": np.ones((tokenizer.vocab_size, 3), np.float32)}
+    embedder = StaticEmbedder(tokenizer, True)
+    assert embedder(params, []).shape == (0, 3)
+    np.testing.assert_allclose(embedder(params, ["", "one two"]), [[0, 0, 0], [3**-0.5] * 3], atol=1e-6)

@@ -1,0 +1,69 @@
+"""Regression of a static table on sentence vectors: the start is the least-squares map, and training comes nearer."""
+
+import numpy as np
+import pytest
+
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
+from jax_sentemb.errors import NotFinite
+from jax_sentemb.inference.static import LONGEST, Pieces
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "red", "green", "blue"]
+RANDOM = np.random.default_rng(0)
+SENTENCES = [" ".join(RANDOM.choice(WORDS, RANDOM.integers(1, 9))) for _ in range(300)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.train(SENTENCES, 80)
+
+
+def shares(tokenizer, rows=None):
+    return Pieces(tokenizer).shares(SENTENCES if rows is None else SENTENCES[rows], LONGEST, tokenizer.vocab_size)[0]
+
+
+@pytest.fixture(scope="module")
+def targets(tokenizer):
+    """Sentence vectors that are exactly means of hidden piece vectors."""
+    return np.asarray(shares(tokenizer) @ RANDOM.normal(size=(tokenizer.vocab_size, 6)), np.float32)
+
+
+def cosine(tokenizer, table, wanted):
+    found = shares(tokenizer) @ table
+    found = found / np.linalg.norm(found, axis=1, keepdims=True)
+    return float((found * wanted / np.linalg.norm(wanted, axis=1, keepdims=True)).sum(1).mean())
+
+
+def test_the_projection_keeps_all_variance_at_full_width(targets):
+    projection = project(targets, 6)
+    centred = targets - targets.mean(axis=0)
+    np.testing.assert_allclose(np.linalg.norm(projection(targets), axis=1), np.linalg.norm(centred, axis=1), rtol=1e-4)
+    assert project(targets, 2)(targets).std(axis=0)[0] >= project(targets, 2)(targets).std(axis=0)[1]
+
+
+def test_the_start_is_the_map_of_least_squares_at_length_one(tokenizer, targets):
+    table = RANDOM.normal(size=(tokenizer.vocab_size, 6))
+    projection = project(targets, 6)
+    found = shares(tokenizer) @ linear_start(table, lambda rows: shares(tokenizer, rows) @ table, targets, projection)
+    inputs = np.asarray(shares(tokenizer) @ table)
+    expected = inputs @ np.linalg.lstsq(inputs, projection(targets), rcond=None)[0]
+    np.testing.assert_allclose(found / found.std(), expected / expected.std(), atol=2e-2)
+    assert np.sqrt((np.asarray(found) ** 2).sum(1).mean()) == pytest.approx(1, abs=1e-3)
+
+
+def test_training_comes_near_to_the_targets_and_is_reproducible(tokenizer, targets):
+    projection = project(targets, 6)
+    start = RANDOM.normal(0, 0.1, (tokenizer.vocab_size, 6)).astype(np.float32)
+    settings, seen = Regression(epochs=25, batch_size=64, learning_rate=0.03), []
+    table = fit_table(start, SENTENCES, tokenizer, targets, projection, settings, lambda rows, loss: seen.append(rows))
+    wanted = projection(targets)
+    assert cosine(tokenizer, start, wanted) < 0.5 < 0.95 < cosine(tokenizer, table, wanted)
+    assert len(seen) == 25 * 5
+    assert len(set(seen)) == 1  # one shape: the last batch of an epoch repeats rows
+    np.testing.assert_array_equal(fit_table(start, SENTENCES, tokenizer, targets, projection, settings), table)
+
+
+def test_a_rate_that_is_too_high_is_named(tokenizer, targets):
+    start = np.full((tokenizer.vocab_size, 6), np.nan, np.float32)
+    with pytest.raises(NotFinite, match="lower --learning-rate"):
+        fit_table(start, SENTENCES, tokenizer, targets, project(targets, 6), Regression(2, 64))

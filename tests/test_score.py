@@ -1,0 +1,51 @@
+"""jax_sentemb.score: an encoder on pairs, on tables and on a SentEval folder."""
+
+import numpy as np
+import pytest
+
+from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.evaluation.score import score
+from jax_sentemb.evaluation.sts_data import SUBSETS
+
+PAIRS = [("a b", "a b", 5), ("a b", "a c", 3.5), ("a", "d", 0), ("c d", "c a", 2)]
+
+
+class Letters:
+    """Encodes a sentence as how often it has each of four letters."""
+
+    def encode(self, sentences):
+        return np.array([[sentence.count(letter) for letter in "abcd"] for sentence in sentences], np.float32)
+
+
+def write_sts13(root):
+    for subset in SUBSETS["STS13"]:
+        folder = root / "downstream/STS/STS13-en-test"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"STS.input.{subset}.txt").write_text("".join(f"{one}\t{other}\n" for one, other, _ in PAIRS))
+        (folder / f"STS.gs.{subset}.txt").write_text("".join(f"{gold}\n" for *_, gold in PAIRS))
+
+
+def test_pairs_are_correlated_with_the_cosines():
+    cosines = [1, 0.5, 0, 0.5]
+    found = score(Letters(), PAIRS)
+    assert found["pairs"] == 4
+    assert found["pearson"] == pytest.approx(100 * np.corrcoef(cosines, [5, 3.5, 0, 2])[0, 1], abs=1e-4)
+    assert found["spearman"] == pytest.approx(94.868, abs=1e-2)
+
+
+def test_tasks_of_a_folder_are_scored_by_name(tmp_path):
+    write_sts13(tmp_path)
+    assert score(Letters(), tmp_path, "sts13") == {"STS13": pytest.approx(score(Letters(), PAIRS * 3)["spearman"], abs=1e-4)}
+    assert score(Letters(), str(tmp_path)).keys() == {"STS13"}
+
+
+def test_what_cannot_be_scored_is_said(tmp_path):
+    write_sts13(tmp_path)
+    with pytest.raises(DataError, match="pair 1 is not"):
+        score(Letters(), [PAIRS[0], ("a", "b", "5")])
+    with pytest.raises(ConfigError, match="--tasks STS99: unknown"):
+        score(Letters(), tmp_path, "STS99")
+    with pytest.raises(DataError, match="is not a SentEval directory"):
+        score(Letters(), tmp_path / "absent")
+    with pytest.raises(DataError, match="STS12-en-test"):
+        score(Letters(), tmp_path, "STS12")

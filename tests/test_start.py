@@ -1,0 +1,131 @@
+"""A run from a sentence encoder: its readout is kept, its step 0 may be the best, and a worse export says so."""
+
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jax_sentemb.__main__ import main
+from jax_sentemb.cli.program import program
+from jax_sentemb.config import Config, Data, Encoder
+from jax_sentemb.data import synthetic
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout, sentence_pooling
+from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.inference.load import load
+from jax_sentemb.methods.is_bert import ISBERT
+from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.training.start import stated_start, with_start, worse_than_start
+from jax_sentemb.types import Rows
+
+SENTENCES = synthetic.sentences(200, 0)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    """A sentence encoder: mean pooling, unit length, 40 tokens, a prompt."""
+    folder = tmp_path_factory.mktemp("start")
+    tokenizer = Tokenizer.train(SENTENCES, 300)
+    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 48, pad_token_id=tokenizer.pad_id)
+    params = Bert(config).init(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
+    model = SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40, True, None, Prompts({"query": "q: "}))
+    write_export(folder / "model", model)
+    (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
+    return folder / "model"
+
+
+def config_of(encoder, method, **settings):
+    return Config(method, Data(files="x.txt"), Encoder(weights=str(encoder), **settings))
+
+
+def test_pooling_and_length_of_the_directory_take_the_place_of_the_methods(encoder):
+    config, notes = with_start(config_of(encoder, SimCSE()))
+    assert (config.method.pooling, config.eval.max_seq_length) == ("mean", 40)
+    assert "mean pooling" in notes[0]
+    assert with_start(config_of(encoder, SimCSE(pooling="mean")))[1] == []
+
+
+def test_a_method_may_ask_for_its_own_and_one_with_a_convolution_says_so(encoder):
+    asked = config_of(encoder, SimCSE(), readout="method")
+    assert with_start(asked) == (asked, [])
+    config, notes = with_start(config_of(encoder, ISBERT()))
+    assert config.method == ISBERT()
+    assert "needs an embedding of its own" in notes[0]
+
+
+def test_plain_encoders_and_masked_language_models_keep_what_recipes_say(encoder, tmp_path):
+    plain = tmp_path / "plain"
+    shutil.copytree(encoder, plain)
+    (plain / "jax_sentemb.json").write_text(json.dumps({"method": "MaskedLM", "sha256": {}}))
+    assert stated_start(config_of(plain, SimCSE())) is None
+    assert sentence_pooling(plain) == ""
+    (plain / "jax_sentemb.json").unlink()
+    assert sentence_pooling(plain) == "mean"
+    (plain / "modules.json").unlink()
+    config = config_of(plain, SimCSE())
+    assert with_start(config) == (config, [])
+
+
+def test_worse_is_said_by_pairs_first_and_small_falls_are_not():
+    pairs, halves = "eval/dev/spearman_cosine", "diagnostics/retrieval"
+    assert "dev 71.00, the start 77.00" in worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 71.0, halves: 60.0})
+    assert worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 76.95, halves: 10.0}) == ""
+    assert "split-half retrieval 10.00" in worse_than_start({halves: 50.0}, {halves: 10.0, pairs: 99.0})
+    assert worse_than_start({}, {halves: 10.0}) == ""
+
+
+def test_check_advises_to_keep_a_sentence_encoder(encoder, capsys):
+    corpus = encoder.parent / "corpus.txt"
+    assert program(main, ["jax-sentemb", "check", "--weights", str(encoder), str(corpus), "--json"]) == 0
+    advice = json.loads(capsys.readouterr().out)["advice"]
+    assert advice["recipe"] == "no training"
+    assert advice["command"].startswith("jax-sentemb encode --model")
+    assert any("read by mean" in alternative for alternative in advice["alternatives"])
+
+
+@pytest.fixture(scope="module")
+def harmful(encoder):
+    """A run whose pairs have the start's own cosines as gold: every step is worse. Selected by them, and the last weights."""
+    first, second = SENTENCES[:60], SENTENCES[60:120]
+    vectors = load(encoder)([*first, *second])
+    gold = (vectors[:60] * vectors[60:]).sum(axis=1)
+    rows = [f"{one}\t{other}\t{score:.9f}" for one, other, score in zip(first, second, gold, strict=True)]
+    pairs = encoder.parent / "pairs.tsv"
+    pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n", encoding="utf-8")
+    runs = {}
+    for select in ("dev", "last"):
+        workdir = encoder.parent / select
+        options = {
+            "data.files": encoder.parent / "corpus.txt", "encoder.weights": encoder, "optimizer.learning_rate": 0.1,
+            "optimizer.warmup_steps": 0, "train.max_steps": 2, "data.batch_size": 16, "eval.eval_steps": 1, "eval.dev": pairs,
+            "eval.select": select, "eval.data": "", "eval.diagnostic_sentences": 100, "eval.report_sentences": 0,
+        }  # fmt: skip
+        flags = [f"--config.{name}={value}" for name, value in options.items()]
+        assert program(main, ["jax-sentemb", "train", "--config", "simcse", f"--workdir={workdir}", *flags]) == 0
+        runs[select] = workdir
+    return runs
+
+
+def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, encoder):
+    scores = json.loads((harmful["dev"] / "scores.json").read_text())
+    assert scores["baselines"]["untrained"]["dev"] == pytest.approx(100, abs=0.1)
+    assert scores["step"] == 0
+    assert scores["verdict"] == ""
+    same = (encoder / "model.safetensors").read_bytes()
+    assert (harmful["dev"] / "export" / "model.safetensors").read_bytes() == same
+
+
+def test_an_export_that_is_worse_says_so_everywhere(harmful):
+    verdict = json.loads((harmful["last"] / "scores.json").read_text())["verdict"]
+    assert verdict.startswith("the export is worse than its start: dev ")
+    for file in ("report.html", "export/README.md"):
+        assert "worse than its start" in (harmful["last"] / file).read_text()
+
+
+def test_the_export_keeps_unit_length_and_prompts(harmful, encoder):
+    export = harmful["last"] / "export"
+    assert read_readout(export) == read_readout(encoder)
+    assert read_prompts(export) == read_prompts(encoder)
