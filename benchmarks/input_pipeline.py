@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--max_seq_length", type=int, default=32)
     parser.add_argument("--batches", type=int, default=2000, help="how many to time")
+    parser.add_argument("--hosts", type=int, default=1, help="of a pod: the rate at which one core reads the share of a host")
     options = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -67,6 +68,10 @@ def main() -> None:
         count = min(options.batches, batches.steps_per_epoch)
         rows, *spent = timed(lambda: [batches.at(step) for step in range(count)])
         show(f"at, batch {options.batch_size}", count / spent[0], "batches/s", *spent)
+        if options.hosts > 1:
+            shares, *spent = timed(lambda: [batches.parts(step, 0, options.hosts) for step in range(count)])
+            read = sum(len(part.tokens) for share in shares for part in share)
+            show(f"share of {options.hosts} hosts", read / spent[1], "rows/s a core", *spent)
 
     widths = sorted({batch.mask.shape[1] for batch in rows})
     padding = 1 - sum(batch.mask.sum() for batch in rows) / sum(batch.mask.size for batch in rows)

@@ -55,9 +55,14 @@ def checkpoint() -> dict[str, float]:
 
 def scratch(workdir: Path) -> dict[str, float]:
     """Scores of the quick start on the generated test pairs."""
-    scores = json.loads((workdir / "scores.json").read_text(encoding="utf-8"))
-    steps = json.loads((workdir / "run.json").read_text(encoding="utf-8"))["steps"]
-    return {"steps": steps, **{name: scores[name] for name in ("untrained", "trained", "tfidf")}}
+    found = json.loads((workdir / "scores.json").read_text(encoding="utf-8"))
+    name = "grammar-test"
+    return {
+        "steps": found["step"],
+        "untrained": found["baselines"]["untrained"][name],
+        "trained": found["scores"][name]["spearman"]["all"],
+        "tfidf": found["baselines"]["tf-idf"][name],
+    }
 
 
 def main() -> None:

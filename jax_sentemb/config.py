@@ -119,7 +119,11 @@ class Train:
     seed: int = setting(42, least=0)
     num_train_epochs: float = setting(1.0, least=0)
     max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0: score and export the untrained weights
+    # Share of the weights of encoder.weights in the exported ones, which are an average of both; 0: none (Wortsman et al. 2022).
+    average_with_start: float = setting(0.0, least=0, below=1)
     precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
+    # Of states between products and of what is kept for the backward pass; empty: bfloat16 on accelerators where `precision` is.
+    activations: str = setting("", choices=("", "float32", "bfloat16"))
     # Number of devices over which parameters and the optimiser's state are split; 1: each device has all of them.
     fsdp: int = setting(1, least=1)
     grad_cache_chunk: int = setting(0, least=0)  # sentences encoded at once, with equal gradients and less memory; 0: all
@@ -197,6 +201,8 @@ def check(config: Config) -> None:
         _check_encoder(config.encoder)
     if config.train.fused_attention == "cudnn" and config.train.precision != "bfloat16":
         raise ConfigError("train.fused_attention=cudnn needs train.precision=bfloat16")
+    if config.train.activations == "bfloat16" and config.train.precision != "bfloat16":
+        raise ConfigError("train.activations=bfloat16 needs train.precision=bfloat16")
     if config.train.fused_attention and config.train.attention_block:
         raise ConfigError("train.fused_attention and train.attention_block exclude each other: set only one of them")
     if not 0 < config.optimizer.plateau_factor <= 1:
@@ -212,6 +218,8 @@ def check(config: Config) -> None:
             f"data.validation={config.data.validation} must be 0 or at least data.batch_size={config.data.batch_size}: "
             "it is read in batches"
         )
+    if config.train.average_with_start and not getattr(config.encoder, "weights", "") and config.pretrain is None:
+        raise ConfigError("train.average_with_start needs weights to start from: --config.encoder.weights=DIRECTORY")
     _check_selection(config)
     _check_variants(config)
     rate_steps(config.optimizer)

@@ -36,7 +36,33 @@ def make_mesh(batch_size: int, devices: list[jax.Device] | None = None, fsdp: in
         raise ConfigError(f"data.batch_size={batch_size} is not a multiple of the {len(devices)} devices of this run")
     if len(devices) % fsdp:
         raise ConfigError(f"train.fsdp={fsdp} does not divide the {len(devices)} devices of this run")
-    return Mesh(np.array(devices).reshape(-1, fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
+    return Mesh(_network_order(devices, fsdp).reshape(-1, fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
+
+
+def _network_order(devices: list, fsdp: int) -> np.ndarray:
+    """The devices so that neighbours in the mesh are neighbours in the network, slice by slice; those of a process stay together.
+
+    Together, because each process reads consecutive rows of a batch.
+    """
+    shape = (len(devices) // fsdp, fsdp)
+    slices = len({getattr(device, "slice_index", 0) for device in devices})
+    if slices > 1 and shape[0] % slices == 0:
+        from jax.experimental import mesh_utils
+
+        inside = (shape[0] // slices, fsdp)
+        ordered = mesh_utils.create_hybrid_device_mesh(inside, (slices, 1), devices, allow_split_physical_axes=True)
+    else:
+        ordered = jax.make_mesh(shape, AXES, (AxisType.Auto,) * 2, devices=devices).devices
+    processes: dict[int, int] = {}
+    for device in ordered.flat:
+        processes.setdefault(device.process_index, len(processes))
+    return np.array(sorted(ordered.flat, key=lambda device: processes[device.process_index]))
+
+
+def process_share(mesh: Mesh) -> tuple[int, int]:
+    """(number, count): this process reads part `number` of `count` equal parts of each batch."""
+    processes = list(dict.fromkeys(device.process_index for device in mesh.devices.flat))
+    return processes.index(jax.process_index()), len(processes)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:

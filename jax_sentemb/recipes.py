@@ -149,7 +149,10 @@ def read_config(name: str) -> "Config":
     if file.suffix in (".yaml", ".yml"):
         if size:
             raise ConfigError(f"--config {name}: the size belongs to the recipe in the file, for instance recipe: simcse:{size[0]}")
-        return _from_yaml(file)
+        try:
+            return _from_yaml(file)
+        except RecursionError:
+            raise ConfigError(f"--config {file}: is nested too deeply, or is its own recipe") from None
     from jax_sentemb.config import Config  # here, so that the names of recipes are known without loading JAX
 
     try:
@@ -180,13 +183,14 @@ def _from_yaml(file: Path) -> "Config":
 
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        settings = _dotted(content) if isinstance(content, dict) else {}
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: also a date that there is not
         raise ConfigError(f"--config {file}: not YAML: {' '.join(str(error).split())[:150]}") from None
-    if not isinstance(content, dict) or not isinstance(recipe := content.pop("recipe", None), str):
+    if not isinstance(recipe := settings.pop("recipe", None), str):
         raise ConfigError(f"--config {file}: has no recipe: write for instance recipe: simcse")
     beside = file.parent / recipe.partition(":")[0]
     config = read_config(str(file.parent / recipe) if beside.is_file() else recipe)
-    for name, value in _dotted(content).items():
+    for name, value in settings.items():
         try:
             override(config, current_name(name), value)
         except ConfigError as error:

@@ -312,3 +312,10 @@ def test_pairs_and_evaluators_score_an_encoder(encoder, tmp_path):
     assert encoder.evaluate(lambda model: model is encoder) is True
     with pytest.raises(DataError, match="pair 1 is not"):
         encoder.evaluate([pairs[0], ("a", "b")])
+
+
+def test_a_batch_of_columns_gets_its_embeddings(encoder):
+    texts = ["a dog runs", "the red fox sleeps near a river"]
+    found = encoder({"text": np.array(texts, object), "line": np.arange(2)})
+    assert list(found) == ["text", "line", "embedding"]
+    np.testing.assert_array_equal(found["embedding"], encoder.encode(texts))

@@ -235,5 +235,5 @@ def test_tasks_are_known_by_their_usual_spellings():
     }  # fmt: skip
     for names in suite.GROUPS.values():  # a task's own name is never another one
         assert all(dict(select(name)) == {name: True} for name in names)
-    with pytest.raises(ConfigError, match=r"--tasks STSBenchmak: unknown; .*did you mean STSBenchmark"):
+    with pytest.raises(ConfigError, match=r"--tasks STSBenchmak is unknown; .*did you mean STSBenchmark"):
         select("STSBenchmak")

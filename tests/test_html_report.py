@@ -69,7 +69,7 @@ def test_the_curve_that_selects_is_marked_and_first(workdir, name):
     full = report_data.read_run(workdir)
     held_out = {"validation/loss": 0.5, "validation/accuracy": 0.25}
     held_out = held_out if name == "accuracy" else {"validation/loss": 0.5}
-    records = [{"step": step, **{key: step * value for key, value in held_out.items()}} for step in (2, 4)]
+    records = [{"step": step, **{key: step * value for key, value in held_out.items()}} for step in (2, 4, 6)]
     about, scores = {**full.about, "selected_by": "validation"}, {**full.scores, "step": 4}
     changed = full._replace(records=[*full.records, *records], about=about, scores=scores)
     tree = ElementTree.fromstring(html_report.run_page(changed))

@@ -16,6 +16,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"__init__", "__main__", "_moved", *THIN},
     {"main"},
     {"cli"},
+    {"planning"},
     {"training"},
     {"reporting"},
     {"evaluation", "recipes", "families", "distillation"},

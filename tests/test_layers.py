@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from jax_sentemb.methods import attention_mi, masked_lm
+from jax_sentemb.models import attention as bert_attention
 from jax_sentemb.models import bert, heads
-from jax_sentemb.models.bert import attend
+from jax_sentemb.models.attention import attend
 from jax_sentemb.models.layers import dropout, keep_mask, layer_norm, matmul, random_bits
 from jax_sentemb.types import Rows
 
@@ -91,7 +92,7 @@ def test_every_place_of_every_layer_has_a_dropout_stream_of_its_own(monkeypatch)
         return recorded
 
     monkeypatch.setattr(bert, "dropout", record(dropout, 3))
-    monkeypatch.setattr(bert, "keep_mask", record(keep_mask, 2))
+    monkeypatch.setattr(bert_attention, "keep_mask", record(keep_mask, 2))
     encoder = bert.Bert(bert.BertConfig(20, 8, 3, 2, 16, 6))
     rows = Rows(jnp.ones((6, 5), jnp.int32), jnp.ones((6, 5), bool))
     params = jax.eval_shape(encoder.init, jax.random.key(0), rows)

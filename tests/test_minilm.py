@@ -14,6 +14,8 @@ from jax_sentemb.formats.model_dir import read_readout
 from jax_sentemb.inference.load import load
 from jax_sentemb.inference.verify import PROBES
 
+pytestmark = pytest.mark.usefixtures("optimized_compilation")  # thousands of real sentences
+
 PUBLISHED = {"STS12": 72.37, "STS14": 75.59, "STS15": 85.39, "STSBenchmark-test": 82.03}  # Spearman, all pairs
 
 

@@ -52,6 +52,10 @@ def test_a_yaml_file_changes_its_recipe(tmp_path):
         ("recipe: simcse\ntrain: {seed: many}", r"train\.seed=many is not a whole number"),
         ("recipe: [", "not YAML"),
         ("- simcse", "has no recipe"),
+        ("recipe: mine.yaml", "or is its own recipe"),
+        ("[" * 5000, "nested too deeply"),
+        ("recipe: simcse\ndata: &a {b: *a}", "nested too deeply"),
+        ("recipe: simcse\ndata: 2001-99-99", "not YAML"),
     ],
 )
 def test_a_yaml_file_that_cannot_be(tmp_path, text, says):

@@ -123,8 +123,8 @@ def test_a_convolution_with_an_activation_cannot_be_exported(made, tmp_path):
         ("2_CNN/cnn_config.json", {"kernel_sizes": [1, 4, 5]}, "cannot be used"),
         ("2_CNN/cnn_config.json", {"stride_sizes": [1, 2, 1]}, "cannot be used"),
         ("2_CNN/cnn_config.json", {"out_channels": 7}, "is missing or lacks the shape"),
-        ("1_WordWeights/config.json", {"unknown_word_weight": 2}, "different weight"),
-        ("1_WordWeights/wordweights_config.json", {"word_weights": {"the": 0.5}}, "different weight"),
+        ("1_WordWeights/config.json", {"unknown_word_weight": 2}, "different word weights"),
+        ("1_WordWeights/wordweights_config.json", {"word_weights": {"the": 0.5}}, "different word weights"),
     ],
 )
 def test_a_changed_convolution_is_refused_in_one_line(is_bert, tmp_path, name, change, says):

@@ -19,7 +19,7 @@ import pytest
 from jax_sentemb import SentenceEncoder, __version__
 from jax_sentemb.__main__ import COMMANDS, main
 from jax_sentemb.cli.program import program
-from jax_sentemb.retrieval import vector_store as vectors_module
+from jax_sentemb.retrieval import vector_manifest as vectors_module
 from jax_sentemb.retrieval.kmeans import kmeans
 from jax_sentemb.retrieval.quantize import quantize, ranges_of
 from jax_sentemb.retrieval.vector_store import Vectors, read_manifest

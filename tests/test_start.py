@@ -5,6 +5,7 @@ import shutil
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_sentemb.__main__ import main
@@ -12,13 +13,14 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.data import synthetic
 from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.formats.huggingface import read_encoder
 from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout, sentence_pooling
 from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.training.start import stated_start, with_start, worse_than_start
+from jax_sentemb.training.start import averaged, stated_start, with_start, worse_than_start
 from jax_sentemb.types import Rows
 
 SENTENCES = synthetic.sentences(200, 0)
@@ -69,6 +71,13 @@ def test_plain_encoders_and_masked_language_models_keep_what_recipes_say(encoder
     assert with_start(config) == (config, [])
 
 
+def test_the_average_with_the_start_is_of_the_encoder_only():
+    trained, loaded = {"encoder": {"a": jnp.array([4.0])}, "head": jnp.array([8.0])}, {"encoder": {"a": jnp.array([0.0])}}
+    found = averaged(trained, loaded, 0.25)
+    assert (float(found["encoder"]["a"][0]), float(found["head"][0])) == (3.0, 8.0)
+    assert averaged(trained, loaded, 0.0) is trained
+
+
 def test_worse_is_said_by_pairs_first_and_small_falls_are_not():
     pairs, halves = "eval/dev/spearman_cosine", "diagnostics/retrieval"
     assert "dev 71.00, the start 77.00" in worse_than_start({pairs: 77.0, halves: 50.0}, {pairs: 71.0, halves: 60.0})
@@ -96,16 +105,17 @@ def harmful(encoder):
     pairs = encoder.parent / "pairs.tsv"
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n", encoding="utf-8")
     runs = {}
-    for select in ("dev", "last"):
-        workdir = encoder.parent / select
+    for select, share in (("dev", 0.0), ("last", 0.0), ("last", 0.5)):
+        workdir = encoder.parent / (select if not share else "averaged")
         options = {
             "data.files": encoder.parent / "corpus.txt", "encoder.weights": encoder, "optimizer.learning_rate": 0.1,
             "optimizer.warmup_steps": 0, "train.max_steps": 2, "data.batch_size": 16, "eval.eval_steps": 1, "eval.dev": pairs,
             "eval.select": select, "eval.data": "", "eval.diagnostic_sentences": 100, "eval.report_sentences": 0,
+            "train.average_with_start": share,
         }  # fmt: skip
         flags = [f"--config.{name}={value}" for name, value in options.items()]
         assert program(main, ["jax-sentemb", "train", "--config", "simcse", f"--workdir={workdir}", *flags]) == 0
-        runs[select] = workdir
+        runs[workdir.name] = workdir
     return runs
 
 
@@ -129,3 +139,9 @@ def test_the_export_keeps_unit_length_and_prompts(harmful, encoder):
     export = harmful["last"] / "export"
     assert read_readout(export) == read_readout(encoder)
     assert read_prompts(export) == read_prompts(encoder)
+
+
+def test_an_average_with_the_start_is_exported(harmful, encoder):
+    start, last, average = (read_encoder(path)[1] for path in (encoder, harmful["last"] / "export", harmful["averaged"] / "export"))
+    expected = jax.tree.map(lambda one, other: (one + other) / 2, start, last)
+    jax.tree.map(lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-6), average, expected)

@@ -15,7 +15,7 @@ from commands import CASES, WORK
 
 TITLES = {
     1: "output that closes", 2: "text edited while it is tokenised", 3: "damaged caches", 4: "damaged shards of vectors",
-    5: "metrics.jsonl and kill -9", 6: "names that are not UTF-8", 7: "SIGHUP", 8: "text that shrinks while it is read",
+    5: "metrics.jsonl and kill -9", 6: "names that are not UTF-8", 7: "signals", 8: "text that shrinks while it is read",
     9: "process 0 of two is killed", 10: "two writers, full disk", 11: "fork, pickle", 12: "devices, terminals, odd text",
     13: "hostile model directories", 14: "evaluation data, few diagnostic sentences",
 }  # fmt: skip

@@ -14,6 +14,7 @@ from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
+from jax_sentemb.retrieval.vector_manifest import Part
 from jax_sentemb.retrieval.vector_store import EncodedSentences, write_file, write_shards
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     output = options.output
     single = output.suffix in (".npy", ".parquet")
+    if single and options.part.count > 1:
+        raise ConfigError(f"--part writes shards: give a directory as --output, not {output}")
     sentences = open_text("--input", options.input, options.column)
     encoder = open_encoder(options)
     if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
@@ -42,8 +45,10 @@ def main(argv: list[str]) -> int:
 
     from tqdm import tqdm
 
+    shards = options.part.shards(-(-len(sentences) // options.rows_per_shard))
     logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
-    with tqdm(total=len(sentences), desc=plain(output.name), unit=" rows", disable=None) as bar:
+    rows = sum(min(options.rows_per_shard, len(sentences) - shard * options.rows_per_shard) for shard in shards)
+    with tqdm(total=len(sentences) if single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
         metadata = {
             "jax_sentemb": __version__,
             "model": Path(options.model).name,
@@ -58,9 +63,12 @@ def main(argv: list[str]) -> int:
             "rows_per_shard": options.rows_per_shard,
             "format": options.format,
         }
-        write = write_file if single else write_shards
-        truncated = write(output, metadata, sentences, encode, bar.update)["truncated"]
+        options_of = () if single else (options.part,)
+        manifest = (write_file if single else write_shards)(output, metadata, sentences, encode, bar.update, *options_of)
+        truncated = manifest["truncated"]
     notes = [f"{output}: {len(sentences)} vectors"]
+    if not single and "part" in manifest:
+        notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; the part that ends last writes vectors.json"]
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
     if blank := sentences.report["blank"]:
@@ -93,6 +101,13 @@ def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
 
 
+def _part(text: str) -> Part:
+    try:
+        return Part.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def parser() -> Parser:
     """The options."""
     found = Parser(
@@ -105,6 +120,7 @@ def parser() -> Parser:
 
 examples:
   jax-sentemb encode --model runs/micse --input corpus.txt --output vectors
+  jax-sentemb encode --model runs/micse --input corpus.txt --output /shared/vectors --part 3/64   # and 1/64, 2/64, ... elsewhere
   zcat corpus.txt.gz | jax-sentemb encode --model all-MiniLM-L6-v2 --input - --output corpus.npy --normalize
 
 {EXIT_CODES}""",
@@ -118,6 +134,9 @@ examples:
     found.add_argument("--truncate-dim", type=positive, help="only the first so many numbers of each vector")
     found.add_argument("--precision", choices=PRECISIONS, default="float32", help="how numbers are stored")
     found.add_argument("--rows-per-shard", type=positive, default=50_000, help="rows of a file in the directory")
+    found.add_argument(
+        "--part", type=_part, default=Part(), help="encode part K of N only, K/N: on any machines, in any order, into one directory"
+    )
     found.add_argument("--format", choices=("npy", "parquet"), default="npy", help="kind of the files in the directory")
     return found
 

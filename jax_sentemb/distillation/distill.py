@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_sentemb.data.corpus_files import Sentences
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
 from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, token_table

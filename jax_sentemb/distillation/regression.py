@@ -104,7 +104,8 @@ def fit_table(
     def step(params: Params, state: Any, rows: Rows, wanted: Array) -> tuple[Params, Any, Array]:
         loss, gradients = jax.value_and_grad(loss_of)(params, rows, wanted)
         updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, loss
+        changed: Any = optax.apply_updates(params, updates)
+        return changed, state, loss
 
     params: Params = {"table": jnp.asarray(table)}
     state, loss, last = optimizer.init(params), 0.0, None

@@ -199,6 +199,10 @@ class SentenceEncoder:
         """As `encode`, with the model's prompt "document" where no other is given; without a prompt where the model has none."""
         return self.encode(sentences, **self._with_prompt(options, "document"))
 
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """The columns of `batch` and "embedding" [N, E], of its column "text": a class for `map_batches` of Ray Data."""
+        return {**batch, "embedding": self.encode(list(batch["text"]), show_progress_bar=False)}
+
     def similarity(
         self, first: Shaped[Array, "*first embedding"], second: Shaped[Array, "*second embedding"]
     ) -> Float[np.ndarray, "first second"]:

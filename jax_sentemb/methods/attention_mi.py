@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int, Shaped, UInt
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import Scalar, correlation, gaussian_mutual_information
-from jax_sentemb.models.bert import Attention, Capture
+from jax_sentemb.models.attention import Attention, Capture
 from jax_sentemb.models.layers import random_bits
 from jax_sentemb.types import Array
 

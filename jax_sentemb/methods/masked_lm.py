@@ -11,7 +11,7 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
-from jax_sentemb.models.bert import MAX_POSITIONS
+from jax_sentemb.models.attention import MAX_POSITIONS
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_token_head, token_states
 from jax_sentemb.models.layers import random_bits

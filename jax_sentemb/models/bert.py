@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name as keep
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Int, Shaped, UInt
+from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, keep_mask, kept_at, matmul
+from jax_sentemb.models.attention import Attention, AttentionDropout, Capture, attend, attend_fused, attend_in_blocks
+from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmul
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
-NORMALIZER_BLOCK = 128  # queries whose log-sum-exp is computed at once beside a fused kernel
+KEPT = ("projection", "inner", "sum")  # of a layer for its backward pass; a tenth of its products is computed again
 STREAMS = 8  # of random numbers in a layer
-MAX_POSITIONS = 2**11  # larger than any sequence
-STRIDES = (MAX_POSITIONS**2, MAX_POSITIONS, 1)  # of the attention's dropout counter: head, query, key
 ACTIVATIONS = {
     # The exact GELU through erf: jax.nn.gelu goes through erfc, which costs two more passes on a CPU.
     "gelu": lambda x: 0.5 * x * (1.0 + jax.lax.erf(x * 0.5**0.5)),
@@ -52,68 +52,11 @@ class BertConfig:
     sep_token_id: int = 102  # of the tokenizer; only cross-encoders use it
 
 
-class Attention(NamedTuple):
-    """The attention of one layer, as a `Capture` reads it; the compiler removes what is not read."""
-
-    query: Float[Array, "rows heads queries size"]
-    key: Float[Array, "rows heads tokens size"]
-    mask: Bool[Array, "rows tokens"]
-    log_normalizer: Float[Array, "rows heads queries 1"]  # float32
-    # The next three are None if the layer attends in blocks. Log probability is scores - log_normalizer; `probabilities` are those
-    # before dropout.
-    scores: Float[Array, "rows heads queries tokens"] | None  # float32, scaled and masked
-    probabilities: Float[Array, "rows heads queries tokens"] | None  # float32
-    kept: Bool[Array, "rows heads queries tokens"] | None  # False where dropout removed an entry; also None without dropout
-    seeds: UInt[Array, " rows"] | None = None  # seeds, rate and stream of the dropout
-    rate: float = 0.0
-    stream: int = 0
-
-    def log_probability_at(
-        self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
-    ) -> Float[Array, "rows heads samples"]:
-        """Log attention, float32 [R, H, M], at places int [R, H, M] of queries and keys, both real tokens."""
-        normalizer = jnp.take_along_axis(self.log_normalizer[..., 0], query, axis=-1)
-        if self.scores is not None:
-            return _entries(self.scores, query, key) - normalizer
-        rows = [
-            jnp.take_along_axis(values, place[..., None], axis=2).astype(jnp.float32)
-            for values, place in ((self.query, query), (self.key, key))
-        ]
-        return (rows[0] * rows[1]).sum(-1) / self.query.shape[-1] ** 0.5 - normalizer
-
-    def kept_at(
-        self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
-    ) -> Bool[Array, "rows heads samples"]:
-        """Which of the entries at these places dropout kept, bool [R, H, M]."""
-        if self.kept is not None:
-            return _entries(self.kept, query, key)
-        if self.seeds is None or self.rate == 0.0:
-            return jnp.ones(query.shape, bool)
-        head = jnp.arange(query.shape[1])[:, None]
-        return kept_at(self.rate, self.seeds, self.stream, head * STRIDES[0] + query * STRIDES[1] + key * STRIDES[2])
-
-
-def _entries(
-    maps: Shaped[Array, "rows heads queries tokens"],
-    query: Int[Array, "rows heads samples"],
-    key: Int[Array, "rows heads samples"],
-) -> Shaped[Array, "rows heads samples"]:
-    rows, heads, _, width = maps.shape
-    return jnp.take_along_axis(maps.reshape(rows, heads, width * width), query * width + key, axis=-1)
-
-
 class BertOutput(NamedTuple):
     """Token states of a forward pass, and what was read of its attention."""
 
     hidden: list[Float[Array, "rows _ width"]]  # embeddings, then each layer; the last one may have some of the tokens only
     observed: dict[int, Any]  # layer (1-based) -> what `Capture.read` returned
-
-
-class Capture(NamedTuple):
-    """Which layers' attention is read, and by what function: the results are `BertOutput.observed`."""
-
-    layers: tuple[int, ...]  # 1-based
-    read: Callable[[int, Attention], Any]  # (layer, attention) -> arrays
 
 
 class Bert(nn.Module):
@@ -131,6 +74,9 @@ class Bert(nn.Module):
     attention_block: int = 0
     remat: bool = False
     fused_attention: str = ""
+    activations: DTypeLike = jnp.float32  # of states and of what is kept for the backward pass; sums and norms stay float32
+    # For accelerators: layers that nobody looks into are compiled once, from stacked parameters, and each layer keeps KEPT only.
+    scan: bool = False
 
     @nn.compact
     def __call__(
@@ -151,11 +97,18 @@ class Bert(nn.Module):
         for other tokens: the last states are [R, M, D], those of these places; dropout masks differ from those of a full pass.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
-        hidden = [Embeddings(self.config, name="embeddings")(rows.tokens, token_types, seeds, rate)]
+        hidden = [Embeddings(self.config, self.activations, name="embeddings")(rows.tokens, token_types, seeds, rate)]
         observed = {}
-        kind = nn.remat(Layer, static_argnums=(4, 5, 6)) if self.remat else Layer  # all but arrays
-        for number in range(1, self.config.num_hidden_layers + 1):
-            layer = kind(self.config, self.dtype, number, self.attention_block, self.fused_attention, name=f"layer_{number - 1}")
+        kept = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
+        apart_from_arrays = (4, 5, 6)
+        kind = nn.remat(Layer, static_argnums=apart_from_arrays, policy=kept) if self.remat or self.scan else Layer
+        captured_layers = capture.layers if capture else ()
+        apart = min((self.config.num_hidden_layers, *captured_layers))  # the first layer that is not like the others
+        if self.scan and apart > 2 and not self.is_initializing():
+            hidden += self._scan(hidden[0], rows.mask, seeds, rate, apart - 1, kept)
+        for number in range(len(hidden), self.config.num_hidden_layers + 1):
+            memory = self.attention_block, self.fused_attention, self.activations
+            layer = kind(self.config, self.dtype, number, *memory, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
@@ -165,13 +118,37 @@ class Bert(nn.Module):
             hidden.append(states)
             if capture is not None and captured:
                 observed[number] = capture.read(number, attention)
-        return BertOutput(hidden, observed)
+        return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
+
+    def _scan(
+        self,
+        states: Float[Array, "rows tokens width"],
+        mask: Bool[Array, "rows tokens"],
+        seeds: UInt[Array, " rows"] | None,
+        rate: float,
+        count: int,
+        kept: Callable[..., bool] | None,
+    ) -> list[Float[Array, "rows tokens width"]]:
+        """The states of each of the first `count` layers."""
+        layers = [self.variables["params"][f"layer_{number}"] for number in range(count)]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+
+        def one(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
+            number, params = layer
+            memory = self.attention_block, self.fused_attention, self.activations
+            module = Layer(self.config, self.dtype, number, *memory, parent=None)
+            found, _ = module.apply({"params": params}, states, mask, seeds, rate, False, False)
+            return found, found
+
+        one = jax.checkpoint(one, policy=kept, prevent_cse=False)  # in a scan nothing is merged with the forward pass
+        return list(jax.lax.scan(one, states, (jnp.arange(1, count + 1), stacked))[1])
 
 
 class Embeddings(nn.Module):
     """Sum of word, position and segment embeddings, with layer norm and dropout."""
 
     config: BertConfig
+    activations: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(
@@ -192,7 +169,7 @@ class Embeddings(nn.Module):
         if config.type_vocab_size:
             token_type = self.param("token_type", normal, (config.type_vocab_size, config.hidden_size))
             summed = summed + token_type[0 if token_types is None else token_types]
-        states = LayerNorm(config.layer_norm_eps, name="norm")(summed)
+        states = LayerNorm(config.layer_norm_eps, name="norm")(summed.astype(self.activations))
         return dropout(states, rate, seeds, 0)
 
 
@@ -201,9 +178,10 @@ class Layer(nn.Module):
 
     config: BertConfig
     dtype: DTypeLike
-    number: int
+    number: int | Int[Array, ""]
     attention_block: int = 0
     fused_attention: str = ""
+    activations: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(
@@ -227,7 +205,7 @@ class Layer(nn.Module):
 
         def dense(inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
-            return matmul(inputs, kernel, self.dtype) + bias
+            return (matmul(inputs, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
         few_queries = places is not None or (first_only and not captured)
         query, key, value = self.query_key_value(states, queried if few_queries else states)
@@ -245,9 +223,10 @@ class Layer(nn.Module):
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)
-        inner = ACTIVATIONS[config.hidden_act](dense(states, "intermediate", config.intermediate_size))
+        inner = keep(dense(states, "intermediate", config.intermediate_size), "inner").astype(jnp.float32)
+        inner = ACTIVATIONS[config.hidden_act](inner).astype(self.activations)
         outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)
-        return LayerNorm(config.layer_norm_eps, name="output_norm")(states + outer), attention
+        return LayerNorm(config.layer_norm_eps, name="output_norm")(keep(states + outer, "sum")), attention
 
     def query_key_value(
         self, states: Float[Array, "rows tokens width"], queried: Float[Array, "rows queries width"]
@@ -256,92 +235,21 @@ class Layer(nn.Module):
         size = self.config.hidden_size
         projections = [DenseParameters(size, size, self.config.initializer_range, name=name)() for name in ATTENTION_INPUTS]
 
+        def split(flat: Float[Array, "rows _ width"]) -> Float[Array, "rows heads _ size"]:
+            flat = keep(flat.astype(self.dtype), "projection")  # before a TPU pads the heads to its tiles
+            return flat.reshape(*flat.shape[:2], self.config.num_attention_heads, -1).swapaxes(1, 2)
+
         # One product: several small ones are slower.
         def project(states: Float[Array, "rows _ width"], *layers: tuple[Array, Array]) -> list[Float[Array, "rows heads _ size"]]:
+            if self.activations != jnp.float32:  # apart: a TPU would pad and copy the heads of one product
+                return [split(matmul(states, kernel, self.dtype, self.dtype) + bias) for kernel, bias in layers]
             kernels, biases = zip(*layers, strict=True)
             flat = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
             flat = flat + jnp.concatenate(biases)
-            heads = flat.astype(self.dtype).reshape(*flat.shape[:2], len(layers), self.config.num_attention_heads, -1)
+            flat = keep(flat.astype(self.dtype), "projection")
+            heads = flat.reshape(*flat.shape[:2], len(layers), self.config.num_attention_heads, -1)
             return list(heads.transpose(2, 0, 3, 1, 4))
 
         if queried is not states:
             return project(queried, projections[0]) + project(states, *projections[1:])
         return project(states, *projections)
-
-
-class AttentionDropout(NamedTuple):
-    """Dropout of the attention weights of one layer; off without seeds or at rate 0."""
-
-    seeds: UInt[Array, " rows"] | None = None
-    rate: float = 0.0
-    stream: int = 0
-
-
-def attend(
-    query: Float[Array, "rows heads queries size"],
-    key: Float[Array, "rows heads tokens size"],
-    value: Float[Array, "rows heads tokens size"],
-    mask: Bool[Array, "rows tokens"],
-    dropout: AttentionDropout,
-    start: Int[Array, ""] | int = 0,
-) -> tuple[Float[Array, "rows heads queries size"], Attention]:
-    """Context in float32 with dropout on the weights, and the Attention that it comes from. Softmax is computed in float32.
-
-    The mask value is finite, so that a row of padding has uniform weights and not NaN. `start` is the place of the first query.
-    """
-    scores = jnp.matmul(query, key.swapaxes(-1, -2), preferred_element_type=jnp.float32) / query.shape[-1] ** 0.5
-    scores = jnp.where(mask[:, None, None, :], scores, -1e9)
-    largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
-    exponentials = jnp.exp(scores - largest)
-    total = exponentials.sum(-1, keepdims=True)
-    probabilities = exponentials / total
-    weights, kept = probabilities, None
-    if dropout.seeds is not None and dropout.rate > 0.0:
-        kept = keep_mask(dropout.rate, dropout.seeds, dropout.stream, scores.shape[1:], STRIDES, start * STRIDES[1])
-        weights = jnp.where(kept, probabilities / (1.0 - dropout.rate), 0.0)
-    context = jnp.matmul(weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
-    return context, Attention(query, key, mask, largest + jnp.log(total), scores, probabilities, kept)
-
-
-def attend_in_blocks(
-    query: Float[Array, "rows heads tokens size"],
-    key: Float[Array, "rows heads tokens size"],
-    value: Float[Array, "rows heads tokens size"],
-    mask: Bool[Array, "rows tokens"],
-    dropout: AttentionDropout,
-    block: int,
-) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
-    """Computes `attend` for `block` queries at a time; the backward pass computes each block again, so memory is linear in T."""
-    rows, heads, width, inner = query.shape
-    padding = -width % block
-    blocks = jnp.pad(query, ((0, 0), (0, 0), (0, padding), (0, 0))).reshape(rows, heads, -1, block, inner).transpose(2, 0, 1, 3, 4)
-
-    @jax.checkpoint
-    def one(part: tuple[Array, Array]) -> tuple[Array, Array]:
-        context, attention = attend(part[0], key, value, mask, dropout, part[1])
-        return context, attention.log_normalizer
-
-    found = jax.lax.map(one, (blocks, jnp.arange(len(blocks)) * block))
-    context, normalizer = (part.transpose(1, 2, 0, 3, 4).reshape(rows, heads, width + padding, -1)[:, :, :width] for part in found)
-    return context, Attention(query, key, mask, normalizer, None, None, None)
-
-
-def attend_fused(
-    query: Float[Array, "rows heads tokens size"],
-    key: Float[Array, "rows heads tokens size"],
-    value: Float[Array, "rows heads tokens size"],
-    mask: Bool[Array, "rows tokens"],
-    kernel: str,
-) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
-    """Computes `attend` without dropout by a kernel of `jax.nn.dot_product_attention`. Rows are padded on the right.
-
-    The kernels do not return the log-sum-exp of a query, or return it without gradient, so it is computed separately, in blocks.
-    The compiler removes that computation if the attention is not read.
-    """
-    # cuDNN has no gradient for an odd number of queries or keys.
-    even = (jnp.pad(values, ((0, 0), (0, 0), (0, values.shape[2] % 2), (0, 0))) for values in (query, key, value))
-    by_token = (values.swapaxes(1, 2) for values in even)
-    lengths = mask.sum(-1, dtype=jnp.int32)
-    context = jax.nn.dot_product_attention(*by_token, key_value_seq_lengths=lengths, implementation=kernel)  # type: ignore[arg-type]
-    _, attention = attend_in_blocks(query, key, value, mask, AttentionDropout(), NORMALIZER_BLOCK)
-    return context[:, : query.shape[2]].swapaxes(1, 2).astype(jnp.float32), attention

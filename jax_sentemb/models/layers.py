@@ -28,7 +28,7 @@ GOLDEN = 0x9E3779B1  # an odd number near 2^32 / golden ratio: its multiples lie
 
 def random_bits(
     seeds: UInt[Array, " rows"],
-    stream: int,
+    stream: int | Int[Array, ""],
     shape: Sequence[int],
     strides: Sequence[int] | None = None,
     start: Int[Array, ""] | int = 0,
@@ -49,15 +49,15 @@ def random_bits(
     return _bits(seeds, stream, counter[None])
 
 
-def _bits(seeds: UInt[Array, " rows"], stream: int, counter: UInt[Array, "..."]) -> UInt[Array, "rows ..."]:
-    row = hash32(seeds + jnp.uint32(stream * 0x85EBCA6B % 2**32))
+def _bits(seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], counter: UInt[Array, "..."]) -> UInt[Array, "rows ..."]:
+    row = hash32(seeds + jnp.asarray(stream, jnp.uint32) * jnp.uint32(0x85EBCA6B))
     return hash32(row.reshape((-1,) + (1,) * (counter.ndim - 1)) ^ counter)
 
 
 def keep_mask(
     rate: float,
     seeds: UInt[Array, " rows"],
-    stream: int,
+    stream: int | Int[Array, ""],
     shape: Sequence[int],
     strides: Sequence[int] | None = None,
     start: Int[Array, ""] | int = 0,
@@ -67,7 +67,7 @@ def keep_mask(
 
 
 def kept_at(
-    rate: float, seeds: UInt[Array, " rows"], stream: int, numbers: Int[Array, " rows *places"]
+    rate: float, seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], numbers: Int[Array, " rows *places"]
 ) -> Bool[Array, " rows *places"]:
     """The entries of `keep_mask` at the positions with these numbers (sums of place times stride), int [R, ...]."""
     return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= _limit(rate)
@@ -78,7 +78,7 @@ def _limit(rate: float) -> UInt[Array, ""]:
 
 
 def dropout(
-    values: Float[Array, " rows *shape"], rate: float, seeds: UInt[Array, " rows"] | None, stream: int
+    values: Float[Array, " rows *shape"], rate: float, seeds: UInt[Array, " rows"] | None, stream: int | Int[Array, ""]
 ) -> Float[Array, " rows *shape"]:
     """`values` [R, ...] with entries dropped at `rate` and the rest divided by 1 - rate; unchanged without seeds."""
     if seeds is None or rate == 0.0:
@@ -88,11 +88,14 @@ def dropout(
 
 
 def product(
-    left: Float[Array, "_ _"], right: Float[Array, "_ _"], dimensions: tuple[tuple[int, ...], tuple[int, ...]]
+    left: Float[Array, "_ _"],
+    right: Float[Array, "_ _"],
+    dimensions: tuple[tuple[int, ...], tuple[int, ...]],
+    result: DTypeLike = jnp.float32,
 ) -> Float[Array, "_ _"]:
-    """Product of two matrices of equal precision, accumulated and returned in float32."""
+    """Product of two matrices of equal precision, accumulated in float32 and returned as `result`."""
     precision = lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
-    return lax.dot_general(left, right, (dimensions, ((), ())), precision=precision, preferred_element_type=jnp.float32)
+    return lax.dot_general(left, right, (dimensions, ((), ())), precision=precision, preferred_element_type=result)
 
 
 def transposed_product(rows: Float[Array, "rows inputs"], gradient: Float[Array, "rows outputs"]) -> Float[Array, "inputs outputs"]:
@@ -101,8 +104,14 @@ def transposed_product(rows: Float[Array, "rows inputs"], gradient: Float[Array,
     XLA's CPU compiler folds a bare transpose into the product that uses it and then takes a slow path (3 times slower in
     bfloat16). So the narrower factor is transposed into an array of its own there; a row of padding prevents the folding.
     """
-    if jax.default_backend() != "cpu":
-        return product(rows, gradient, ((0,), (0,)))
+    return lax.platform_dependent(rows, gradient, cpu=_transposed_product_cpu, default=_transposed_product)
+
+
+def _transposed_product(rows: Array, gradient: Array) -> Array:
+    return product(rows, gradient, ((0,), (0,)))
+
+
+def _transposed_product_cpu(rows: Array, gradient: Array) -> Array:
     if rows.shape[1] <= gradient.shape[1]:
         # The padding is cut off after the product: if it is cut before, JAX 0.11 removes pad, cut and transpose, and fails.
         return product(jnp.pad(rows.T, ((0, 1), (0, 0))), gradient, ((1,), (0,)))[:-1]
@@ -111,31 +120,31 @@ def transposed_product(rows: Float[Array, "rows inputs"], gradient: Float[Array,
 
 
 def matmul(
-    inputs: Float[Array, "*rows inputs"], kernel: Float[Array, "inputs outputs"], dtype: DTypeLike
+    inputs: Float[Array, "*rows inputs"], kernel: Float[Array, "inputs outputs"], dtype: DTypeLike, result: DTypeLike = jnp.float32
 ) -> Float[Array, "*rows outputs"]:
-    """Product of inputs [..., I] and kernel [I, O] in `dtype`, accumulated and returned in float32."""
-    found: Array = _matmul(inputs, kernel, dtype)
+    """Product of inputs [..., I] and kernel [I, O] in `dtype`, accumulated in float32 and returned as `result`."""
+    found: Array = _matmul(inputs, kernel, dtype, result)
     return found
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _matmul(inputs: Array, kernel: Array, dtype: DTypeLike) -> Array:
-    return _matmul_forward(inputs, kernel, dtype)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _matmul(inputs: Array, kernel: Array, dtype: DTypeLike, result: DTypeLike) -> Array:
+    return _matmul_forward(inputs, kernel, dtype, result)[0]
 
 
-def _matmul_forward(inputs: Array, kernel: Array, dtype: DTypeLike) -> tuple[Array, tuple]:
+def _matmul_forward(inputs: Array, kernel: Array, dtype: DTypeLike, result: DTypeLike) -> tuple[Array, tuple]:
     rows = inputs.astype(dtype).reshape(-1, inputs.shape[-1])
-    outputs = product(rows, kernel.astype(dtype), ((1,), (0,)))
+    outputs = product(rows, kernel.astype(dtype), ((1,), (0,)), result)
     # An empty array carries the input's precision to the backward pass.
     return outputs.reshape(*inputs.shape[:-1], -1), (rows, kernel, jnp.zeros((0,), inputs.dtype))
 
 
-def _matmul_backward(dtype: DTypeLike, saved: tuple, gradient: Array) -> tuple[Array, Array]:
+def _matmul_backward(dtype: DTypeLike, result: DTypeLike, saved: tuple, gradient: Array) -> tuple[Array, Array]:
     rows, kernel, like = saved
     flat = gradient.astype(dtype).reshape(-1, gradient.shape[-1])
-    to_inputs = product(flat, kernel.astype(dtype), ((1,), (1,)))
+    to_inputs = product(flat, kernel.astype(dtype), ((1,), (1,)), like.dtype)
     to_kernel = transposed_product(rows, flat)
-    return to_inputs.reshape(*gradient.shape[:-1], -1).astype(like.dtype), to_kernel.astype(kernel.dtype)
+    return to_inputs.reshape(*gradient.shape[:-1], -1), to_kernel.astype(kernel.dtype)
 
 
 _matmul.defvjp(_matmul_forward, _matmul_backward)
@@ -172,4 +181,4 @@ class LayerNorm(nn.Module):
     def __call__(self, inputs: Float[Array, "*rows width"]) -> Float[Array, "*rows width"]:
         scale = self.param("scale", nn.initializers.ones, (inputs.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros, (inputs.shape[-1],))
-        return layer_norm(inputs, scale, bias, self.epsilon)
+        return layer_norm(inputs.astype(jnp.float32), scale, bias, self.epsilon).astype(inputs.dtype)

@@ -18,7 +18,8 @@ from jax_sentemb.errors import NumericsError
 from jax_sentemb.inference.embedder import BUCKETS
 from jax_sentemb.losses import correlation, gaussian_mutual_information, l2_normalize
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.bert import Attention, Bert, BertConfig, Capture
+from jax_sentemb.models.attention import Attention, Capture
+from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.pooling import pool
 from jax_sentemb.types import Array, Params, Rows
 

@@ -5,7 +5,6 @@ content for a single file NAME is in NAME.json.
 """
 
 import contextlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,16 +15,26 @@ from jaxtyping import Float
 
 from jax_sentemb.data.tables import import_arrow
 from jax_sentemb.data.tokenizer import Lines
-from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError
-from jax_sentemb.files import fingerprint, inside, replacing, say, sha256, shown, sole_writer, write_json
-from jax_sentemb.retrieval.quantize import PRECISIONS, quantize, ranges_of, restore
-
-MANIFEST = "vectors.json"
-# Settings that all shards of a directory share.
-SAME = (
-    "model_sha256", "corpus_sha256", "precision", "dtype", "normalize", "truncate_dim", "max_seq_length", "rows_per_shard",
-    "format",
+from jax_sentemb.errors import BusyError, ConfigError, DataError
+from jax_sentemb.files import replacing, say, sha256, shown, sole_writer
+from jax_sentemb.retrieval.quantize import quantize, ranges_of, restore
+from jax_sentemb.retrieval.vector_manifest import (
+    LISTS,
+    MANIFEST,
+    SAME,
+    Part,
+    check_part,
+    damage,
+    damaged,
+    is_complete,
+    joined,
+    manifest_path,
+    read_list,
+    read_manifest,
+    shard_name,
+    write_manifest,
 )  # fmt: skip
+
 STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
 
 
@@ -41,29 +50,73 @@ Encode = Callable[[list[str]], EncodedSentences]
 
 
 def write_shards(
-    directory: Path, metadata: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
+    directory: Path,
+    metadata: dict[str, Any],
+    sentences: Lines,
+    encode: Encode,
+    progress: Callable[[int], object],
+    part: Part = Part(),
 ) -> dict[str, Any]:
-    """Encodes the shards that are missing or damaged in `directory`; returns the manifest.
+    """Encode what is missing or damaged of `part` in `directory` and return its manifest, or vectors.json of all parts.
 
-    `metadata` has all keys of SAME and is written to the manifest. `progress` is called with the number of rows of each shard.
-    ConfigError if the directory contains other files, BusyError while another process writes to it.
+    `metadata` has all keys of SAME and goes into the manifest. `progress` is called with the rows of each shard. ConfigError where
+    the directory holds anything else, BusyError while another process writes the same part.
     """
     _check_place(directory)
+    check_part(directory, part, MANIFEST, metadata["precision"])
     directory.mkdir(parents=True, exist_ok=True)
+    size = metadata["rows_per_shard"]
+    shards = part.shards(-(-len(sentences) // size))
     try:
-        with FileLock(directory / "LOCK", timeout=0):
-            manifest = _begin(directory, metadata, len(sentences))
-            starts = range(0, len(sentences), metadata["rows_per_shard"])
-            for number, start in enumerate(starts):
-                end = min(start + metadata["rows_per_shard"], len(sentences))
-                if _is_missing(directory, manifest, number, end - start):
-                    _write_shard(directory, manifest, number, [sentences[row] for row in range(start, end)], encode)
-                progress(end - start)
-            if not manifest["complete"] or len(manifest["shards"]) > len(starts):  # all required shards existed before
-                del manifest["shards"][len(starts) :]
-                _write_manifest(directory / MANIFEST, manifest)
+        with FileLock(directory / _lock_of(_list_of(directory, part)), timeout=0):
+            manifest = _begin(directory, metadata, len(sentences), part)
+            for number in shards:
+                rows = range(number * size, min((number + 1) * size, len(sentences)))
+                if _is_missing(directory, manifest, number, len(rows)):
+                    _write_shard(directory, manifest, number, [sentences[row] for row in rows], encode)
+                progress(len(rows))
+            count = len(shards) if "part" in manifest else -(-len(sentences) // size)
+            if not manifest["complete"] or len(manifest["shards"]) > count:  # all that is needed was there
+                del manifest["shards"][count:]
+                write_manifest(_place(directory, manifest), manifest)
+        return _join_parts(directory, part) or manifest if "part" in manifest else manifest
     except Timeout:
         raise BusyError(f"--output {directory} is being written by another process: wait for it, or give another one") from None
+
+
+def _place(directory: Path, manifest: dict[str, Any]) -> Path:
+    return directory / (Part(*manifest["part"]).list_name if "part" in manifest else MANIFEST)
+
+
+def _list_of(directory: Path, part: Part) -> str:
+    """The file that lists the shards of a part: vectors.json once all parts were put together."""
+    return MANIFEST if part.count == 1 or (directory / MANIFEST).is_file() else part.list_name
+
+
+def _lock_of(file: str) -> str:
+    return "LOCK" if file == MANIFEST else file.replace(".json", ".LOCK")
+
+
+def _join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
+    """Write vectors.json if all parts are complete and their shards are what their lists say; else None."""
+    with FileLock(directory / "LOCK"):
+        if (directory / MANIFEST).is_file():  # another part was the last one
+            return read_manifest(directory)
+        files = [directory / one.list_name for one in part.all_parts()]
+        lists = [read_list(file) for file in files if file.is_file()]
+        if len(lists) < part.count or not all(one["complete"] for one in lists):
+            return None
+        for file, one in zip(files, lists, strict=True):
+            if different := [name for name in SAME if one[name] != lists[0][name]]:
+                raise ConfigError(f"{file} has {different[0]}={one[different[0]]}, {files[0].name} {lists[0][different[0]]}")
+            for shard in one["shards"]:
+                if problem := damage(directory / shard["file"], shard, file.name):
+                    raise DataError(f"{directory / shard['file']}: {problem}; encode the part of {file.name} again")
+        manifest = joined(lists)
+        write_manifest(_place(directory, manifest), manifest)
+        for file in files:
+            file.unlink()
+            file.with_suffix(".LOCK").unlink(missing_ok=True)
     return manifest
 
 
@@ -92,65 +145,63 @@ def write_file(
         _save(file, rows, [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else [])
         shards = [_described(file, len(rows), truncated)]
         manifest = {**metadata, "format": file.suffix[1:], "rows": len(rows), "width": width, "ranges": None, "shards": shards}
-        _write_manifest(place, manifest)
+        write_manifest(place, manifest)
     return manifest
-
-
-def manifest_path(path: Path) -> Path:
-    """The manifest of a directory of vectors, or of a single file."""
-    return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.json")
 
 
 def _check_place(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy")
     if directory.is_dir() and not (directory / MANIFEST).is_file():
-        if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix != ".partial"]:
+        mine = () if not list(directory.glob(LISTS)) else (".npy", ".parquet", ".json")
+        ours = (".LOCK", ".partial", *mine)
+        if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix not in ours]:
             raise ConfigError(f"--output {directory} contains {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
 
 
-def _begin(directory: Path, metadata: dict[str, Any], rows: int) -> dict[str, Any]:
-    """The existing manifest, after a check that it describes the same vectors; or a new manifest."""
-    if (directory / MANIFEST).is_file():
-        manifest = read_manifest(directory)
+def _begin(directory: Path, metadata: dict[str, Any], rows: int, part: Part) -> dict[str, Any]:
+    """The existing manifest, checked to describe the same vectors; or a new one."""
+    file = directory / _list_of(directory, part)
+    if file.is_file():
+        manifest = read_list(file)
         for name in SAME:
             if manifest[name] != metadata[name]:
                 raise ConfigError(
                     f"--output {directory} was begun with {name}={manifest[name]}, this command has {name}={metadata[name]}: "
                     "give another directory"
                 )
-        if manifest["rows"] != rows:
-            raise _damaged(directory / MANIFEST, f"rows={shown(manifest['rows'])}, but the corpus has {rows}")
+        if part.count > 1 and "part" not in manifest and not manifest["complete"]:
+            raise ConfigError(f"--output {directory} was begun without --part: leave it out, or give another directory")
+        if manifest["rows"] != _rows_of(manifest, rows, part):
+            raise damaged(file, f"rows={shown(manifest['rows'])}, but the corpus has {rows}")
         return manifest
     manifest = {**metadata, "rows": rows, "width": None, "ranges": None, "shards": []}
-    _write_manifest(directory / MANIFEST, manifest)
+    if part.count > 1:
+        manifest |= {"part": list(part), "first_shard": part.shards(-(-rows // metadata["rows_per_shard"])).start}
+        manifest["rows"] = _rows_of(manifest, rows, part)
+    write_manifest(_place(directory, manifest), manifest)
     return manifest
+
+
+def _rows_of(manifest: dict[str, Any], rows: int, part: Part) -> int:
+    """The rows that a manifest of a corpus with `rows` lists in the end."""
+    size = manifest["rows_per_shard"]
+    shards = part.shards(-(-rows // size)) if "part" in manifest else range(-(-rows // size))
+    return min(shards.stop * size, rows) - min(shards.start * size, rows)
 
 
 def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: int) -> bool:
     """Whether a shard has to be encoded; warns if the manifest lists it."""
-    listed = manifest["shards"][number : number + 1]
+    place = number - manifest.get("first_shard", 0)
+    listed = manifest["shards"][place : place + 1]
     if not listed:
         return True
-    name = _name(number, manifest["format"])
+    name = shard_name(number, manifest["format"])
     as_listed = (listed[0]["file"], listed[0]["rows"]) == (name, rows)
-    problem = _damage(directory / name, listed[0], MANIFEST) if as_listed else f"{MANIFEST} is wrong"
+    problem = damage(directory / name, listed[0], MANIFEST) if as_listed else f"{MANIFEST} is wrong"
     if problem:
         say(f"{directory / name}: {problem}; it is encoded again")
     return bool(problem)
-
-
-def _name(number: int, kind: str) -> str:
-    return f"{number:06d}.{kind}"
-
-
-def _damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
-    """The fault of a file that a manifest describes, "" if it has none."""
-    try:
-        intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
-    except (OSError, ModelFileError):
-        return "it cannot be read"
-    return "" if intact else f"its size or SHA-256 differs from {described_in}"
 
 
 def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: list[str], encode: Encode) -> None:
@@ -159,28 +210,17 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
     if precision in ("int8", "uint8") and manifest["ranges"] is None:
         manifest["ranges"] = ranges_of(found.vectors).tolist()  # those of the first shard are used for all shards
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
-    file = directory / _name(number, manifest["format"])
+    file = directory / shard_name(number, manifest["format"])
     _save(file, quantize(found.vectors, precision, ranges), texts)
-    manifest["shards"][number : number + 1] = [_described(file, len(texts), found.truncated)]
+    place = number - manifest.get("first_shard", 0)
+    manifest["shards"][place : place + 1] = [_described(file, len(texts), found.truncated)]
     manifest["width"] = found.vectors.shape[1]
-    _write_manifest(directory / MANIFEST, manifest)
+    write_manifest(_place(directory, manifest), manifest)
 
 
 def _described(file: Path, rows: int, truncated: int) -> dict[str, Any]:
     """The entry of a file in the manifest."""
     return {"file": file.name, "rows": rows, "truncated": truncated, "bytes": file.stat().st_size, "sha256": sha256(file)}
-
-
-def _write_manifest(place: Path, manifest: dict[str, Any]) -> None:
-    """Writes a manifest with its totals, and the SHA-256 of the entries that cannot be computed from others."""
-    manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
-    manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
-    manifest["sha256"] = _digest(manifest)
-    write_json(place, manifest)
-
-
-def _digest(manifest: dict[str, Any]) -> str:
-    return fingerprint({name: value for name, value in manifest.items() if name not in ("sha256", "complete", "truncated")})
 
 
 def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
@@ -201,57 +241,6 @@ def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
     pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a directory or of a single file; DataError where it is missing or damaged."""
-    file = manifest_path(path)
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-        _check_manifest(file.parent, manifest)
-    except FileNotFoundError:
-        raise DataError(f"{path} has no {MANIFEST}: it is no directory of vectors") from None
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ModelFileError) as error:
-        raise _damaged(file, f"{type(error).__name__}: {error}") from None
-    return manifest
-
-
-def _damaged(file: Path, reason: str) -> DataError:
-    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory, or a new file")
-
-
-def _check_manifest(directory: Path, manifest: dict[str, Any]) -> None:
-    """Raises an error if a manifest is not as `write_shards` writes it. Early versions wrote it without its own SHA-256."""
-    if not isinstance(manifest, dict):
-        raise TypeError(f"its content is a {type(manifest).__name__}")
-    if manifest.get("sha256", "") not in ("", _digest(manifest)):
-        raise ValueError("its SHA-256 does not match its content")
-    for name in (*SAME, "rows", "width", "ranges", "complete"):
-        manifest[name]
-    if not isinstance(manifest["shards"], list):
-        raise TypeError(f"shards {shown(manifest['shards'])}")
-    for shard in manifest["shards"]:
-        inside(directory, shard["file"], directory / MANIFEST)
-        if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
-            raise ValueError("the description of a shard is malformed")
-    for name, kind in (("rows", int), ("width", int), ("truncate_dim", int), ("model_sha256", str), ("corpus_sha256", str)):
-        if not isinstance(manifest[name], kind | None):
-            raise TypeError(f"{name} {shown(manifest[name])}")
-    if manifest["precision"] not in PRECISIONS:
-        raise ValueError(f"precision {shown(manifest['precision'])}")
-    if manifest["ranges"] is not None:
-        ranges = np.array(manifest["ranges"], np.float64)
-        if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
-            raise ValueError("ranges have another width or are not finite")
-
-
-def _is_complete(manifest: dict[str, Any], single: bool) -> bool:
-    """Whether all shards are listed, in order. A single file may have been renamed."""
-    rows = sum(shard["rows"] for shard in manifest["shards"])
-    if single:
-        return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]
-    names = [_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
-    return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]
-
-
 class Vectors:
     """Rows on disk with the interface of one float32 array: `shape`, `len()`, and slices, which are read on demand.
 
@@ -270,7 +259,7 @@ class Vectors:
             files = [path]
         else:
             self.manifest = read_manifest(path)
-            if not _is_complete(self.manifest, single):
+            if not is_complete(self.manifest, single):
                 raise DataError(f"{path} is not complete: run the same encode command again")
             if self.manifest["format"] != "npy":
                 raise DataError(f"{path} contains {shown(self.manifest['format'])} files; only .npy files can be searched")
@@ -316,7 +305,7 @@ def _verify(file: Path, shard: dict[str, Any], described_in: str) -> None:
         stat = file.stat()
         known = (str(file.absolute()), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, shard["sha256"])
         if known not in _intact:
-            if problem := _damage(file, shard, described_in):
+            if problem := damage(file, shard, described_in):
                 repair = "run the same encode command again" if described_in == MANIFEST else "delete both, and encode again"
                 raise DataError(f"{file}: {problem}; {repair}")
             _intact.add(known)

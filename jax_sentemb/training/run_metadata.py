@@ -18,6 +18,8 @@ from jax_sentemb.types import Params
 # Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.
 RESUMABLE_SETTINGS = (
     "eval.",
+    "encoder.readout",  # its effect is in method.pooling
+    "train.average_with_start",
     "train.logging",
     "train.save",
     "train.keep",

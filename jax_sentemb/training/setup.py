@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jax_sentemb import files
@@ -19,7 +20,8 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.bert import BertConfig
-from jax_sentemb.models.word_vectors import WordsConfig
+from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.word_vectors import WordsConfig, make_encoder
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.argument_folds import is_split, split
 from jax_sentemb.training.corpus_source import corpus_files, corpus_task
@@ -82,6 +84,15 @@ def prepare(config: Config, workdir: Path) -> RunSetup:
         validation = make_batches(held_out, data.batch_size, seed, data.length_grouping)
     batches = make_batches(examples, data.batch_size, seed, data.length_grouping)
     return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, source.loaded, *scored)
+
+
+def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, platform: str) -> TokenEncoder:
+    """The encoder as a run trains it on devices of `platform`: its precision, dropout and what of it is kept in memory."""
+    options = config.train
+    memory = {name: getattr(options, name) for name in ("attention_block", "remat", "fused_attention")}
+    memory["scan"] = platform != "cpu"  # a CPU gains nothing by it, and its results stay as they were
+    memory["activations"] = jnp.dtype(options.activations or ("float32" if platform == "cpu" else options.precision))
+    return make_encoder(encoder_config, jnp.dtype(options.precision), getattr(config.encoder, "dropout", 0.0), **memory)
 
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:

@@ -4,12 +4,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax
+
 from jax_sentemb.config import Config, Encoder, Evaluation
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.huggingface import read_config, read_max_seq_length, resolve
 from jax_sentemb.formats.model_dir import Prompts, Readout, read_prompts, read_readout, sentence_pooling
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.word_vectors import make_encoder
+from jax_sentemb.types import Params
 
 NOISE = {"eval": 0.1, "diagnostics": 1.0}  # falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100
 
@@ -86,6 +89,14 @@ def _with_pooling(config: Config, pooling: str) -> Method | None:
     except ConfigError:
         return None
     return changed
+
+
+def averaged(params: Params, loaded: Params, share: float) -> Params:
+    """The parameters with the encoder (1 - share) * trained + share * loaded; unchanged at share 0."""
+    if not share:
+        return params
+    encoder = jax.tree.map(lambda trained, start: (1 - share) * trained + share * start, params["encoder"], loaded["encoder"])
+    return {**params, "encoder": encoder}
 
 
 def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> str:

@@ -34,7 +34,23 @@ def create_state(
 
     `loaded`: parameters by part ("encoder", "cnn"...) of a model directory, {} for a new model.
     """
+    create = _creator(method, encoder, optimizer, seed)
+    shardings = fsdp_sharding(mesh, jax.eval_shape(create, loaded))
+    return jax.jit(create, out_shardings=shardings)(loaded)
 
+
+def state_shapes(
+    method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, loaded: Params, mesh: Mesh
+) -> TrainState:
+    """The state of `create_state` as shapes with their shardings: nothing is computed, `loaded` may be shapes too."""
+    shapes = jax.eval_shape(_creator(method, encoder, optimizer, 0), loaded)
+    shardings = fsdp_sharding(mesh, shapes)
+    return jax.tree.map(lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, shardings)
+
+
+def _creator(
+    method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, seed: int
+) -> Callable[[Params], TrainState]:
     def create(loaded: Params) -> TrainState:
         run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
         if "encoder" not in loaded and FROZEN not in loaded:
@@ -52,8 +68,7 @@ def create_state(
             learned.queue_rows,
         )
 
-    shardings = fsdp_sharding(mesh, jax.eval_shape(create, loaded))
-    return jax.jit(create, out_shardings=shardings)(loaded)
+    return create
 
 
 def make_step(

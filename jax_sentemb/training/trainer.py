@@ -6,8 +6,7 @@ import json
 import math
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from jax_sentemb.config import Config, Train, flatten, rewind_window
 from jax_sentemb.data.batches import after_skips
@@ -19,7 +18,7 @@ from jax_sentemb.formats.run_dir import write_metadata
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
 from jax_sentemb.models.word_vectors import make_encoder
-from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh
+from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh, process_share
 from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.logger import Log, check_writers
@@ -27,9 +26,9 @@ from jax_sentemb.training.loop import Hooks, Metrics, batches_on_device, check_f
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer
 from jax_sentemb.training.results import Results
 from jax_sentemb.training.run_metadata import about, checkpoint_metadata, description, model_metadata, write_json
-from jax_sentemb.training.setup import corpus_sample, prepare
+from jax_sentemb.training.setup import corpus_sample, prepare, run_encoder
 from jax_sentemb.training.signals import Preempted, StopSignal
-from jax_sentemb.training.start import is_kept, stated_start, with_start
+from jax_sentemb.training.start import averaged, is_kept, stated_start, with_start
 from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.training.validation import Validation
 from jax_sentemb.types import Batch, Params, TrainState
@@ -64,7 +63,7 @@ class Trainer:
         config, notes = with_start(config)
         self.config, self.workdir = config, workdir
         self.mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
-        _check_attention(config.train)
+        check_attention(config.train, self.mesh)
         self.setup = setup = prepare(config, workdir)
         is_cross_encoder = config.method.is_cross_encoder
         self.progress = Progress(selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder))
@@ -81,9 +80,7 @@ class Trainer:
         for note in notes:
             self.log.say(note)
 
-        dtype = jnp.dtype(config.train.precision)
-        memory = {name: getattr(config.train, name) for name in ("attention_block", "remat", "fused_attention")}
-        self.encoder = make_encoder(setup.encoder_config, dtype, getattr(config.encoder, "dropout", 0.0), **memory)
+        self.encoder = run_encoder(config, setup.encoder_config, self.mesh.devices.flat[0].platform)
         self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.shares)
         self.state = self._untrained()
         self.stop = StopSignal()
@@ -132,6 +129,7 @@ class Trainer:
         self.stop.watch()
         self.checkpoints.wait()
         params, step = self._best()
+        params = averaged(params, self.setup.loaded, self.config.train.average_with_start)
         progress = self.progress
         kept = kept_encoder(self.config.method, params, progress.kept, progress.selected_by)
         with self.stop.interruptible():
@@ -192,7 +190,7 @@ class Trainer:
     def _batch(self, step: int) -> tuple[Batch, ...]:
         """The batch of a step in parts, whose sizes are multiples of the number of devices and of the gradient-caching chunk."""
         multiple = math.lcm(self.mesh.size, self.config.train.grad_cache_chunk or 1)
-        return self.setup.batches.parts(self._batch_number(step), jax.process_index(), jax.process_count(), multiple)
+        return self.setup.batches.parts(self._batch_number(step), *process_share(self.mesh), multiple)
 
     def _batch_number(self, step: int) -> int:
         return after_skips(step, self.progress.skipped)
@@ -311,9 +309,8 @@ class Trainer:
         return params, at
 
 
-def _check_attention(options: Train) -> None:
-    """Raises ConfigError for an attention kernel that this device does not have."""
-    if options.fused_attention == "cudnn" and jax.default_backend() != "gpu":
-        raise ConfigError(
-            f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {jax.devices()[0].platform}: leave it out"
-        )
+def check_attention(options: Train, mesh: Mesh) -> None:
+    """Raises ConfigError for an attention kernel that the devices of `mesh` do not have."""
+    platform = mesh.devices.flat[0].platform
+    if options.fused_attention == "cudnn" and platform not in ("gpu", "cuda"):
+        raise ConfigError(f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {platform}: leave it out")

@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 from jax_sentemb.data.batches import Batches, BatchesInTurn
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.parallel import process_share
 from jax_sentemb.training.loop import batches_on_device
 from jax_sentemb.training.step import make_measure
 from jax_sentemb.types import TrainState
@@ -23,7 +24,7 @@ class Validation:
 
     def __call__(self, state: TrainState) -> dict[str, float]:
         """Means over the batches of "loss" and every metric of the method."""
-        how = jax.process_index(), jax.process_count(), self._mesh.size
+        how = *process_share(self._mesh), self._mesh.size
         found = defaultdict(list)
         for batch in batches_on_device(lambda step: self._batches.parts(step, *how), 0, self._batches.steps_per_epoch, self._mesh):
             for name, value in self._measure(state, batch).items():

@@ -1,0 +1,121 @@
+"""Training steps on the accelerator of this machine, beside the bounds of the program that ran: rows for benchmarks/README.md.
+
+    benchmarks/accelerator.sh [--methods simcse,micse,is_bert,mlm] [--sentences 64,512] [--seconds 540]
+
+BERT-base in bfloat16, sentences of 64 tokens; `--sentences` are those of one device. On a CPU the shapes are tiny: that is a trial
+of the script. A row that would start after `--seconds` is left out and named. Times are medians of steps that are waited for; the
+bound is that of the compiled program and of the data sheet.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jax_sentemb.planning.plan import OUT_OF_MEMORY, read_plan
+from jax_sentemb.planning.roofline import product_flop
+from jax_sentemb.planning.step import PlannedRun
+from jax_sentemb.planning.targets import CHIPS, Target
+from jax_sentemb.recipes import read_config
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+KINDS = {"TPU v5 lite": "v5e", "TPU v5": "v5p", "TPU v6 lite": "v6e", "H100": "h100", "H200": "h200"}
+TOKENS, STEPS = 64, 10
+COLUMNS = (
+    "method, sentences a device", "ms/step", "min", "sentences/s", "TFLOP/s a device", "of the peak", "bound", "of the bound",
+    "temporaries GB", "compile s",
+)  # fmt: skip
+
+
+def chip_here():
+    """(name, data sheet or None) of the devices of this machine."""
+    kind = jax.devices()[0].device_kind
+    name = next((chip for part, chip in KINDS.items() if part in kind), "")
+    return kind, CHIPS.get(name)
+
+
+def run_of(method, tiny):
+    """The recipe of a method at BERT-base's size, in bfloat16."""
+    config = read_config(f"{CONFIGS / method}.py:tiny")
+    config.train.precision = "bfloat16"
+    if not tiny:
+        config.data.max_seq_length = config.eval.max_seq_length = TOKENS
+        config.data.vocab_size = 30522
+        config.encoder.hidden_size, config.encoder.num_attention_heads, config.encoder.intermediate_size = 768, 12, 3072
+        config.encoder.num_hidden_layers = 12
+    return PlannedRun(config)
+
+
+def arrays(shapes):
+    """Arrays for the shapes of a step: small random weights, tokens of a small vocabulary."""
+    random = np.random.default_rng(0)
+
+    def one(leaf):
+        if leaf.dtype == bool:
+            values = np.ones(leaf.shape, bool)
+        elif np.issubdtype(leaf.dtype, np.floating):
+            values = (random.standard_normal(leaf.shape, np.float32) * 0.02).astype(leaf.dtype)
+        else:
+            values = random.integers(0, 900, leaf.shape).astype(leaf.dtype) if leaf.ndim > 1 else np.zeros(leaf.shape, leaf.dtype)
+        return jax.device_put(values, leaf.sharding)
+
+    return jax.tree.map(one, shapes)
+
+
+def measure(run, name, sentences, chip):
+    """The cells of one row."""
+    devices = jax.devices()
+    traced, shapes = run.trace(devices, sentences * len(devices), 1)
+    start = time.perf_counter()
+    compiled = traced.lower().compile()
+    compiling = time.perf_counter() - start
+    target = Target(name, jax.default_backend(), chip or CHIPS["v5e"], len(devices), "")
+    plan = read_plan(target, sentences * len(devices), 1, compiled, product_flop(traced.jaxpr.jaxpr), "bfloat16", compiling)
+    state, batch = arrays(shapes)
+    taken = []
+    for _ in range(STEPS + 2):
+        start = time.perf_counter()
+        state, metrics = compiled(state, batch)
+        jax.block_until_ready(metrics)
+        taken.append(time.perf_counter() - start)
+    seconds = statistics.median(taken[2:])
+    bound = f"{plan.bound.limit} {plan.bound.seconds * 1e3:.1f} ms" if chip else "no data sheet"
+    share = f"{plan.bound.seconds / seconds:.0%}" if chip else ""
+    peak = f"{plan.flop / seconds / chip.bfloat16:.0%}" if chip else ""
+    return [
+        f"{seconds * 1e3:.1f}", f"{min(taken[2:]) * 1e3:.1f}", f"{sentences * len(devices) / seconds:,.0f}",
+        f"{plan.flop / seconds / 1e12:.2f}", peak, bound, share, f"{plan.temporaries / 1e9:.2f}", f"{compiling:.0f}",
+    ]  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", default="simcse,micse,is_bert,mlm")
+    parser.add_argument("--sentences", default="", help="of one device (default: 64,512; 8 on a CPU)")
+    parser.add_argument("--seconds", type=float, default=540.0, help="no row starts later")
+    options = parser.parse_args()
+    begin, tiny = time.monotonic(), jax.default_backend() == "cpu"
+    kind, chip = chip_here()
+    shape = "tiny shapes" if tiny else f"BERT-base, {TOKENS} tokens"
+    print(f"{len(jax.devices())} x {kind}, JAX {jax.__version__}; {shape}, bfloat16\n")
+    print(f"| {' | '.join(COLUMNS)} |")
+    print("|---|" + "--:|" * (len(COLUMNS) - 1))
+    for method in options.methods.split(","):
+        for sentences in map(int, (options.sentences or ("8" if tiny else "64,512")).split(",")):
+            if time.monotonic() - begin > options.seconds:
+                print(f"| {method}, {sentences} | left out: no time |", flush=True)
+                continue
+            try:
+                cells = measure(run_of(method, tiny), method, sentences, chip)
+            except jax.errors.JaxRuntimeError as error:
+                if not any(sign in str(error) for sign in OUT_OF_MEMORY):
+                    raise
+                cells = ["out of memory"]
+            print("| " + " | ".join([f"{method}, {sentences}", *cells]) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What a run needs of TPUs and GPUs that are not there, by their own compilers."""

@@ -1,0 +1,271 @@
+"""Reads a compiled program's text (optimised HLO): bytes that it moves, collectives, padding of arrays, largest arrays.
+
+A loop counts as often as it runs, which the compilers' own cost analysis does not do.
+"""
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+BYTES = {"pred": 1, "bf16": 2, "f16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16, "s4": 0.5, "u4": 0.5}
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+FREE = {  # operations that move nothing themselves
+    "parameter", "constant", "tuple", "get-tuple-element", "bitcast", "while", "conditional", "call", "after-all", "partition-id",
+    "replica-id", "iota", "async-start", "async-update", "async-done", "copy-done", "opt-barrier", "add-dependency",
+}  # fmt: skip
+SLICES = ("dynamic-slice", "slice", "gather")
+ARRAY = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\](?:\{([^}]*)\})?")
+CALLED = re.compile(r"\b(?:calls|to_apply|body|condition)=%?([\w.\-]+)")
+BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+
+
+class Shape(NamedTuple):
+    """An array in a program's text."""
+
+    dtype: str
+    sizes: tuple[int, ...]
+    layout: str  # "1,0:T(8,128)(2,1)S(1)": order of the axes, tiles, memory space
+
+    @property
+    def bytes(self) -> float:
+        """Size without padding."""
+        return math.prod(self.sizes) * _item_bytes(self.dtype)
+
+    @property
+    def padded_bytes(self) -> float:
+        """Size in the tiles of its layout: the minor axes are rounded up to a tile."""
+        order, _, rest = self.layout.partition(":")
+        tile = re.match(r"T\(([\d,]+)\)", rest)
+        axes = [int(axis) for axis in order.split(",") if axis]
+        if not tile or not axes or len(axes) != len(self.sizes):
+            return self.bytes
+        sizes = [self.sizes[axis] for axis in reversed(axes)]  # major to minor
+        tiles = [int(size) for size in tile[1].split(",")][-len(sizes) :]
+        for place, size in enumerate(reversed(tiles), 1):
+            sizes[-place] = -(-sizes[-place] // size) * size
+        return math.prod(sizes) * _item_bytes(self.dtype)
+
+    @property
+    def on_chip(self) -> bool:
+        """Whether the array lies in a memory of the chip itself, not in HBM."""
+        return bool(re.search(r"S\([1-9]", self.layout))
+
+
+class Instruction(NamedTuple):
+    name: str
+    shapes: list[Shape]  # of the result; several for a tuple
+    opcode: str
+    operands: list[str]
+    attributes: str
+
+
+class Collective(NamedTuple):
+    """All collectives of one kind and group size."""
+
+    kind: str
+    group: int  # devices that take part together
+    count: int  # in one step, loops unrolled
+    bytes: float  # of the whole arrays, on one device, in one step
+
+
+class Program:
+    """The computations of a program, each with the number of times that it runs in a step."""
+
+    def __init__(self, text: str) -> None:
+        self.computations, self._entry = _parse(text)
+        self.runs: dict[str, float] = defaultdict(float)  # of computations that are not fused
+        self._count(self._entry, 1)
+
+    def moved_bytes(self, hbm_only: bool = True) -> float:
+        """Bytes that operations read and write on one device; of a slice only what is taken.
+
+        `hbm_only`: without arrays that the compiler keeps on the chip (TPU).
+        """
+        total = 0.0
+        for name, runs in self.runs.items():
+            shapes = {line.name: line.shapes for line in self.computations[name]}
+            total += runs * sum(self._moved(line, shapes, hbm_only) for line in self.computations[name])
+        return total
+
+    def collectives(self, devices: int) -> list[Collective]:
+        """By kind and group size; `devices` take part where the text names no groups."""
+        count: Counter[tuple[str, int]] = Counter()
+        size: dict[tuple[str, int], float] = defaultdict(float)
+        for line, runs in self._everywhere():
+            kind = line.opcode.removesuffix("-start")
+            if kind not in COLLECTIVES:
+                continue
+            shapes = (
+                line.shapes[1:] if line.opcode.endswith("-start") and kind != "all-reduce" and len(line.shapes) > 1 else line.shapes
+            )
+            group = _group(line.attributes, devices)
+            bytes_ = sum(shape.bytes for shape in shapes if shape.sizes or kind == "all-reduce")
+            count[kind, group] += int(runs)
+            size[kind, group] += runs * bytes_ * (group if kind == "reduce-scatter" else 1)
+        return [Collective(kind, group, count[kind, group], size[kind, group]) for kind, group in sorted(count)]
+
+    def padding(self) -> float:
+        """Share of the bytes of all results that is padding of tiles."""
+        shapes = [shape for line, _ in self._top() if line.opcode not in FREE for shape in line.shapes]
+        padded = sum(shape.padded_bytes for shape in shapes)
+        return 1 - sum(shape.bytes for shape in shapes) / padded if padded else 0.0
+
+    def largest(self, count: int = 10) -> list[tuple[float, str, str]]:
+        """(bytes, array, operation in the source) of the largest results in HBM, each array and operation once."""
+        found = {}
+        for line, _ in self._top():
+            for shape in line.shapes if line.opcode not in FREE else ():
+                if not shape.on_chip:
+                    source = re.search(r'op_name="([^"]*)"', line.attributes)
+                    text = f"{shape.dtype}[{','.join(map(str, shape.sizes))}]"
+                    found[text, source[1].rpartition("/")[2] if source else line.opcode] = shape.padded_bytes
+        return [(size, *names) for names, size in sorted(found.items(), key=lambda item: -item[1])[:count]]
+
+    def _count(self, name: str, runs: float) -> None:
+        self.runs[name] += runs
+        for line in self.computations[name]:
+            if line.opcode == "while":
+                body, condition = (re.search(rf"{part}=%?([\w.\-]+)", line.attributes) for part in ("body", "condition"))
+                if body and condition:
+                    self._count(body[1], runs * self._trips(line, condition[1]))
+            elif line.opcode in ("call", "async-start", "conditional"):
+                called = CALLED.findall(line.attributes)
+                if branches := BRANCHES.search(line.attributes):
+                    called = [branch.strip(" %") for branch in branches[1].split(",")]
+                called += re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", line.attributes)
+                for other in called[:1] if line.opcode != "conditional" else called:
+                    self._count(other, runs / (len(called) if line.opcode == "conditional" else 1))
+
+    def _trips(self, loop: Instruction, condition: str) -> int:
+        """How often a loop runs: what the compiler says, else the constant that its condition compares with."""
+        if known := re.search(r'known_trip_count"?:\{"n":"(\d+)"', loop.attributes):
+            return int(known[1])
+        constants = [
+            int(line.operands[0])
+            for line in self.computations[condition]
+            if line.opcode == "constant" and line.operands and re.fullmatch(r"\d+", line.operands[0])
+        ]
+        return max(constants, default=1)
+
+    def _top(self) -> Iterator[tuple[Instruction, float]]:
+        """Every instruction outside fusions, with its runs."""
+        for name, runs in self.runs.items():
+            for line in self.computations[name]:
+                yield line, runs
+
+    def _everywhere(self) -> Iterator[tuple[Instruction, float]]:
+        """Those inside fusions as well."""
+        for line, runs in self._top():
+            yield line, runs
+            if line.opcode == "fusion":
+                for name in CALLED.findall(line.attributes):
+                    for inner in self.computations.get(name, ()):
+                        yield inner, runs
+
+    def _moved(self, line: Instruction, shapes: dict[str, list[Shape]], hbm_only: bool) -> float:
+        if line.opcode in FREE or line.opcode.endswith("-done"):
+            return 0.0
+        counted = [shape for shape in line.shapes if not (hbm_only and shape.on_chip)]
+        written = sum(shape.bytes for shape in counted)
+        read = 0.0
+        called = CALLED.search(line.attributes) if line.opcode == "fusion" else None
+        for place, operand in enumerate(line.operands):
+            size = sum(shape.bytes for shape in shapes.get(operand, ()) if not (hbm_only and shape.on_chip))
+            if called:
+                share, updated = self._parameter_use(called[1], place, size)
+                read += share
+                written -= min(updated, written) if size else 0.0
+            elif line.opcode in SLICES and place == 0:
+                read += min(size, sum(shape.bytes for shape in line.shapes))
+            elif line.opcode == "dynamic-update-slice":
+                update = sum(shape.bytes for shape in shapes.get(line.operands[1], ()))
+                read, written = update, update
+                break
+            else:
+                read += size
+        if line.opcode == "copy-start":  # its result is (copy, original, context)
+            return read + sum(shape.bytes for shape in line.shapes[:1] if not (hbm_only and shape.on_chip))
+        if line.opcode == "slice-start":  # ((original), slice, context)
+            taken = line.shapes[1].bytes
+            return min(read, taken) + (0.0 if hbm_only and line.shapes[1].on_chip else taken)
+        return read + written
+
+    def _parameter_use(self, computation: str, place: int, size: float) -> tuple[float, float]:
+        """Bytes that a fusion reads of parameter `place`, and those of its result that stay as they were (updated in place)."""
+        lines = self.computations.get(computation, [])
+        name = next((line.name for line in lines if line.opcode == "parameter" and line.operands == [str(place)]), None)
+        aliases = {name}
+        read = unchanged = 0.0
+        for line in lines:
+            used = [index for index, operand in enumerate(line.operands) if operand in aliases and line.opcode != "parameter"]
+            if not used:
+                continue
+            if line.opcode in ("bitcast", "get-tuple-element"):
+                aliases.add(line.name)
+            elif line.opcode in SLICES and used == [0]:
+                read += line.shapes[0].bytes
+            elif line.opcode == "dynamic-update-slice" and used == [0]:
+                update = next((other.shapes[0].bytes for other in lines if other.name == line.operands[1]), 0.0)
+                unchanged += max(line.shapes[0].bytes - update, 0.0)
+            elif line.opcode == "fusion" and (inner := CALLED.search(line.attributes)):
+                for index in used:
+                    parts = self._parameter_use(inner[1], index, size)
+                    read, unchanged = read + parts[0], unchanged + parts[1]
+            else:
+                read = size
+        return min(read, size), unchanged
+
+
+def _item_bytes(dtype: str) -> float:
+    found = BYTES.get(dtype) or re.match(r"[suf](\d+)", dtype)
+    return found if isinstance(found, int | float) else int(found[1]) / 8 if found else 0
+
+
+def _group(attributes: str, devices: int) -> int:
+    """Devices of a group in replica_groups={{0,1},{2,3}} or [2,4]<=[8]; two of a permutation."""
+    if found := re.search(r"replica_groups=\[(\d+),(\d+)\]", attributes):
+        return int(found[2])
+    if found := re.search(r"replica_groups=\{\{([\d,]*)\}", attributes):
+        return found[1].count(",") + 1
+    return 2 if "source_target_pairs" in attributes else devices
+
+
+def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
+    computations: dict[str, list[Instruction]] = {}
+    current: list[Instruction] = []
+    entry = ""
+    for line in text.splitlines():
+        if head := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line):
+            current = computations[head[2]] = []
+            entry = head[2] if head[1] else entry
+        elif " = " in line and (found := _instruction(line)):
+            current.append(found)
+    return computations, entry
+
+
+def _instruction(line: str) -> Instruction | None:
+    """`ROOT %name = f32[2]{0} add(%a, %b), attributes`."""
+    head, _, rest = line.strip().removeprefix("ROOT ").partition(" = ")
+    end = _closing(rest) if rest.startswith("(") else rest.find(" ")
+    result, rest = rest[:end], rest[end:].strip()
+    opcode, opened, rest = rest.partition("(")
+    if not opened or not re.fullmatch(r"[\w\-]+", opcode):
+        return None
+    end = _closing("(" + rest) - 2
+    operands = re.findall(r"%([\w.\-]+)", rest[:end]) if opcode not in ("parameter", "constant") else [rest[:end].strip()]
+    shapes = [
+        Shape(kind, tuple(int(size) for size in sizes.split(",") if size), layout) for kind, sizes, layout in ARRAY.findall(result)
+    ]
+    return Instruction(head.strip().lstrip("%"), shapes, opcode, operands, rest[end + 1 :])
+
+
+def _closing(text: str) -> int:
+    """The place behind the bracket that closes the first one."""
+    depth = 0
+    for place, character in enumerate(text):
+        depth += (character in "({") - (character in ")}")
+        if not depth:
+            return place + 1
+    return len(text)

@@ -1,0 +1,167 @@
+"""vectors.json, the list of the shards of a corpus, and the lists of parts that are encoded apart.
+
+Part K of N has the shards from floor((K - 1) S / N) to floor(K S / N) of the S shards of the corpus: a function of line numbers. It
+keeps its list of shards in part-K-of-N.json; `vector_store` puts the lists of all N parts together.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jax_sentemb.errors import ConfigError, DataError, ModelFileError
+from jax_sentemb.files import fingerprint, inside, sha256, shown, write_json
+from jax_sentemb.retrieval.quantize import PRECISIONS
+
+MANIFEST = "vectors.json"
+# Settings that all shards of a directory share.
+SAME = (
+    "model_sha256", "corpus_sha256", "precision", "dtype", "normalize", "truncate_dim", "max_seq_length", "rows_per_shard",
+    "format",
+)  # fmt: skip
+LISTS = "part-*-of-*.json"
+
+
+class Part(NamedTuple):
+    """Part `number` of `count`, from 1 on; the default is the whole corpus."""
+
+    number: int = 1
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Part":
+        """3/64; ValueError for what is no part."""
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        part = cls(int(found[1]), int(found[2])) if found else cls(0, 0)
+        if not 1 <= part.number <= part.count:
+            raise ValueError(f"{text!r} is no part: write 1/64 to 64/64")
+        return part
+
+    @property
+    def list_name(self) -> str:
+        """The file that lists the shards of this part."""
+        return f"part-{self.number:0{len(str(self.count))}d}-of-{self.count}.json"
+
+    def shards(self, count: int) -> range:
+        """Numbers of the shards of this part, of `count` in the corpus."""
+        return range((self.number - 1) * count // self.count, self.number * count // self.count)
+
+    def all_parts(self) -> list["Part"]:
+        """All parts of the corpus, in order."""
+        return [Part(number, self.count) for number in range(1, self.count + 1)]
+
+
+def check_part(directory: Path, part: Part, manifest: str, precision: str) -> None:
+    """ConfigError where a part does not fit what is in the folder already, or its precision needs the whole corpus."""
+    if part.count > 1 and precision in ("int8", "uint8"):
+        problem = "the bytes of all shards stand for the ranges of the first one"
+        raise ConfigError(f"--precision {precision}: {problem}; encode parts with float32 or binary")
+    names = {one.list_name for one in part.all_parts()} if part.count > 1 else set()
+    other = [file.name for file in sorted(directory.glob(LISTS)) if file.name not in names]
+    if other and not (directory / manifest).is_file():
+        raise ConfigError(f"--output {directory} holds {other[0]}: encode its other parts, or give another directory")
+
+
+def joined(lists: list[dict[str, Any]]) -> dict[str, Any]:
+    """One manifest from the complete lists of all parts, in order."""
+    whole = {name: value for name, value in lists[0].items() if name not in ("part", "first_shard", "sha256", "complete")}
+    shards = [shard for one in lists for shard in one["shards"]]
+    widths = {one["width"] for one in lists if one["width"] is not None}
+    return {**whole, "rows": sum(one["rows"] for one in lists), "width": max(widths, default=None), "shards": shards}
+
+
+def shard_name(number: int, kind: str) -> str:
+    """The file of a shard."""
+    return f"{number:06d}.{kind}"
+
+
+def manifest_path(path: Path) -> Path:
+    """The manifest of a directory of vectors, or of a single file."""
+    return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.json")
+
+
+def damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
+    """The fault of a file that a manifest describes, "" if it has none."""
+    try:
+        intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
+    except (OSError, ModelFileError):
+        return "it cannot be read"
+    return "" if intact else f"its size or SHA-256 differs from {described_in}"
+
+
+def write_manifest(place: Path, manifest: dict[str, Any]) -> None:
+    """Writes a manifest with its totals, and the SHA-256 of the entries that cannot be computed from others."""
+    manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
+    manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
+    manifest["sha256"] = _digest(manifest)
+    write_json(place, manifest)
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return fingerprint({name: value for name, value in manifest.items() if name not in ("sha256", "complete", "truncated")})
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a directory or of a single file; DataError where it is missing or damaged."""
+    file = manifest_path(path)
+    if not file.is_file() and list(path.glob(LISTS)):
+        raise DataError(f"{path} has parts of vectors only: encode the others with jax-sentemb encode --part")
+    if not file.is_file():
+        raise DataError(f"{path} has no {MANIFEST}: it is no directory of vectors")
+    return read_list(file)
+
+
+def read_list(file: Path) -> dict[str, Any]:
+    """A manifest, or the list of a part; DataError where it is damaged."""
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        _check_manifest(file, manifest)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ModelFileError) as error:
+        raise damaged(file, f"{type(error).__name__}: {error}") from None
+    return manifest
+
+
+def damaged(file: Path, reason: str) -> DataError:
+    """The error of a list of shards that cannot be used."""
+    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory, or a new file")
+
+
+def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
+    """Raises an error if a manifest is not as `write_shards` writes it. Early versions wrote it without its own SHA-256."""
+    if not isinstance(manifest, dict):
+        raise TypeError(f"its content is a {type(manifest).__name__}")
+    if manifest.get("sha256", "") not in ("", _digest(manifest)):
+        raise ValueError("its SHA-256 does not match its content")
+    for name in (*SAME, "rows", "width", "ranges", "complete"):
+        manifest[name]
+    if not isinstance(manifest["shards"], list):
+        raise TypeError(f"shards {shown(manifest['shards'])}")
+    for shard in manifest["shards"]:
+        inside(file.parent, shard["file"], file)
+        if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
+            raise ValueError("the description of a shard is malformed")
+    for name, kind in (("rows", int), ("width", int), ("truncate_dim", int), ("model_sha256", str), ("corpus_sha256", str)):
+        if not isinstance(manifest[name], kind | None):
+            raise TypeError(f"{name} {shown(manifest[name])}")
+    if manifest["precision"] not in PRECISIONS:
+        raise ValueError(f"precision {shown(manifest['precision'])}")
+    if manifest["ranges"] is not None:
+        ranges = np.array(manifest["ranges"], np.float64)
+        if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
+            raise ValueError("ranges have another width or are not finite")
+    if "part" in manifest and (Part(*manifest["part"]).list_name != file.name or not isinstance(manifest["first_shard"], int)):
+        raise ValueError("it lists another part")
+
+
+def is_complete(manifest: dict[str, Any], single: bool) -> bool:
+    """Whether all shards are listed, in order. A single file may have been renamed."""
+    rows = sum(shard["rows"] for shard in manifest["shards"])
+    if single:
+        return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]
+    names = [shard_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
+    return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]

@@ -1,0 +1,182 @@
+"""Plans of runs: what is searched, what is printed, and (nightly) real compilers for TPUs and GPUs."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from jax_sentemb.cli import plan as command
+from jax_sentemb.cli.program import program
+from jax_sentemb.errors import ConfigError, ResourceError
+from jax_sentemb.planning import targets
+from jax_sentemb.planning.plan import Plan, check_units, compile_plan, largest_batch, smallest_split
+from jax_sentemb.planning.step import PlannedRun, generated_batches
+from jax_sentemb.planning.targets import describe_devices, parse_target
+from jax_sentemb.recipes import read_config
+from jax_sentemb.training.setup import prepare
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+TARGET = parse_target("tpu:v5e-8")
+LIMIT = TARGET.chip.memory
+
+
+def affine(fixed, each, seen):
+    """The plan of a program whose memory grows by `each` a sentence."""
+
+    def plan_of(batch_size):
+        seen.append(batch_size)
+        total = fixed + each * batch_size
+        return Plan(TARGET, batch_size, 1, total <= LIMIT, arguments=fixed, temporaries=each * batch_size)
+
+    return plan_of
+
+
+@pytest.mark.parametrize("first", [8, 1024, 1 << 20])
+@pytest.mark.parametrize("largest", [8, 1000, 40_000])
+def test_the_largest_batch(first, largest):
+    seen = []
+    found = largest_batch(affine(LIMIT / 2, LIMIT / 2 / largest, seen), first, 8, steps=12)
+    assert largest * 15 // 16 - 16 <= found.batch_size <= largest
+    assert found.batch_size % 8 == 0
+    assert len(seen) == len(set(seen))
+
+
+def test_few_compilations_find_it():
+    seen = []
+    found = largest_batch(affine(LIMIT / 4, LIMIT / 9999, seen), 1024, 8)
+    assert len(seen) == 3
+    assert 7000 < found.batch_size <= 7499
+
+
+def test_nothing_fits():
+    with pytest.raises(ResourceError, match="not even 8 sentences fit"):
+        largest_batch(affine(2 * LIMIT, 1, []), 64, 8)
+    with pytest.raises(ResourceError, match=r"no train\.fsdp up to 8 fits"):
+        smallest_split(lambda fsdp: Plan(TARGET, 8, fsdp, False, arguments=LIMIT * 2), 8)
+
+
+def test_the_smallest_split():
+    assert smallest_split(lambda fsdp: Plan(TARGET, 8, fsdp, fsdp >= 3), 8).fsdp == 4
+
+
+def test_chunks_are_multiples_of_chips():
+    config = read_config(f"{CONFIGS}/simcse.py:tiny")
+    assert check_units(config, 8) == 8
+    config.train.grad_cache_chunk = 12
+    with pytest.raises(ConfigError, match=r"grad_cache_chunk=12 is not a multiple of the 8 chips"):
+        check_units(config, 8)
+
+
+@pytest.mark.parametrize("recipe", ["simcse", "sbert_nli", "multi_view", "cons_sent"])
+def test_a_generated_batch_has_the_fields_of_the_runs(recipe, tmp_path):
+    config = read_config(f"{CONFIGS}/{recipe}.py:tiny")
+    with generated_batches(config, 8) as batches:
+        found = batches.at(0)
+    wanted = prepare(config, tmp_path).batches.at(0)
+    for one, other in zip(found, wanted, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert (one.dtype, one.ndim, one.shape[1:-1]) == (other.dtype, other.ndim, other.shape[1:-1])
+
+
+def test_a_plan_for_the_devices_here(monkeypatch, capsys, eight_devices):
+    """The whole command, with the CPU's compiler in place of a TPU's."""
+    monkeypatch.setattr(targets, "describe_devices", lambda target: eight_devices[: target.chips])
+    line = ["plan", "--config", f"{CONFIGS}/simcse.py:tiny", "--target", "tpu:v5e-8", "--config.data.batch_size=16", "--json"]
+    assert program(command.main, line) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["chips"], found["batch_size"], found["fits"]) == (8, 16, True)
+    # 32 rows of 24 tokens through 2 layers of width 32 and 64, forward and backward; the last layer for [CLS] only.
+    full, tokens = 2 * (4 * 32 * 32 + 2 * 32 * 64), 32 * 24
+    assert 3 * full * tokens / 8 < found["flop"] < 2 * 3 * full * tokens / 8
+    assert found["arguments"] > 3 * 4 * (1000 * 32 + 2 * full // 2)  # parameters and two moments, float32
+    kinds = {one["kind"]: one for one in found["collectives"]}
+    parameters = found["arguments"] / 3
+    assert kinds["all-reduce"]["bytes"] == pytest.approx(parameters, rel=0.2)  # the gradients
+    assert found["bound_sentences_per_second"] == pytest.approx(16 / max(found["bound_seconds"].values()))
+    assert found["input_rows_per_second_of_a_core_here"] > 100
+
+
+def test_the_text_says_what_is_no_measurement(monkeypatch, capsys):
+    monkeypatch.setattr(targets, "describe_devices", lambda target: jax.devices()[:1])
+    line = ["plan", "--config", f"{CONFIGS}/simcse.py:tiny", "--target", "h100", "--find", "fsdp"]
+    assert program(command.main, line) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"bound +(memory|compute|network): at least .*not measured", out)
+    assert "fits: 0." in out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target", "tpu:v5e-8"], "no --config"),
+        (["--config", "configs/simcse.py"], "--target"),
+        (["--config", "configs/simcse.py", "--target", "tpu"], "is unknown"),
+    ],
+)
+def test_mistakes_are_one_line(options, message, capsys):
+    assert program(command.main, ["plan", *options]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.py")), ids=lambda path: path.stem)
+def test_every_recipe_is_traced_for_a_pod(path, eight_devices):
+    config = read_config(f"{path}:tiny")
+    traced, _ = PlannedRun(config).trace(eight_devices, 64, 2)
+    assert traced.jaxpr is not None
+
+
+def compiler(name):
+    return pytest.mark.skipif(importlib.util.find_spec(name) is None, reason=f"{name} is not installed")
+
+
+def planned(target, **settings):
+    """The plan of a small SimCSE run."""
+    config = read_config(f"{CONFIGS}/simcse.py:tiny")
+    config.data.batch_size, config.train.precision = 2048, "bfloat16"
+    for name, value in settings.items():
+        setattr(config.train, name, value)
+    config.encoder.hidden_size, config.encoder.num_attention_heads, config.encoder.intermediate_size = 128, 2, 512
+    found = parse_target(target)
+    return compile_plan(PlannedRun(config), found, describe_devices(found), config.data.batch_size, config.train.fsdp)
+
+
+@pytest.mark.nightly
+@compiler("libtpu")
+@pytest.mark.parametrize("target", ["tpu:v5e-16", "tpu:v5e-256", "tpu:2xv5e-16"])
+@pytest.mark.parametrize("settings", [{}, {"fsdp": 8}, {"grad_cache_chunk": 512}], ids=["data", "fsdp", "grad_cache"])
+def test_a_pod_compiles(target, settings):
+    found = planned(target, **settings)
+    assert found.fits
+    kinds = {one.kind for one in found.collectives}
+    assert {"all-reduce", "all-gather"} <= kinds
+    groups = {one.group for one in found.collectives}
+    assert found.target.chips in groups or settings.get("fsdp", 1) in groups
+    text = np.array([found.bound.compute, found.bound.memory, found.bound.network])
+    assert (text > 0).all()
+
+
+@pytest.mark.nightly
+@compiler("libtpu")
+def test_a_batch_too_large_is_refused_by_the_compiler():
+    config = read_config(f"{CONFIGS}/simcse.py:tiny")
+    target = parse_target("tpu:v5e-1")
+    found = compile_plan(PlannedRun(config), target, describe_devices(target), 1 << 20, 1)
+    assert not found.fits
+    assert "needs" in found.reason
+
+
+@pytest.mark.nightly
+@compiler("jax_cuda12_plugin")
+@pytest.mark.parametrize("target", ["h100", "h200:8"])
+def test_a_gpu_program_compiles(target):
+    found = planned(target, fused_attention="cudnn")
+    assert found.fits
+    assert found.moved > 0
