@@ -57,7 +57,7 @@ class PlannedRun:
         return step.trace(*shapes), shapes
 
     def _batch(self, batch_size: int, sharding: Any) -> Batch:
-        def shape(name: str, values: np.ndarray) -> jax.ShapeDtypeStruct:
+        def shape(name: str, values: np.ndarray) -> Any:  # a ShapeDtypeStruct in the place of an array
             sizes = [batch_size, *values.shape[1:]]
             if name in ("tokens", "mask"):
                 sizes[-1] = self.config.data.max_seq_length
