@@ -64,7 +64,10 @@ class PlannedRun:
             return jax.ShapeDtypeStruct(tuple(sizes), values.dtype, sharding=sharding)
 
         fields = self._example._asdict()
-        return Batch(**{name: None if values is None else shape(name, np.asarray(values)) for name, values in fields.items()})
+        shapes: dict[str, Any] = {
+            name: values if values is None else shape(name, np.asarray(values)) for name, values in fields.items()
+        }
+        return Batch(**shapes)
 
 
 def feed_rate(config: Config, batch_size: int, seconds: float = 1.0) -> float:
