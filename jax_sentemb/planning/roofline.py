@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
+from jax.extend import core
 
 from jax_sentemb.planning.hlo import Collective
 from jax_sentemb.planning.targets import Chip
@@ -68,8 +68,8 @@ def _inner(params: dict[str, Any]) -> list[Any]:
         if name in ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "jvp_jaxpr_thunk"):
             continue
         for part in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(part, jax.extend.core.ClosedJaxpr):
+            if isinstance(part, core.ClosedJaxpr):
                 found.append(part.jaxpr)
-            elif isinstance(part, jax.extend.core.Jaxpr):
+            elif isinstance(part, core.Jaxpr):
                 found.append(part)
     return found

@@ -57,14 +57,17 @@ class PlannedRun:
         return step.trace(*shapes), shapes
 
     def _batch(self, batch_size: int, sharding: Any) -> Batch:
-        def shape(name: str, values: np.ndarray) -> jax.ShapeDtypeStruct:
+        def shape(name: str, values: np.ndarray) -> Any:  # a ShapeDtypeStruct in the place of an array
             sizes = [batch_size, *values.shape[1:]]
             if name in ("tokens", "mask"):
                 sizes[-1] = self.config.data.max_seq_length
             return jax.ShapeDtypeStruct(tuple(sizes), values.dtype, sharding=sharding)
 
         fields = self._example._asdict()
-        return Batch(**{name: None if values is None else shape(name, np.asarray(values)) for name, values in fields.items()})
+        shapes: dict[str, Any] = {
+            name: values if values is None else shape(name, np.asarray(values)) for name, values in fields.items()
+        }
+        return Batch(**shapes)
 
 
 def feed_rate(config: Config, batch_size: int, seconds: float = 1.0) -> float:
