@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -29,7 +29,7 @@ AXES = ("data", "fsdp")
 SPLIT_FROM = 2**11  # size from which an array is split over "fsdp"; biases stay whole
 
 
-def make_mesh(batch_size: int, devices: list[jax.Device] | None = None, fsdp: int = 1) -> Mesh:
+def make_mesh(batch_size: int, devices: Sequence[Any] | None = None, fsdp: int = 1) -> Mesh:
     """A mesh over all devices of all processes. ConfigError if they do not divide the batch, or `fsdp` does not divide them."""
     devices = jax.devices() if devices is None else devices
     if batch_size % len(devices):
@@ -39,7 +39,7 @@ def make_mesh(batch_size: int, devices: list[jax.Device] | None = None, fsdp: in
     return Mesh(_network_order(devices, fsdp).reshape(-1, fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
-def _network_order(devices: list, fsdp: int) -> np.ndarray:
+def _network_order(devices: Sequence[Any], fsdp: int) -> np.ndarray:
     """The devices so that neighbours in the mesh are neighbours in the network, slice by slice; those of a process stay together.
 
     Together, because each process reads consecutive rows of a batch.

@@ -151,7 +151,7 @@ def _initial(classes: int, width: int, settings: ClassifierSettings) -> Layers:
     """Linear layers as torch.manual_seed(seed) leaves them: U(-1/sqrt(in), 1/sqrt(in)), weights first, then biases."""
     generator = np.random.RandomState(settings.seed)  # torch draws from the same Mersenne Twister
 
-    def layer(outputs: int, inputs: int) -> dict[str, np.ndarray]:
+    def layer(outputs: int, inputs: int) -> dict[str, Array]:
         bound = 1 / np.sqrt(inputs)
 
         def draw(*shape: int) -> np.ndarray:

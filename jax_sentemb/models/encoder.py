@@ -8,8 +8,25 @@ from jaxtyping import UInt
 from jax_sentemb.types import Array, Params, Rows
 
 if TYPE_CHECKING:
-    from jax_sentemb.models.bert import BertConfig, BertOutput
-    from jax_sentemb.models.word_vectors import WordsConfig
+    from jax_sentemb.models.bert import BertOutput
+
+
+@runtime_checkable
+class EncoderConfig(Protocol):
+    """The sizes that a BertConfig and a WordsConfig both have."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def pad_token_id(self) -> int: ...
+    @property
+    def max_position_embeddings(self) -> int: ...
+    @property
+    def position_offset(self) -> int: ...
+    @property
+    def model_type(self) -> str: ...
 
 
 @runtime_checkable
@@ -17,7 +34,7 @@ class TokenEncoder(Protocol):
     """Maps rows of tokens to token states: a `Bert` or a `WordVectors`, as `make_encoder` builds them."""
 
     @property
-    def config(self) -> "BertConfig | WordsConfig": ...
+    def config(self) -> EncoderConfig: ...
     @property
     def dtype(self) -> DTypeLike: ...
     @property

@@ -78,7 +78,8 @@ def correlations(first: Values, second: Values) -> str:
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
         return "no correlation (all values equal)"
-    spearman, pearson = (float(result[0]) for result in (spearmanr(first, second), pearsonr(first, second)))
+    found: Any = (spearmanr(first, second), pearsonr(first, second))  # SciPy declares no attributes
+    spearman, pearson = (float(result[0]) for result in found)
     return f"Spearman {100 * spearman:.2f}, Pearson {100 * pearson:.2f}"
 
 
@@ -299,7 +300,10 @@ def _pearson(first: np.ndarray, second: np.ndarray) -> float | None:
     """Pearson correlation; None if one of the two is constant."""
     from scipy.stats import pearsonr
 
-    return float(pearsonr(first, second)[0]) if len(first) > 1 and np.ptp(first) and np.ptp(second) else None
+    if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
+        return None
+    found: Any = pearsonr(first, second)  # SciPy declares no attributes
+    return float(found[0])
 
 
 def _numbers(path: str | Path, columns: Mapping[str, Values], what: str = "") -> dict[str, np.ndarray]:

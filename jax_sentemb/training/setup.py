@@ -1,6 +1,6 @@
 """Builds corpus, tokenizer, batches, first weights and evaluation sets of a run; checks them before anything compiles."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,12 +68,7 @@ def prepare(config: Config, workdir: Path) -> RunSetup:
     """Builds the setup of a run. ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other."""
     data, method, seed = config.data, config.method, config.train.seed
     scored = _evaluation_sets(config.eval, data, method)
-    source: EncoderSource
-    if isinstance(config.encoder, Words):
-        source = WordSource(config.encoder, scored.sentences, seed)
-    else:
-        lengths = {"data.max_seq_length": data.max_seq_length, "eval.max_seq_length": config.eval.max_seq_length}
-        source = BertSource(config.encoder, data, lengths)
+    source = _encoder_source(config, scored.sentences)
     method.check(source.blank(), data.batch_size)
     corpus = _corpus(data, method, source, config.eval.data, workdir)
     examples = method.examples(corpus, seed)
@@ -99,6 +94,14 @@ def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
     """Up to `count` random sentences of the corpus, in its order."""
     chosen = np.random.default_rng(seed).choice(len(setup.examples), min(count, len(setup.examples)), replace=False)
     return [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
+
+
+def _encoder_source(config: Config, evaluated: Callable[[], Iterator[str]]) -> EncoderSource:
+    """The source of encoder and tokenizer; `evaluated` iterates over the evaluation sentences, whose words get vectors too."""
+    if isinstance(config.encoder, Words):
+        return WordSource(config.encoder, evaluated, config.train.seed)
+    lengths = {"data.max_seq_length": config.data.max_seq_length, "eval.max_seq_length": config.eval.max_seq_length}
+    return BertSource(config.encoder, config.data, lengths)
 
 
 def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> EvaluationSets:
