@@ -28,6 +28,7 @@ from jax_sentemb.training import trainer
 ROOT = Path(__file__).parents[1]
 TINY = "--config=simcse.py:tiny"
 MAKES = "from jax_sentemb.config import *\nfrom jax_sentemb.methods.simcse import SimCSE\ndef get_config(size=''):\n    "
+SETS = "method = SimCSE()\n    method.{}\n    return Config(method)\n"  # the constructor has its types checked in tests
 
 
 @pytest.fixture(autouse=True)
@@ -76,8 +77,14 @@ def refused(capsys, code, *arguments, command=main):
         (MAKES + "return Config(None)", "method=None is NoneType, not Method"),
         (MAKES + "return Config(SimCSE(), data=None)", "data=None is NoneType, not Data"),
         (MAKES + "return Config(SimCSE(), pretrain=3)", "pretrain=3 is int, not "),
-        (MAKES + "return Config(SimCSE(temperature='1e-4'))", "method.temperature='1e-4' is str, not a number"),
-        (MAKES + "return Config(SimCSE(head='no'))", "method.head='no' is str, not True or False"),
+        (
+            MAKES + "method = SimCSE()\n    method.temperature = '1e-4'\n    return Config(method)",
+            "method.temperature='1e-4' is str, not a number",
+        ),
+        (
+            MAKES + "method = SimCSE()\n    method.head = 'no'\n    return Config(method)",
+            "method.head='no' is str, not True or False",
+        ),
         (MAKES + "return Config(SimCSE(), Data(batch_size='64'))", "data.batch_size='64' is str, not a whole number"),
         (MAKES + "return Config(SimCSE(), Data(batch_size=64.5))", "data.batch_size=64.5 is float, not a whole number"),
         (MAKES + "return Config(SimCSE(), Data(batch_size=True))", "data.batch_size=True is bool, not a whole number"),
@@ -131,7 +138,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.train.fused_attention=flash", "train.fused_attention='flash'"),
         ("TINY --config.train.fused_attention=cudnn", "needs train.precision=bfloat16"),
         ("TINY --config.train.fused_attention=cudnn --config.train.precision=bfloat16", "needs an NVIDIA GPU"),
-        ("TINY --config.train.fused_attention=xla --config.train.attention_block=8", "set one of them"),
+        ("TINY --config.train.fused_attention=xla --config.train.attention_block=8", "set only one of them"),
         ("TINY --config.train.grad_cache_chunk=3", "train.grad_cache_chunk=3"),
         ("TINY --config.optimizer.learning_rate=fast", "--config.optimizer.learning_rate=fast"),
         ("TINY --config.optimizer.learning_rate=nan", "optimizer.learning_rate=nan is not a finite number"),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from jax_sentemb.config import Config, Data, check
@@ -11,6 +12,7 @@ from jax_sentemb.methods import Method
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Learned
 from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.types import TrainState
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Least(Method):
 
 
 def test_defaults_describe_a_method_with_one_encoder():
-    method, params, state = Least(), {"encoder": 1}, object()
+    method, params, state = Least(), {"encoder": {"kernel": np.ones(1)}}, TrainState({}, None, None, None, None, None)
     assert method.encoders(params) == {"": params}
     assert method.post_update(state, None) is state
     assert (method.embedding_params, method.shares, method.convolution) == ((), {}, None)

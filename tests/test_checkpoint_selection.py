@@ -106,8 +106,8 @@ def test_the_better_has_the_highest_score_and_at_a_tie_comes_first():
 
 
 def test_what_is_said_of_the_kept_encoder():
-    two = {"encoder": 1, "first": 2}
-    assert kept_encoder(SimCSE(), {"encoder": 1}, "", DEV) == {}
+    two = {"encoder": {"kernel": np.ones(1)}, "first": {"kernel": np.ones(1)}}
+    assert kept_encoder(SimCSE(), {"encoder": two["encoder"]}, "", DEV) == {}
     assert kept_encoder(ContrastiveTension(), two, "first", DEV) == {
         "kept_encoder": "first", "kept_because": f"the higher {DEV} of second and first",
     }  # fmt: skip

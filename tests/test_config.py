@@ -12,7 +12,7 @@ def test_constructors_take_old_names_with_a_note(capsys):
     )
     notes = capsys.readouterr().err.splitlines()
     assert len(notes) == 3
-    assert all("goes with the next release" in note for note in notes)
+    assert all("the next release does not accept the old name" in note for note in notes)
 
 
 def test_names_in_checkpoints_stay(capsys):

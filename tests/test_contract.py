@@ -247,6 +247,6 @@ def test_the_command_trains_scores_exports_and_is_done_when_run_again(tiny, tmp_
     page = ElementTree.parse(tmp_path / "report.html")
     titles = [title.text for title in page.iter("title")]
     assert any(title.startswith("loss over steps") for title in titles)
-    assert any(title.startswith("grammar-test, end") for title in titles)
+    assert any(title.startswith("grammar-test, kept") for title in titles)
     assert run(tiny.config, tmp_path) == 0
     assert (tmp_path / "export" / "model.safetensors").read_bytes() == first
