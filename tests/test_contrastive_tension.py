@@ -45,8 +45,12 @@ def loaded():
 
 
 def test_each_of_the_two_encoders_may_be_the_one_that_embeds():
-    params = {"encoder": 1, "first": 2, "logit_scale": 3}
-    assert ContrastiveTension().encoders(params) == {"second": params, "first": {"encoder": 2, "first": 1, "logit_scale": 3}}
+    one, two, scale = (np.full(1, value) for value in (1.0, 2.0, 3.0))
+    params = {"encoder": one, "first": two, "logit_scale": scale}
+    assert ContrastiveTension().encoders(params) == {
+        "second": params,
+        "first": {"encoder": two, "first": one, "logit_scale": scale},
+    }
     assert ContrastiveTension(keep="second").encoders(params) == {"second": params}
 
 

@@ -235,9 +235,9 @@ def without_special_pieces(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
 
     SentencePiece lists "<pad>" among its pieces, with the best score of all: text that says so would become padding.
     """
-    state = json.loads(inner.to_str())
-    if state["model"]["type"] != "Unigram":
+    if not isinstance(inner.model, tokenizers.models.Unigram):
         return inner
+    state = json.loads(inner.to_str())
     special = {token["content"] for token in state["added_tokens"] if token["special"]}
     pieces = state["model"]["vocab"]
     state["model"]["vocab"] = [[piece, NEVER if piece in special else score] for piece, score in pieces]

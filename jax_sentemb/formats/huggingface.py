@@ -199,7 +199,7 @@ def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
         good = least <= value <= most  # False for NaN and infinity
     if not good:
         raise ModelFileError(f"{file}: {field.name}={shown(value)} is not a usable {getattr(field.type, '__name__', field.type)}")
-    return value
+    return float(value) if field.type is float else value
 
 
 def _weight_files(folder: Path) -> list[Path]:

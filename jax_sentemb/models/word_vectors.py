@@ -70,7 +70,7 @@ def word_states(encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Arra
 
 def check_words(encoder: TokenEncoder) -> None:
     """Raise ConfigError if the encoder is not a table of word vectors."""
-    if not isinstance(encoder.config, WordsConfig):
+    if encoder.config.model_type != WordsConfig.model_type:
         raise ConfigError("this method works on word vectors: build the config with encoder=Words(vectors=...)")
 
 
