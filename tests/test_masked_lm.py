@@ -154,7 +154,7 @@ def test_the_objective_is_a_mean_over_selected_tokens():
     assert float(metrics["accuracy"]) == pytest.approx(1 / 3)
     for probability in (0.0, 1.0):
         with pytest.raises(ConfigError, match="must be inside 0 to 1"):
-            MaskedLM(mlm_probability=probability).check(None, 8)
+            MaskedLM(mlm_probability=probability).check(Bert(CONFIG), 8)
 
 
 def test_a_head_that_the_directory_has_is_gone_on_with(params):

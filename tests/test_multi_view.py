@@ -171,7 +171,7 @@ def test_the_generative_objective_looks_at_the_next_sentence_with_new_negatives_
 
     def loss(params, step, tokens=given.tokens):
         state = TrainState(params, None, None, None, jax.random.key_data(jax.random.key(3)), jnp.int32(step))
-        encoded = method.encode(ENCODER, params, state, Batch(tokens, given.mask), None)
+        encoded = method.encode(ENCODER, params, state, Batch(tokens, given.mask), SEEDS)
         encoded = encoded._replace(views=method.encode(ENCODER, params, state, given, SEEDS).views)
         return float(method.objective(params, state, encoded)[0])
 
