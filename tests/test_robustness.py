@@ -269,8 +269,8 @@ TWICE = ({"String": "a"}, "aa")
 @pytest.mark.parametrize(
     ("file", "change", "named"),
     [
-        ("tokenizer.json", replacements(*[TWICE] * 40), "characters of one"),
-        ("tokenizer.json", replacements(*[({"Regex": ""}, "aaa")] * 8), "characters of one"),
+        ("tokenizer.json", replacements(*[TWICE] * 40), "turn one character into"),
+        ("tokenizer.json", replacements(*[({"Regex": ""}, "aaa")] * 8), "turn one character into"),
         ("tokenizer.json", replacements(*[({"String": "a"}, "a")] * 5000), "5,002 rules"),
         (
             "tokenizer.json",

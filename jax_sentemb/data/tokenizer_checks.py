@@ -56,7 +56,7 @@ def check_rules(file: Path) -> None:
             raise ModelFileError(f"{file} has {len(added):,} added tokens and {len(rules):,} rules, too many for a tokenizer")
         growth = math.prod(_growth(rule) for rule in rules)
     if growth > GROWTH_LIMIT:
-        raise ModelFileError(f"{file}: its replacements can turn one character into {growth:.0e}")
+        raise ModelFileError(f"{file}: its replacements can turn one character into {growth:,.0f} characters: remove some of them")
 
 
 def check_speed(inner: tokenizers.Tokenizer, file: Path) -> None:
