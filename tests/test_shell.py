@@ -467,7 +467,7 @@ def table(tmp_path, model, corpus, vectors):
     ("arguments", "code", "named"),
     [
         ("encode --model MODEL --input TMP/absent.txt --output TMP/x", 3, "--input TMP/absent.txt: no such file"),
-        ("encode --model MODEL --input TMP/empty.txt --output TMP/x", 3, "--input TMP/empty.txt: no sentence"),
+        ("encode --model MODEL --input TMP/empty.txt --output TMP/x", 3, "--input TMP/empty.txt contains no sentence"),
         ("encode --model MODEL --input TMP/latin.txt --output TMP/x", 3, "line 2, byte 6: not UTF-8"),
         ("encode --model MODEL --input TMP --output TMP/x", 3, "is a directory"),
         ("encode --model TMP/absent --input CORPUS --output TMP/x", 2, "--model TMP/absent: no such directory"),
@@ -479,7 +479,7 @@ def table(tmp_path, model, corpus, vectors):
         ("encode --model TMP --input CORPUS --output TMP/x", 4, "config.json"),
         ("encode --model MODEL --input CORPUS --output TMP/empty.txt", 2, "is a file: give a directory"),
         ("encode --model MODEL --input CORPUS --output TMP/one.npy", 2, "exists: give another name"),
-        ("encode --model MODEL --input CORPUS --output TMP/full", 2, "holds precious.doc and no vectors.json"),
+        ("encode --model MODEL --input CORPUS --output TMP/full", 2, "contains precious.doc and no vectors.json"),
         ("encode --model MODEL --input CORPUS --output TMP/damaged", 3, "vectors.json is damaged"),
         ("encode --model MODEL --input CORPUS --output TMP/y.npy --precision int8", 2, "needs a directory"),
         ("encode --model MODEL --input CORPUS --output TMP/x --precision int4", 2, "invalid choice"),

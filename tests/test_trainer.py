@@ -63,6 +63,14 @@ def result(workdir):
     return step, best, [leaf.tobytes() for leaf in jax.tree.leaves(arrays)], events(workdir)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def a_closed_terminal_is_not_ignored():
+    """`nohup make test` and the like ignore SIGHUP, and every process that is started has that from them."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("straight")

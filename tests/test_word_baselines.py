@@ -68,7 +68,7 @@ def test_the_language_model_predicts_each_next_word_from_the_ones_before():
     method = LanguageModel(hidden=3, candidates=0)
     params = jax.device_get(method.init(ENCODER, LOADED, jax.random.key(1)).params)
     params["word_bias"] = RANDOM.normal(size=20).astype(np.float32)
-    encoded = method.encode(ENCODER, params, state(params), BATCH, None)
+    encoded = method.encode(ENCODER, params, state(params), BATCH, jnp.zeros(4, jnp.uint32))
     vectors, losses = LOADED["frozen"]["vectors"], []
     for row in range(4):
         for place in range(MASK[row].sum() - 1):
@@ -85,7 +85,7 @@ def test_the_language_model_predicts_each_next_word_from_the_ones_before():
 def test_a_sampled_softmax_is_the_whole_one_on_average():
     whole, sampled = LanguageModel(hidden=3, candidates=0), LanguageModel(hidden=3, candidates=12)
     params = whole.init(ENCODER, LOADED, jax.random.key(1)).params
-    encoded = whole.encode(ENCODER, params, state(params), BATCH, None)
+    encoded = whole.encode(ENCODER, params, state(params), BATCH, jnp.zeros(4, jnp.uint32))
     expected = float(whole.objective(params, state(params), encoded)[0])
     losses = [float(sampled.objective(params, state(params, step), encoded)[0]) for step in range(60)]
     assert np.mean(losses) == pytest.approx(expected, abs=0.1)  # 0.5 apart without the logarithm of the expected count
