@@ -163,7 +163,9 @@ def part_from_torch(tensors: dict[str, np.ndarray], name: str) -> Params:
 def method_of(metadata: dict[str, Any], where: str) -> WordMethod:
     """The method that model.json describes; ModelFileError, which names `where`, for an unknown method or setting."""
     try:
-        settings = {name: tuple(value) if isinstance(value, list) else value for name, value in metadata["settings"].items()}
+        settings: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in metadata["settings"].items()
+        }
         method = METHODS[metadata["method"]](**settings)
         encoder = make_encoder(WordsConfig(**metadata["encoder"]))
         method.check(encoder, 2**30)
