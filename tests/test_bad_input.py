@@ -110,6 +110,8 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("--config=simcse.py:large", "config size 'large' is unknown"),
         ("TINY corpus.txt", "unexpected argument 'corpus.txt'"),
         ("TINY --wrkdir=x", "option --wrkdir is unknown; did you mean --workdir?"),
+        ("TINY --lr=1", "option --lr is unknown; did you mean --config.optimizer.learning_rate?"),
+        ("TINY --batch-size=8", "option --batch-size is unknown; did you mean --config.data.batch_size?"),
         ("TINY --config.model=x", "--config.model is unknown; did you mean --config.encoder.weights?"),
         ("TINY --config.train.lr=1", "--config.train.lr is unknown; did you mean --config.optimizer.learning_rate?"),
         ("TINY --config=simcse.py", "--config is given twice"),

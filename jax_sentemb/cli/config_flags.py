@@ -12,6 +12,7 @@ from jax_sentemb.cli.program import Parser
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 from jax_sentemb.recipes import read_config as read_config
+from jax_sentemb.recipes import suggestion
 
 DESCRIPTION = "Train a sentence encoder without labels, score it, and export it for sentence-transformers."
 EPILOG = """\
@@ -87,15 +88,15 @@ def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
     from absl import flags
     from ml_collections import config_flags
 
-    from jax_sentemb.config import current_name
+    from jax_sentemb.config import current_name, flatten
 
     argv = [re.sub(r"(?<=^--config\.)[^=]+", lambda match: current_name(match[0]), argument) for argument in argv]
     if twice := [name for name, count in Counter(filter(None, map(_name, argv[1:]))).items() if count > 1]:
         raise ConfigError(f"--{twice[0]} is given twice: leave one of them out")
+    config = read_config(recipe)
     for name in filter(None, map(_name, argv[1:])):
         if not re.match(r"(no)?config\.", name):
-            options.refuse(f"--{name}")
-    config = read_config(recipe)
+            options.refuse(f"--{name}", suggestion(name.replace("-", "_"), flatten(config), "--config."))
     argv = [argv[0], f"--config={recipe}", *argv[1:]]
     values = flags.FlagValues()
     config_flags.DEFINE_config_dataclass("config", config, flag_values=values, sys_argv=argv, parse_fn=lambda path: config)
@@ -131,7 +132,6 @@ def _name(argument: str) -> str:
 def _why_not(argv: list[str], config: Any) -> str:
     """What is wrong with the first --config.NAME that is no setting of `config`: unknown, with the nearest one, or a part of it."""
     from jax_sentemb.config import flatten
-    from jax_sentemb.recipes import suggestion
 
     settings = flatten(config)
     for name in (_name(argument) for argument in argv if _name(argument).startswith("config.")):

@@ -54,11 +54,11 @@ class Parser(argparse.ArgumentParser):
             self.refuse(message.split()[2].partition("=")[0])
         raise ConfigError(f"{message} (--help lists the options)")
 
-    def refuse(self, option: str) -> NoReturn:
-        """ConfigError for an unknown option, with the one that is meant."""
-        close = difflib.get_close_matches(option, self._option_string_actions, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise ConfigError(f"option {option} is unknown; {hint}(--help lists the options)")
+    def refuse(self, option: str, otherwise: str = "") -> NoReturn:
+        """ConfigError for an unknown option with the one that it resembles, or with the end of message `otherwise`."""
+        close = difflib.get_close_matches(option, self._option_string_actions, 1, 0.75 if otherwise else 0.6)
+        hint = f"; did you mean {close[0]}?" if close else otherwise
+        raise ConfigError(f"option {option} is unknown{hint}" + " (--help lists the options)" * ("--help" not in hint))
 
 
 def positive(text: str) -> int:
