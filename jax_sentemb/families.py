@@ -16,9 +16,16 @@ def cons_sent(task: str, k: int, size: str) -> Config:
     """ConsSent (Brahma 2018): the task and its k; MT has two encoders of half the width."""
     width = 8 if size == "tiny" else 512
     encoders = 2 if task == "MT" else 1
-    config = Config(
-        method=ConsSent(task=task, k=k, hidden=4 * width // encoders, classifier_width=width),
-        data=Data(max_seq_length=64, batch_size=64, validation=50_000, length_grouping=1),
+    config = recurrent(ConsSent(task=task, k=k, hidden=4 * width // encoders, classifier_width=width), validation=50_000)
+    config.data.length_grouping = 1
+    return sized(config, size)
+
+
+def recurrent(method: Method, validation: int) -> Config:
+    """An LSTM over word vectors with InferSent's schedule (Conneau et al. 2017), which ConsSent takes over."""
+    return Config(
+        method=method,
+        data=Data(max_seq_length=64, batch_size=64, validation=validation),
         encoder=Words(),
         optimizer=Optimizer(
             name="sgd", learning_rate=0.1, lr_scheduler_type="exponential", lr_decay=0.99, plateau_factor=0.2, max_grad_norm=5.0
@@ -26,7 +33,6 @@ def cons_sent(task: str, k: int, size: str) -> Config:
         eval=Evaluation(eval_steps=-1, select="validation"),
         train=Train(num_train_epochs=20),
     )
-    return sized(config, size)
 
 
 def labelled_pairs(method: Method, files: str = "", epochs: int = 4, eval_steps: int = 1000) -> Config:

@@ -10,7 +10,7 @@ import numpy as np
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
-from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, token_table
+from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, texts, token_table
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.export import export_static
@@ -89,9 +89,10 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, sentences: Sentences, w
 def _encoded(model: LoadedModel, sentences: Sentences, file: Path, width: int, progress: Progress) -> np.ndarray:
     """float32 [N, D] of the sentences, mapped from `file`."""
     vectors = np.lib.format.open_memmap(file, "w+", np.float32, (len(sentences), width))
-    for start in range(0, len(sentences), ENCODED_AT_ONCE):
-        some = [sentences[row] for row in range(start, min(start + ENCODED_AT_ONCE, len(sentences)))]
+    start = 0
+    for some in texts(sentences, ENCODED_AT_ONCE):
         vectors[start : start + len(some)] = model(some)
+        start += len(some)
         progress("encode", len(some), len(sentences))
     return vectors
 

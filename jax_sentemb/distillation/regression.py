@@ -16,7 +16,8 @@ from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import NotFinite
-from jax_sentemb.inference.static import mean_of_pieces
+from jax_sentemb.inference.static import Pieces, mean_of_pieces
+from jax_sentemb.inference.views import unit_length
 from jax_sentemb.retrieval.search import VectorSource
 from jax_sentemb.types import Array, Params, Rows
 
@@ -128,14 +129,12 @@ def _batches(
         random = np.random.default_rng([settings.seed, epoch])
         for start in random.permutation(range(0, len(targets), BLOCK)).tolist():
             end = min(start + BLOCK, len(targets))
-            ids, counts = tokenizer.pieces([sentences[row] for row in range(start, end)])
-            pieces = np.split(ids, np.cumsum(counts)[:-1])
-            wanted = projection(targets[start:end])
-            wanted /= np.maximum(np.linalg.norm(wanted, axis=1, keepdims=True), 1e-12)
+            pieces, _ = Pieces(tokenizer).encode([sentences[row] for row in range(start, end)], WIDTHS[-1])
+            wanted = unit_length(projection(targets[start:end]))
             order = random.permutation(end - start)
             for first in range(0, len(order), settings.batch_size):
                 chosen = np.resize(
                     order[first : first + settings.batch_size], settings.batch_size
                 )  # one shape: the last repeats rows
-                some = [pieces[row][: WIDTHS[-1]] for row in chosen]
+                some = [pieces[row] for row in chosen]
                 yield pad(some, bucket(max(map(len, some)), WIDTHS), tokenizer.pad_id), wanted[chosen]

@@ -86,7 +86,7 @@ class Embedder:
 
         for first, ids, truncated in self._tokenized(list(place)):
             self.truncated += truncated
-            for chosen in _batches(ids, full):
+            for chosen in batches_by_length(ids, full):
                 fine = self._cpu and len(chosen) == full and len(place) >= MANY
                 rows = self._rows([ids[index] for index in chosen], full, (*self.buckets, *(FINE_BUCKETS if fine else ())))
                 running.append((first + chosen, self._embed(params, rows)))
@@ -132,7 +132,7 @@ class Embedder:
         return devices * (min(share, CPU_ROWS) if self._cpu else share)
 
 
-def _batches(ids: list[np.ndarray], size: int) -> list[np.ndarray]:
+def batches_by_length(ids: list[np.ndarray], size: int) -> list[np.ndarray]:
     """Indices of the sentences of each batch, longest first, so that a batch that exceeds the memory fails at once."""
     order = np.argsort([-len(row) for row in ids], kind="stable")
     return [order[start : start + size] for start in range(0, len(order), size)]

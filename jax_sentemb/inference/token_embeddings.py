@@ -11,7 +11,7 @@ from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.run_dir import convolution_of, is_words
-from jax_sentemb.inference.embedder import BUCKETS, CPU_ROWS
+from jax_sentemb.inference.embedder import BUCKETS, CPU_ROWS, batches_by_length
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.models.bert import Bert, BertConfig
@@ -40,10 +40,8 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
     def embed(params: Params, sentences: Sequence[str], max_seq_length: int, batch_size: int) -> list[np.ndarray]:
         ids, _ = tokenizer.encode(list(sentences), max_seq_length)
         found: list[np.ndarray] = [np.empty(0)] * len(ids)
-        order = np.argsort([-len(row) for row in ids], kind="stable")
         size = min(batch_size, CPU_ROWS) if jax.default_backend() == "cpu" else batch_size
-        for start in range(0, len(order), size):
-            chosen = order[start : start + size].tolist()
+        for chosen in batches_by_length(ids, size):
             width = min(bucket(len(ids[chosen[0]]), (*BUCKETS, max_seq_length)), max_seq_length)
             filled = [ids[row] for row in chosen] + [ids[chosen[0]]] * (size - len(chosen))
             outputs = np.asarray(states(params, pad(filled, width, tokenizer.pad_id)), np.float32)
