@@ -129,8 +129,8 @@ class Train:
     grad_cache_chunk: int = setting(0, least=0)  # sentences encoded at once, with equal gradients and less memory; 0: all
     # Number of queries that attend at once, for memory linear in the length of sentences; 0: whole maps.
     attention_block: int = setting(0, least=0)
-    # An attention kernel without dropout of attention weights: "cudnn" (NVIDIA, bfloat16) or "xla".
-    fused_attention: str = setting("", choices=("", "cudnn", "xla"))
+    # An attention kernel: "cudnn" (NVIDIA, bfloat16) and "xla" do not drop attention weights; "pallas" (TPU, NVIDIA) does.
+    fused_attention: str = setting("", choices=("", "cudnn", "xla", "pallas"))
     remat: bool = False  # the backward pass computes layers again: less memory on accelerators (no effect on a CPU)
     logging_steps: int = setting(10, least=1)
     save_steps: int = setting(500, least=0)  # 0: at the end only

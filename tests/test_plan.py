@@ -151,7 +151,11 @@ def planned(target, **settings):
 @pytest.mark.nightly
 @compiler("libtpu")
 @pytest.mark.parametrize("target", ["tpu:v5e-16", "tpu:v5e-256", "tpu:2xv5e-16"])
-@pytest.mark.parametrize("settings", [{}, {"fsdp": 8}, {"grad_cache_chunk": 512}], ids=["data", "fsdp", "grad_cache"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"fsdp": 8}, {"grad_cache_chunk": 512}, {"fused_attention": "pallas"}],
+    ids=["data", "fsdp", "grad_cache", "kernel"],
+)
 def test_a_pod_compiles(target, settings):
     found = planned(target, **settings)
     assert found.fits
@@ -175,8 +179,9 @@ def test_a_batch_too_large_is_refused_by_the_compiler():
 
 @pytest.mark.nightly
 @compiler("jax_cuda12_plugin")
+@pytest.mark.parametrize("kernel", ["cudnn", "pallas"])
 @pytest.mark.parametrize("target", ["h100", "h200:8"])
-def test_a_gpu_program_compiles(target):
-    found = planned(target, fused_attention="cudnn")
+def test_a_gpu_program_compiles(target, kernel):
+    found = planned(target, fused_attention=kernel)
     assert found.fits
     assert found.moved > 0

@@ -12,6 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name as keep
+from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
@@ -21,6 +22,7 @@ from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
 KEPT = ("projection", "inner", "sum")  # of a layer for its backward pass; a tenth of its products is computed again
+WITHOUT_DROPOUT = ("cudnn", "xla")  # kernels that do not drop attention weights
 STREAMS = 8  # of random numbers in a layer
 ACTIVATIONS = {
     # The exact GELU through erf: jax.nn.gelu goes through erfc, which costs two more passes on a CPU.
@@ -64,7 +66,8 @@ class Bert(nn.Module):
 
     `attention_block` is the number of queries that attend at once; the backward pass computes them again, so no map of queries and
     keys is kept (0: whole maps). `fused_attention` is a kernel of `jax.nn.dot_product_attention` ("cudnn": NVIDIA GPUs, bfloat16;
-    "xla") without dropout of attention weights. `remat` keeps only the states between layers; the backward pass computes the inside
+    "xla") without dropout of attention weights, or "pallas": our kernel for TPUs and GPUs, with dropout, whose rows lie on the
+    devices of `mesh`. `remat` keeps only the states between layers; the backward pass computes the inside
     of each layer again.
     """
 
@@ -77,6 +80,7 @@ class Bert(nn.Module):
     activations: DTypeLike = jnp.float32  # of states and of what is kept for the backward pass; sums and norms stay float32
     # For accelerators: layers that nobody looks into are compiled once, from stacked parameters, and each layer keeps KEPT only.
     scan: bool = False
+    mesh: Mesh | None = None  # for fused_attention="pallas"
 
     @nn.compact
     def __call__(
@@ -107,13 +111,13 @@ class Bert(nn.Module):
         if self.scan and apart > 2 and not self.is_initializing():
             hidden += self._scan(hidden[0], rows.mask, seeds, rate, apart - 1, kept)
         for number in range(len(hidden), self.config.num_hidden_layers + 1):
-            memory = self.attention_block, self.fused_attention, self.activations
+            memory = self.attention_block, self.fused_attention, self.activations, self.mesh
             layer = kind(self.config, self.dtype, number, *memory, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
             states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, captured, places)
-            dropped = 0.0 if self.fused_attention else rate
+            dropped = 0.0 if self.fused_attention in WITHOUT_DROPOUT else rate
             attention = attention._replace(seeds=seeds, rate=dropped, stream=STREAMS * number)
             hidden.append(states)
             if capture is not None and captured:
@@ -135,7 +139,7 @@ class Bert(nn.Module):
 
         def one(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
             number, params = layer
-            memory = self.attention_block, self.fused_attention, self.activations
+            memory = self.attention_block, self.fused_attention, self.activations, self.mesh
             module = Layer(self.config, self.dtype, number, *memory, parent=None)
             found, _ = module.apply({"params": params}, states, mask, seeds, rate, False, False)
             return found, found
@@ -182,6 +186,7 @@ class Layer(nn.Module):
     attention_block: int = 0
     fused_attention: str = ""
     activations: DTypeLike = jnp.float32
+    mesh: Mesh | None = None
 
     @nn.compact
     def __call__(
@@ -211,8 +216,13 @@ class Layer(nn.Module):
         query, key, value = self.query_key_value(states, queried if few_queries else states)
         drop = AttentionDropout(seeds, rate, stream)
         if few_queries:
-            drop = drop._replace(rate=0.0) if self.fused_attention else drop
+            drop = drop._replace(rate=0.0) if self.fused_attention in WITHOUT_DROPOUT else drop
             context, attention = attend(query, key, value, mask, drop)
+        elif self.fused_attention == "pallas":
+            from jax_sentemb.models.attention_kernel import attend_in_kernel  # Pallas takes a third of a second to import
+
+            assert self.mesh is not None, "fused_attention=pallas needs the mesh of the run"
+            context, attention = attend_in_kernel(query, key, value, mask, drop, self.mesh)
         elif self.fused_attention:
             context, attention = attend_fused(query, key, value, mask, self.fused_attention)
         elif self.attention_block:

@@ -45,13 +45,22 @@ def random_bits(
             strides[axis] = strides[axis + 1] * shape[axis + 1]
     counter = jnp.asarray(start, jnp.uint32) * jnp.uint32(GOLDEN)
     for axis, stride in enumerate(strides):
-        counter = counter + lax.broadcasted_iota(jnp.uint32, tuple(shape), axis) * jnp.uint32(stride * GOLDEN % 2**32)
+        counter = counter + lax.broadcasted_iota(jnp.uint32, tuple(shape), axis) * counter_step(stride)
     return _bits(seeds, stream, counter[None])
 
 
 def _bits(seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], counter: UInt[Array, "..."]) -> UInt[Array, "rows ..."]:
-    row = hash32(seeds + jnp.asarray(stream, jnp.uint32) * jnp.uint32(0x85EBCA6B))
-    return hash32(row.reshape((-1,) + (1,) * (counter.ndim - 1)) ^ counter)
+    return hash32(row_key(seeds, stream).reshape((-1,) + (1,) * (counter.ndim - 1)) ^ counter)
+
+
+def row_key(seeds: UInt[Array, " rows"], stream: int | Int[Array, ""]) -> UInt[Array, " rows"]:
+    """What the random bits of each row depend on besides the counter: bits are hash32(key ^ counter)."""
+    return hash32(seeds + jnp.asarray(stream, jnp.uint32) * jnp.uint32(0x85EBCA6B))
+
+
+def counter_step(stride: int) -> UInt[Array, ""]:
+    """By how much the counter grows with a place of this stride."""
+    return jnp.uint32(stride * GOLDEN % 2**32)
 
 
 def keep_mask(
@@ -63,17 +72,18 @@ def keep_mask(
     start: Int[Array, ""] | int = 0,
 ) -> Bool[Array, "rows ..."]:
     """Dropout mask, bool [R, *shape]: False with probability `rate`, independent for every row and position."""
-    return random_bits(seeds, stream, shape, strides, start) >= _limit(rate)
+    return random_bits(seeds, stream, shape, strides, start) >= drop_limit(rate)
 
 
 def kept_at(
     rate: float, seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], numbers: Int[Array, " rows *places"]
 ) -> Bool[Array, " rows *places"]:
     """The entries of `keep_mask` at the positions with these numbers (sums of place times stride), int [R, ...]."""
-    return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= _limit(rate)
+    return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= drop_limit(rate)
 
 
-def _limit(rate: float) -> UInt[Array, ""]:
+def drop_limit(rate: float) -> UInt[Array, ""]:
+    """The number that random bits reach with probability 1 - rate; entries with smaller bits are dropped."""
     return jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 

@@ -57,8 +57,17 @@ def product_flop(jaxpr: Any) -> float:
             total += max(product_flop(branch.jaxpr) for branch in params["branches"])
         else:
             inner = sum(product_flop(part) for part in _inner(params))
-            total += inner * params.get("length", 1) if name == "scan" else inner
+            total += inner * _repeats(name, params)
     return total
+
+
+def _repeats(name: str, params: dict[str, Any]) -> int:
+    """How often the function inside an equation runs, over all devices."""
+    if name == "scan":
+        return params["length"]
+    if name == "shard_map":
+        return params["mesh"].size
+    return int(np.prod(params["grid_mapping"].grid)) if name == "pallas_call" else 1
 
 
 def _inner(params: dict[str, Any]) -> list[Any]:

@@ -47,7 +47,7 @@ class PlannedRun:
         config = self.config
         mesh = make_mesh(batch_size, devices, fsdp)
         check_attention(config.train, mesh)
-        encoder = run_encoder(config, self._encoder_config, devices[0].platform)
+        encoder = run_encoder(config, self._encoder_config, mesh)
         config.method.check(encoder, batch_size)
         optimizer = make_optimizer(config.optimizer, STEPS, STEPS, config.method.shares)
         state = state_shapes(config.method, encoder, optimizer, self._loaded, mesh)

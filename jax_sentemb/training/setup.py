@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from jax_sentemb import files
 from jax_sentemb.config import Config, Data, Evaluation, Words
@@ -81,10 +82,11 @@ def prepare(config: Config, workdir: Path) -> RunSetup:
     return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, source.loaded, *scored)
 
 
-def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, platform: str) -> TokenEncoder:
-    """The encoder as a run trains it on devices of `platform`: its precision, dropout and what of it is kept in memory."""
-    options = config.train
-    memory = {name: getattr(options, name) for name in ("attention_block", "remat", "fused_attention")}
+def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: Mesh) -> TokenEncoder:
+    """The encoder as a run trains it on the devices of `mesh`: its precision, dropout and what of it is kept in memory."""
+    options, platform = config.train, mesh.devices.flat[0].platform
+    memory: dict[str, Any] = {name: getattr(options, name) for name in ("attention_block", "remat", "fused_attention")}
+    memory["mesh"] = mesh if options.fused_attention == "pallas" else None
     memory["scan"] = platform != "cpu"  # a CPU gains nothing by it, and its results stay as they were
     memory["activations"] = jnp.dtype(options.activations or ("float32" if platform == "cpu" else options.precision))
     return make_encoder(encoder_config, jnp.dtype(options.precision), getattr(config.encoder, "dropout", 0.0), **memory)

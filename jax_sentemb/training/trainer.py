@@ -80,7 +80,7 @@ class Trainer:
         for note in notes:
             self.log.say(note)
 
-        self.encoder = run_encoder(config, setup.encoder_config, self.mesh.devices.flat[0].platform)
+        self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
         self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.shares)
         self.state = self._untrained()
         self.stop = StopSignal()
@@ -314,3 +314,5 @@ def check_attention(options: Train, mesh: Mesh) -> None:
     platform = mesh.devices.flat[0].platform
     if options.fused_attention == "cudnn" and platform not in ("gpu", "cuda"):
         raise ConfigError(f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {platform}: leave it out")
+    if options.fused_attention == "pallas" and platform == "cpu":
+        raise ConfigError("train.fused_attention=pallas needs a TPU or an NVIDIA GPU, and this run has cpu: leave it out")

@@ -1,0 +1,193 @@
+"""Attention of a layer as one kernel (Pallas) for TPUs and NVIDIA GPUs; maps of queries and keys stay on the chip.
+
+The kernel holds the whole map of a head, which suits sentences; long texts need `attend_in_blocks`.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Bool, Float, Int, UInt
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.models.attention import NORMALIZER_BLOCK, STRIDES, Attention, AttentionDropout, attend_in_blocks
+from jax_sentemb.models.layers import counter_step, drop_limit, hash32, row_key
+from jax_sentemb.types import Array
+
+LANES = 128  # of a TPU: the heads that share them are in one block
+BLOCK_TOKENS = 1024  # of a block on a TPU: more do not fit beside the maps
+LONGEST = {"tpu": 512, "gpu": 128}  # tokens of a row whose maps fit the memory of a core
+SHORTEST = 16  # of a product on a GPU, whose sizes are powers of two
+
+Part = Float[Array, "tokens size"]
+Compute = Callable[..., Part | tuple[Part, ...]]
+
+
+class Plan(NamedTuple):
+    """What a kernel is compiled for."""
+
+    head_size: int
+    rate: float  # of dropout
+    gpu: bool
+    interpret: bool
+
+
+def attend_in_kernel(
+    query: Float[Array, "rows heads tokens size"],
+    key: Float[Array, "rows heads tokens size"],
+    value: Float[Array, "rows heads tokens size"],
+    mask: Bool[Array, "rows tokens"],
+    dropout: AttentionDropout,
+    mesh: Mesh,
+) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
+    """Computes `attend` with its dropout in one kernel for each direction; each device of `mesh` computes its own rows.
+
+    The context has the precision of `value`. The log-sum-exp that a capture reads is computed separately, in blocks; the compiler
+    removes that computation if it is not read. On CPUs the kernel is interpreted, which is for tests.
+    ConfigError if rows are longer than LONGEST, or the size of a head is no power of two on a GPU.
+    """
+    rows, heads, width, size = query.shape
+    platform = kernel_platform(mesh)
+    check_sizes(platform, width, size)
+    dropped = dropout.seeds is not None and dropout.rate > 0.0
+    plan = Plan(size, dropout.rate if dropped else 0.0, platform == "gpu", platform == "cpu")
+    seeds = dropout.seeds if dropout.seeds is not None else jnp.zeros(rows, jnp.uint32)
+    by_rows = PartitionSpec(mesh.axis_names)
+
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=by_rows, out_specs=by_rows, check_vma=False)
+    def local(*arrays: Array) -> Array:
+        return _attention(plan, *arrays)
+
+    flat = (values.swapaxes(1, 2).reshape(rows, width, heads * size) for values in (query, key, value))
+    context = local(*flat, mask, row_key(seeds, dropout.stream)).reshape(rows, width, heads, size).swapaxes(1, 2)
+    _, attention = attend_in_blocks(query, key, value, mask, AttentionDropout(), NORMALIZER_BLOCK)
+    return context, attention
+
+
+def kernel_platform(mesh: Mesh) -> str:
+    """tpu, gpu or cpu."""
+    platform = mesh.devices.flat[0].platform
+    return "gpu" if platform == "cuda" else platform
+
+
+def check_sizes(platform: str, width: int, head_size: int) -> None:
+    """Raises ConfigError for rows or heads that the kernel cannot take."""
+    if width > LONGEST.get(platform, width):
+        raise ConfigError(
+            f"train.fused_attention=pallas takes rows of up to {LONGEST[platform]} tokens on a {platform.upper()}, not {width}:"
+            " lower data.max_seq_length, or set train.attention_block"
+        )
+    if platform == "gpu" and (head_size < SHORTEST or head_size & (head_size - 1)):
+        raise ConfigError(
+            f"train.fused_attention=pallas takes heads of 16, 32, 64... numbers on a GPU, not {head_size}: leave it out"
+        )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(plan: Plan, query: Array, key: Array, value: Array, real: Array, keys: Array) -> Array:
+    return _call(plan, _context, 1, [query, key, value], real, keys)[0]
+
+
+def _attention_forward(plan: Plan, *arrays: Array) -> tuple[Array, tuple[Array, ...]]:
+    return _attention(plan, *arrays), arrays
+
+
+def _attention_backward(plan: Plan, arrays: tuple[Array, ...], gradient: Array) -> tuple[Array | None, ...]:
+    query, key, value, real, keys = arrays
+    return (*_call(plan, _gradients, 3, [query, key, value, gradient], real, keys), None, None)
+
+
+_attention.defvjp(_attention_forward, _attention_backward)
+
+
+def _call(
+    plan: Plan, compute: Compute, outputs: int, states: list[Array], real: Bool[Array, "rows tokens"], keys: UInt[Array, " rows"]
+) -> list[Float[Array, "rows tokens width"]]:
+    """`compute` for every sentence and head of `states`, each float [R, T, heads * size]."""
+    rows, width, features = states[0].shape
+    padded, block_rows, lanes = width, 1, plan.head_size
+    options: dict[str, Any] = {}
+    if plan.gpu:
+        padded = max(SHORTEST, pl.next_power_of_2(width))
+        states = [jnp.pad(array, ((0, 0), (0, padded - width), (0, 0))) for array in states]
+        real = jnp.pad(real, ((0, 0), (0, padded - width)))
+        options["compiler_params"] = triton.CompilerParams(num_warps=4 if padded <= 64 else 8, num_stages=1)
+    else:
+        block_rows = math.gcd(rows, 1 << max(0, (BLOCK_TOKENS // width).bit_length() - 1))
+        lanes = LANES if LANES % plan.head_size == 0 and features % LANES == 0 else features
+    block = pl.BlockSpec((block_rows, padded, lanes), lambda row, part: (row, 0, part))
+    of_row = [pl.BlockSpec((block_rows, 1, size), lambda row, part: (row, 0, 0)) for size in (padded, 1)]
+    found = pl.pallas_call(
+        functools.partial(_kernel, plan, compute, lanes // plan.head_size, len(states)),
+        grid=(rows // block_rows, features // lanes),
+        in_specs=[*[block] * len(states), *of_row],
+        out_specs=[block] * outputs,
+        out_shape=[jax.ShapeDtypeStruct((rows, padded, features), states[0].dtype)] * outputs,
+        interpret=plan.interpret,
+        **options,
+    )(*states, real.astype(jnp.int32)[:, None, :], keys[:, None, None])
+    return [array[:, :width] for array in found]
+
+
+def _kernel(plan: Plan, compute: Compute, heads: int, inputs: int, *refs: Any) -> None:
+    """Runs `compute` for the sentences and the `heads` of a block; refs: inputs, mask, keys of the rows, outputs."""
+    states, real, keys, outputs = refs[:inputs], refs[inputs], refs[inputs + 1], refs[inputs + 2 :]
+    first = pl.program_id(1) * heads
+
+    def sentence(row: Int[Array, ""] | int, carry: Int[Array, ""] | int) -> Int[Array, ""] | int:
+        for number in range(heads):
+            lanes = slice(number * plan.head_size, (number + 1) * plan.head_size)
+            parts = [array[row, :, lanes] for array in states]
+            found = compute(plan, real[row] != 0, keys[row], first + number, *parts)
+            for output, values in zip(outputs, found if isinstance(found, tuple) else (found,), strict=True):
+                output[row, :, lanes] = values.astype(output.dtype)
+        return carry
+
+    count = states[0].shape[0]
+    if count == 1:
+        sentence(0, 0)
+    else:
+        lax.fori_loop(0, count, sentence, 0)
+
+
+def _context(plan: Plan, real: Array, key_of_row: Array, head: Array, query: Part, key: Part, value: Part) -> Part:
+    probabilities, factors = _maps(plan, real, key_of_row, head, query, key)
+    return _product((probabilities * factors).astype(value.dtype), value, 1, 0)
+
+
+def _gradients(
+    plan: Plan, real: Array, key_of_row: Array, head: Array, query: Part, key: Part, value: Part, gradient: Part
+) -> tuple[Part, Part, Part]:
+    """The gradients of query, key and value from that of the context; the map is computed again."""
+    probabilities, factors = _maps(plan, real, key_of_row, head, query, key)
+    to_value = _product((probabilities * factors).astype(value.dtype), gradient, 0, 0)
+    to_probabilities = _product(gradient, value, 1, 1) * factors
+    to_scores = probabilities * (to_probabilities - (to_probabilities * probabilities).sum(-1, keepdims=True))
+    to_scores = (jnp.where(real, to_scores, 0.0) / plan.head_size**0.5).astype(query.dtype)
+    return _product(to_scores, key, 1, 0), _product(to_scores, query, 0, 0), to_value
+
+
+def _maps(
+    plan: Plan, real: Bool[Array, "1 tokens"], key_of_row: UInt[Array, "1 1"], head: Int[Array, ""], query: Part, key: Part
+) -> tuple[Float[Array, "tokens tokens"], Float[Array, "tokens tokens"] | float]:
+    """The attention of one head in float32, and by what dropout multiplies it; as in `attend`, bit for bit the same masks."""
+    scores = jnp.where(real, _product(query, key, 1, 1) / plan.head_size**0.5, -1e9)
+    exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(-1, keepdims=True)
+    if not plan.rate:
+        return probabilities, 1.0
+    places = head, *(lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
+    counters = (place.astype(jnp.uint32) * counter_step(stride) for place, stride in zip(places, STRIDES, strict=True))
+    kept = hash32(key_of_row ^ functools.reduce(jnp.add, counters)) >= drop_limit(plan.rate)
+    return probabilities, jnp.where(kept, 1 / (1 - plan.rate), 0.0)
+
+
+def _product(left: Array, right: Array, left_axis: int, right_axis: int) -> Float[Array, "_ _"]:
+    return lax.dot_general(left, right, (((left_axis,), (right_axis,)), ((), ())), preferred_element_type=jnp.float32)
