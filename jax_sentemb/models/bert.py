@@ -17,7 +17,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.models.attention import Attention, AttentionDropout, Capture, attend, attend_fused, attend_in_blocks
-from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmul
+from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmul, row_major
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
@@ -174,7 +174,7 @@ class Embeddings(nn.Module):
             token_type = self.param("token_type", normal, (config.type_vocab_size, config.hidden_size))
             summed = summed + token_type[0 if token_types is None else token_types]
         states = LayerNorm(config.layer_norm_eps, name="norm")(summed.astype(self.activations))
-        return dropout(states, rate, seeds, 0)
+        return row_major(dropout(states, rate, seeds, 0))
 
 
 class Layer(nn.Module):
@@ -236,7 +236,7 @@ class Layer(nn.Module):
         inner = keep(dense(states, "intermediate", config.intermediate_size), "inner").astype(jnp.float32)
         inner = ACTIVATIONS[config.hidden_act](inner).astype(self.activations)
         outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)
-        return LayerNorm(config.layer_norm_eps, name="output_norm")(keep(states + outer, "sum")), attention
+        return row_major(LayerNorm(config.layer_norm_eps, name="output_norm")(keep(states + outer, "sum"))), attention
 
     def query_key_value(
         self, states: Float[Array, "rows tokens width"], queried: Float[Array, "rows queries width"]

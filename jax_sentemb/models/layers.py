@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
@@ -95,6 +96,15 @@ def dropout(
         return values
     kept = keep_mask(rate, seeds, stream, values.shape[1:])
     return jnp.where(kept, values / (1.0 - rate), 0).astype(values.dtype)
+
+
+def row_major(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The same values, which XLA's GPU compiler lays out in the order of their axes.
+
+    Left to itself, it gives the states of BERT a layout with the sentences last, and transposes them before and after each product.
+    """
+    order = Layout(major_to_minor=tuple(range(values.ndim)))
+    return lax.platform_dependent(values, cuda=lambda array: with_layout_constraint(array, order), default=lambda array: array)
 
 
 def product(
