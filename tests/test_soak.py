@@ -69,7 +69,8 @@ def fill(process, disk):
 
 def saved(workdir):
     """The newest saved step, 0 without one."""
-    return max((int(file.parent.name) for file in workdir.glob("checkpoints/[0-9]*/manifest.json")), default=0)
+    names = (file.parent.name for file in workdir.glob("checkpoints/*/manifest.json"))  # also of steps that are being deleted
+    return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
 def disturb(workdir, disk, pause, target, options):
@@ -161,8 +162,7 @@ def test_a_long_run_keeps_its_memory_files_and_bits(folder, disk):
         begin, first = time.monotonic(), saved(straight)
         samples = watch(start(straight, *options[0], **options[1]), straight, seconds)
         write_json(folder / f"memory-{first}.json", samples)
-        steps = [int(file.parent.name) for file in straight.glob("checkpoints/*/manifest.json")]
-        target = max(step for step in steps if step % save == 0)  # the others were saved because of a signal
+        target = saved(straight) // save * save  # the last step was saved because of the signal
         found = memory_figures(samples)
         undisturbed = {"minutes": round((time.monotonic() - begin) / 60, 1), "saves": (target - first) // save, **found}
         record(first=first, steps=target, undisturbed=undisturbed)
