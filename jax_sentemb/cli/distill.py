@@ -5,7 +5,7 @@ import math
 import sys
 from typing import Any
 
-from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, count, positive, program
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import user_path
@@ -72,12 +72,6 @@ def _number(text: str) -> float:
     return value
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
-
-
 def parser() -> Parser:
     found = Parser(
         prog="jax-sentemb distill",
@@ -90,11 +84,11 @@ def parser() -> Parser:
     found.add_argument("--output", type=user_path, required=True, help="directory to write")
     found.add_argument("--width", type=positive, default=256, help="numbers of a vector (default: 256)")
     found.add_argument("--sif", type=_number, default=1e-3, help="a of the weights a / (a + p); 0: none (default: 0.001)")
-    found.add_argument("--epochs", type=_count, default=0, help="passes of training over the corpus (default: 0, no training)")
+    found.add_argument("--epochs", type=count, default=0, help="passes of training over the corpus (default: 0, no training)")
     found.add_argument("--vectors", type=user_path, help="what `encode` wrote of the corpus with this model: not encoded again")
     found.add_argument("--batch-size", type=positive, default=256, help="sentences of a training step (default: 256)")
     found.add_argument("--learning-rate", type=_number, default=5e-3, help="of Adam, falling to 0 (default: 0.005)")
-    found.add_argument("--seed", type=_count, default=0, help="of the order of sentences")
+    found.add_argument("--seed", type=count, default=0, help="of the order of sentences")
     return found
 
 
