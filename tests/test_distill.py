@@ -111,7 +111,7 @@ def test_training_comes_nearer_to_the_encoder_with_vectors_of_encode_or_without(
         (("--corpus", "other.txt", "--vectors", "vectors", "--epochs", "1", "--width", "8"), 3, "--vectors"),
         (("--sif", "-1"), 2, "--sif"),
         (("--batch-size", "9" * 40), 2, "whole number from 1 to"),
-        (("--corpus", "signs.txt"), 3, "no piece of the vocabulary"),
+        (("--corpus", "signs.txt", "--width", "8"), 3, "no piece of the vocabulary"),
         (("--output", "."), 2, "is not an export"),
     ],
 )
