@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import logging
+import math
 import os
 import shutil
 import sys
@@ -71,6 +72,17 @@ def count(text: str, least: int = 0) -> int:
     if not text.isdecimal() or len(text) > 10 or not least <= int(text) < 1 << 31:
         raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a whole number from {least} to {(1 << 31) - 1}")
     return int(text)
+
+
+def number(text: str) -> float:
+    """An option that is a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a finite number")
+    return value
 
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
