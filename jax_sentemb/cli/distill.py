@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from jax_sentemb.cli.program import EXIT_CODES, Parser, count, number, positive, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, program
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import user_path
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
 
 
 def _from_0(text: str) -> float:
-    value = number(text)
+    value = finite(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is less than 0")
     return value

@@ -74,7 +74,7 @@ def count(text: str, least: int = 0) -> int:
     return int(text)
 
 
-def number(text: str) -> float:
+def finite(text: str) -> float:
     """An option that is a finite number."""
     try:
         value = float(text)
