@@ -1,14 +1,17 @@
 """jax_sentemb.train: from sentences in memory to an encoder, and what is refused before anything is compiled."""
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 import jax_sentemb
 from jax_sentemb.data import synthetic
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import BusyError, ConfigError, DataError
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training import api, loop
 
@@ -25,7 +28,7 @@ def trained():
     with pytest.MonkeyPatch.context() as patch:
         seen = []
         run = api.training_run.run
-        patch.setattr(api.training_run, "run", lambda config, workdir: (seen.append(config), run(config, workdir))[1])
+        patch.setattr(api.training_run, "run", lambda config, *rest: (seen.append(config), run(config, *rest))[1])
         encoder = train(learning_rate=2e-3, eval__batch_size=16)
     return encoder, seen[0]
 
@@ -62,6 +65,42 @@ def test_an_interrupt_keeps_the_best_so_far(tmp_path, monkeypatch, capsys):
     encoder = train(max_steps=50, workdir=tmp_path)
     assert encoder.encode("a man").shape == (32,)
     assert "interrupted: the encoder has the weights of step" in capsys.readouterr().out
+
+
+def test_a_second_call_in_a_work_directory_leaves_the_sentences_of_the_first_alone(tmp_path):
+    with FileLock(tmp_path / "LOCK"):
+        (tmp_path / api.CORPUS).write_text("of the first\n", encoding="utf-8")
+        with pytest.raises(BusyError, match="is in use by"):
+            train(workdir=tmp_path)
+    assert (tmp_path / api.CORPUS).read_text(encoding="utf-8") == "of the first\n"
+
+
+CLOSED = """
+import os, sys
+from jax_sentemb.training import api
+def run(config, workdir, begin):  # the place of the run
+    sys.stdin.readline()  # the test has closed the other end
+    for _ in range(3):
+        print("x" * 100_000, flush=True)
+        print("step", file=sys.stderr, flush=True)
+    return 0
+api.training_run.run, api.SentenceEncoder = run, str
+streams = sys.stdout, sys.stderr
+api.train(["a", "b"], recipe="simcse:tiny", workdir=sys.argv[1])
+open(sys.argv[1] + "/done", "w").write(str((sys.stdout, sys.stderr) == streams))
+"""
+
+
+@pytest.mark.parametrize("closed", [("stdout",), ("stdout", "stderr")])
+def test_output_that_nobody_reads_does_not_stop_a_script(tmp_path, closed):
+    pipes = dict.fromkeys(("stdin", *closed), subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", CLOSED, tmp_path], **{"stderr": subprocess.DEVNULL, **pipes})
+    for name in closed:
+        getattr(process, name).close()
+    process.stdin.write(b"\n")
+    process.stdin.close()
+    process.wait(120)
+    assert (tmp_path / "done").read_text() == "True"
 
 
 def test_series_arrays_and_columns_are_lists_of_sentences(tmp_path):

@@ -1,6 +1,7 @@
 """jax-sentemb distill: from an encoder to a static table that every command and sentence-transformers read."""
 
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ import pytest
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
+from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.distillation.distill import _encoded
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
 from jax_sentemb.formats.static_embedding import read_static
@@ -68,14 +71,19 @@ def test_the_embedding_for_a_device_is_that_of_the_host(static):
     assert model.embedder.truncated == sum(len(sentence.split()) > 6 for sentence in SENTENCES[:5])
 
 
-def test_search_reads_it(static, teacher, capsys):
-    assert run("search", "--model", static, "--corpus", teacher / "corpus.txt", "--query", SENTENCES[7], "--top-k", 1) == 0
-    assert SENTENCES[7] in capsys.readouterr().out
+def test_encode_and_search_read_it(static, teacher, capsys):
+    vectors = teacher / "static vectors"
+    assert run("encode", "--model", static, "--input", teacher / "corpus.txt", "--output", vectors) == 0
+    for corpus in (teacher / "corpus.txt", vectors):
+        texts = ("--corpus-text", teacher / "corpus.txt") if corpus == vectors else ()
+        assert run("search", "--model", static, "--corpus", corpus, *texts, "--query", SENTENCES[7], "--top-k", 1) == 0
+        assert SENTENCES[7] in capsys.readouterr().out
 
 
 def test_training_comes_nearer_to_the_encoder_with_vectors_of_encode_or_without(static, teacher, capsys):
     model, corpus = teacher / "model", teacher / "corpus.txt"
     common = ("distill", "--model", model, "--corpus", corpus, "--width", 8, "--epochs", 5, "--batch-size", 50)
+    (teacher / ".trained.vectors.1.partial").write_bytes(b"of a process that was killed")
     assert run(*common, "--output", teacher / "trained") == 0
     assert run("encode", "--model", model, "--input", corpus, "--output", teacher / "vectors") == 0
     assert run(*common, "--vectors", teacher / "vectors", "--output", teacher / "again") == 0
@@ -102,11 +110,15 @@ def test_training_comes_nearer_to_the_encoder_with_vectors_of_encode_or_without(
         (("--model", "static"), 2, "already"),
         (("--corpus", "other.txt", "--vectors", "vectors", "--epochs", "1", "--width", "8"), 3, "--vectors"),
         (("--sif", "-1"), 2, "--sif"),
+        (("--batch-size", "9" * 40), 2, "whole number from 1 to"),
+        (("--corpus", "signs.txt", "--width", "8"), 3, "no piece of the vocabulary"),
+        (("--output", "."), 2, "is not an export"),
     ],
 )
 def test_mistakes_are_one_line(static, teacher, capsys, monkeypatch, options, code, part):
     monkeypatch.chdir(teacher)
     (teacher / "other.txt").write_text("\n".join(reversed(SENTENCES)) + "\n", encoding="utf-8")
+    (teacher / "signs.txt").write_text("\u4e00\n" * 9, encoding="utf-8")
     if "vectors" in options and not (teacher / "vectors").is_dir():
         assert run("encode", "--model", "model", "--input", "corpus.txt", "--output", "vectors") == 0
     given = {"--model": "model", "--corpus": "corpus.txt", "--output": "bad", **dict(zip(options[::2], options[1::2], strict=True))}
@@ -115,6 +127,13 @@ def test_mistakes_are_one_line(static, teacher, capsys, monkeypatch, options, co
     assert error.startswith("error: ")
     assert part in error
     assert not (teacher / "bad").exists()
+
+
+def test_a_full_disk_names_the_file(teacher):
+    sentences = open_text("--corpus", str(teacher / "corpus.txt"))
+    with pytest.raises(OSError, match="No space left") as raised:
+        _encoded(load(teacher / "model"), sentences, Path("/dev/full"), 16, lambda *_: None)
+    assert raised.value.filename == "/dev/full"
 
 
 def test_a_damaged_table_and_options_of_encoders_are_refused(static, tmp_path):

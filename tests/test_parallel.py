@@ -1,5 +1,6 @@
 """Several real processes on loopback: the same run as in one, and checkpoints that one process reads."""
 
+import inspect
 import json
 import os
 import shutil
@@ -14,11 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src import distributed
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
 from jax_sentemb.errors import ConfigError, ResourceError
-from jax_sentemb.parallel import Join, agree, fsdp_sharding, join, make_mesh, replicate
+from jax_sentemb.parallel import Join, _end_lost_run, agree, fsdp_sharding, join, make_mesh, replicate
 
 ROOT = Path(__file__).parents[1]
 FLAGS = {
@@ -65,6 +67,22 @@ def together(count, workdir, *more, **environment):
     """The processes of one run."""
     address = f"--coordinator=127.0.0.1:{free_port()}"
     return [start(workdir, address, f"--processes={count}", f"--process={number}", *more, **environment) for number in range(count)]
+
+
+def test_joining_gives_jax_our_end_of_a_lost_run(monkeypatch):
+    """Fails when JAX no longer calls the private function that `join` replaces, or has a public argument for it."""
+    given = {}
+
+    def client(*arguments, **options):
+        given.update(options)
+        raise RuntimeError("nobody is there")
+
+    monkeypatch.setattr(distributed, "global_state", distributed.State())
+    monkeypatch.setattr(vars(distributed)["_jax"], "get_distributed_runtime_client", client)
+    with pytest.raises(ResourceError, match="did not find each other: nobody is there"):
+        join(Join(coordinator="127.0.0.1:1", processes=2, process=1))
+    assert given["missed_heartbeat_callback"] is _end_lost_run
+    assert not [name for name in inspect.signature(jax.distributed.initialize).parameters if "callback" in name]
 
 
 @pytest.fixture(scope="module")

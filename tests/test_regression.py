@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
-from jax_sentemb.errors import NotFinite
+from jax_sentemb.distillation.regression import BLOCK, Regression, fit_table, linear_start, project
+from jax_sentemb.errors import DataError, NotFinite
 from jax_sentemb.inference.static import LONGEST, Pieces
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "red", "green", "blue"]
@@ -67,3 +67,28 @@ def test_a_rate_that_is_too_high_is_named(tokenizer, targets):
     start = np.full((tokenizer.vocab_size, 6), np.nan, np.float32)
     with pytest.raises(NotFinite, match="lower --learning-rate"):
         fit_table(start, SENTENCES, tokenizer, targets, project(targets, 6), Regression(2, 64))
+
+
+def test_a_last_step_that_spoils_the_table_is_named(tokenizer, targets):
+    table = np.ones((tokenizer.vocab_size, 6), np.float32)
+    with pytest.raises(NotFinite, match="squared lengths of inf"):
+        fit_table(table, SENTENCES, tokenizer, targets, project(targets, 6), Regression(1, 300, 1e30))
+
+
+def test_a_batch_is_at_most_a_block(tokenizer, targets):
+    seen = []
+    table = np.ones((tokenizer.vocab_size, 6), np.float32)
+    fit_table(table, SENTENCES, tokenizer, targets, project(targets, 6), Regression(1, 10**6), lambda rows, loss: seen.append(rows))
+    assert seen == [BLOCK]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "named"),
+    [
+        (lambda rows: rows * 0 + 3, "the same vector"),
+        (lambda rows: np.where(np.arange(len(rows))[:, None] == 6, np.nan, rows), "sentence 7 has NaN"),
+    ],
+)
+def test_vectors_that_teach_nothing_are_refused(targets, spoil, named):
+    with pytest.raises(DataError, match=named):
+        project(spoil(targets), 3)

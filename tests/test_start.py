@@ -20,6 +20,7 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.training import start
 from jax_sentemb.training.start import averaged, stated_start, with_start, worse_than_start
 from jax_sentemb.types import Rows
 
@@ -43,17 +44,21 @@ def config_of(encoder, method, **settings):
     return Config(method, Data(files="x.txt"), Encoder(weights=str(encoder), **settings))
 
 
+def started(config):
+    return with_start(config, stated_start(config))
+
+
 def test_pooling_and_length_of_the_directory_take_the_place_of_the_methods(encoder):
-    config, notes = with_start(config_of(encoder, SimCSE()))
+    config, notes = started(config_of(encoder, SimCSE()))
     assert (config.method.pooling, config.eval.max_seq_length) == ("mean", 40)
     assert "mean pooling" in notes[0]
-    assert with_start(config_of(encoder, SimCSE(pooling="mean")))[1] == []
+    assert started(config_of(encoder, SimCSE(pooling="mean")))[1] == []
 
 
 def test_a_method_may_ask_for_its_own_and_one_with_a_convolution_says_so(encoder):
     asked = config_of(encoder, SimCSE(), readout="method")
-    assert with_start(asked) == (asked, [])
-    config, notes = with_start(config_of(encoder, ISBERT()))
+    assert started(asked) == (asked, [])
+    config, notes = started(config_of(encoder, ISBERT()))
     assert config.method == ISBERT()
     assert "needs an embedding of its own" in notes[0]
 
@@ -68,7 +73,7 @@ def test_plain_encoders_and_masked_language_models_keep_what_recipes_say(encoder
     assert sentence_pooling(plain) == "mean"
     (plain / "modules.json").unlink()
     config = config_of(plain, SimCSE())
-    assert with_start(config) == (config, [])
+    assert started(config) == (config, [])
 
 
 def test_the_average_with_the_start_is_of_the_encoder_only():
@@ -104,7 +109,9 @@ def harmful(encoder):
     rows = [f"{one}\t{other}\t{score:.9f}" for one, other, score in zip(first, second, gold, strict=True)]
     pairs = encoder.parent / "pairs.tsv"
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n", encoding="utf-8")
-    runs = {}
+    runs, counted = {}, []
+    patch = pytest.MonkeyPatch()
+    patch.setattr(start, "read_readout", lambda folder: counted.append(folder) or read_readout(folder))
     for select, share in (("dev", 0.0), ("last", 0.0), ("last", 0.5)):
         workdir = encoder.parent / (select if not share else "averaged")
         options = {
@@ -116,6 +123,8 @@ def harmful(encoder):
         flags = [f"--config.{name}={value}" for name, value in options.items()]
         assert program(main, ["jax-sentemb", "train", "--config", "simcse", f"--workdir={workdir}", *flags]) == 0
         runs[workdir.name] = workdir
+    patch.undo()
+    assert len(counted) == len(runs)  # the directory is read once in a run: it may change or go away meanwhile
     return runs
 
 
@@ -142,6 +151,8 @@ def test_the_export_keeps_unit_length_and_prompts(harmful, encoder):
 
 
 def test_an_average_with_the_start_is_exported(harmful, encoder):
-    start, last, average = (read_encoder(path)[1] for path in (encoder, harmful["last"] / "export", harmful["averaged"] / "export"))
-    expected = jax.tree.map(lambda one, other: (one + other) / 2, start, last)
+    before, last, average = (
+        read_encoder(path)[1] for path in (encoder, harmful["last"] / "export", harmful["averaged"] / "export")
+    )
+    expected = jax.tree.map(lambda one, other: (one + other) / 2, before, last)
     jax.tree.map(lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-6), average, expected)

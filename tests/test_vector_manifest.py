@@ -55,6 +55,10 @@ def test_more_parts_than_shards(tmp_path):
     assert len(Vectors(tmp_path)) == 97
 
 
+def test_the_number_of_parts_costs_nothing(tmp_path):
+    assert write(tmp_path, Part(7, 10**18))["rows"] == 0
+
+
 def test_a_killed_part_encodes_only_what_is_missing(tmp_path):
     calls = []
 
@@ -115,7 +119,7 @@ def test_what_does_not_fit_the_folder(tmp_path):
 def test_a_list_under_another_name_is_refused(tmp_path):
     write(tmp_path, Part(1, 2))
     (tmp_path / "part-1-of-2.json").rename(tmp_path / "part-2-of-2.json")
-    with pytest.raises(DataError, match="lists another part"):
+    with pytest.raises(DataError, match=r"lists another part.*delete it and encode this part again"):
         write(tmp_path, Part(2, 2))
 
 

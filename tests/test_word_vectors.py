@@ -2,10 +2,12 @@
 
 import gzip
 import lzma
+import os
 
 import numpy as np
 import pytest
 
+from jax_sentemb.data import word_vectors
 from jax_sentemb.data.word_vectors import WordVectorTable, is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ModelFileError, NumericsError
 from jax_sentemb.evaluation.postprocess import first_component, remove_first_component, whiten
@@ -51,12 +53,24 @@ def test_archives(tmp_path):
         ("v.txt.gz", gzip.compress(GLOVE.encode(), mtime=0)[:-9], r"v.txt.gz is damaged"),
         ("v.txt.xz", b"no xz", r"v.txt.xz is damaged"),
         ("v.npz", b"PK no zip", r"v.npz"),
+        ("v.txt", "2 \u00b2\na 1\n".encode(), r"v.txt:1: a value of '2' is not a number"),
+        ("v.vec.gz", gzip.compress(b"a" * (1 << 21)), r"v.vec.gz:1: a line of 1,048,576 bytes or more"),
     ],
 )
 def test_damaged_files(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ModelFileError, match=message):
         read_word_vectors(tmp_path / name)
+
+
+def test_a_pipe_and_an_archive_that_unpacks_to_far_more_are_refused(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "v.npz", words=np.array(["a"]), vectors=np.zeros((1, 1 << 20), np.float32))
+    monkeypatch.setattr(word_vectors, "UNPACKED", 1 << 20)
+    with pytest.raises(ModelFileError, match=r"unpacks to 4,\d+,\d+ bytes"):
+        read_word_vectors(tmp_path / "v.npz")
+    os.mkfifo(tmp_path / "v.txt")
+    with pytest.raises(ModelFileError, match="a pipe"):
+        read_word_vectors(tmp_path / "v.txt")
 
 
 def test_archives_without_vectors_or_with_objects(tmp_path):

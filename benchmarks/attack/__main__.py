@@ -9,7 +9,8 @@ import shutil
 import sys
 import time
 
-import faults  # noqa: F401 (both fill CASES)
+import distillation  # noqa: F401 (all three fill CASES)
+import faults  # noqa: F401
 import hostile  # noqa: F401
 from commands import CASES, WORK
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = Path(tempfile.mkdtemp(prefix="attack-"))
-LIMIT = 300  # seconds for a command
+LIMIT = 900  # seconds for a command, so many that only one that hangs needs them, also where other programs use the processors
+PROCESSOR = 150  # processor seconds for a command
 TINY = ["train", f"--config={ROOT}/configs/simcse.py:tiny", "--config.eval.report_sentences=0", "--config.train.logging_steps=1"]
 CASES: list[tuple[int, str, Callable[[], None]]] = []
 
@@ -37,7 +39,9 @@ def start(*arguments, python=("-m", "jax_sentemb"), env=None, **options) -> subp
         **(env or {}),
     }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([sys.executable, *python, *arguments], env=known, cwd=WORK, errors="surrogateescape", **pipes)
+    process = subprocess.Popen([sys.executable, *python, *arguments], env=known, cwd=WORK, errors="surrogateescape", **pipes)
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (PROCESSOR, PROCESSOR))
+    return process
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str, str]:
@@ -114,6 +118,18 @@ def damage_model(file: str, change: Callable[[object], object]) -> Path:
     content = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
     place.write_text(json.dumps(change(content)), encoding="utf-8")
     return folder
+
+
+def static_table() -> Path:
+    """A copy of a static table that is distilled from the export of a small run once."""
+    folder = WORK / "static"
+    if not folder.is_dir():
+        done(*distill(trained() / "export", corpus(), folder))
+    return Path(shutil.copytree(folder, fresh("static") / "static"))
+
+
+def distill(folder: Path, text: Path, output: Path, *more: str) -> list[str]:
+    return ["distill", "--model", str(folder), "--corpus", str(text), "--output", str(output), "--width", "8", *more]
 
 
 def encode(folder: Path, text: Path, output: Path, *more: str) -> list[str]:

@@ -8,7 +8,21 @@ import signal
 import subprocess
 from pathlib import Path
 
-from commands import await_file, case, corpus, done, encode, ended, fresh, model, refused, run, start, train, trained
+from commands import (
+    await_file,
+    case,
+    corpus,
+    done,
+    encode,
+    ended,
+    fresh,
+    model,
+    refused,
+    run,
+    start,
+    train,
+    trained,
+)  # fmt: skip
 
 for stream in ("stdout", "stderr"):
 
@@ -33,6 +47,24 @@ def enough():
     code, _, err = ended(process)
     assert code in (0, -signal.SIGPIPE), f"exit code {code}"
     assert "Traceback" not in err, "a traceback"
+
+
+@case(1, "a script that calls train() and whose stdout closes")
+def closed_script():
+    workdir = fresh("run")
+    script = f"""
+import jax_sentemb
+lines = open({str(corpus())!r}).read().splitlines()
+print("begin", flush=True)
+encoder = jax_sentemb.train(lines, recipe="simcse:tiny", workdir={str(workdir)!r}, max_steps=2, eval__data="", report_sentences=0)
+"""
+    process = start(script, python=("-c",))
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    code, _, err = ended(process)
+    assert code == 0, f"exit code {code}: {err[-200:]}"
+    assert (workdir / "export").is_dir(), "no export"
 
 
 @case(2, "a text that is other while it is tokenised, and the old one afterwards")
@@ -131,6 +163,31 @@ def damaged_manifest():
     folder, text, vectors = shards()
     (vectors / "vectors.json").write_text('{"shards": [3')
     refused(3, *encode(folder, text, vectors, "--rows-per-shard", "200"), named="vectors.json")
+
+
+@case(4, "a flipped bit in a part, then the last part, then that part again")
+def damaged_part():
+    folder, text = model(), corpus()
+    vectors = text.parent / "vectors"
+    command = encode(folder, text, vectors, "--rows-per-shard", "100")
+    done(*command, "--part", "1/2")
+    flip(vectors / "000001.npy")
+    refused(3, *command, "--part", "2/2", named="000001.npy")
+    done(*command, "--part", "1/2")
+    done("search", "--model", str(folder), "--corpus", str(vectors), "--query", "a man")
+
+
+@case(4, "half of the list of a part")
+def damaged_list():
+    folder, text = model(), corpus()
+    vectors = text.parent / "vectors"
+    command = encode(folder, text, vectors, "--rows-per-shard", "100", "--part", "1/2")
+    done(*command)
+    listed = vectors / "part-1-of-2.json"
+    os.truncate(listed, listed.stat().st_size // 2)
+    refused(3, *command, named="delete it and encode this part again")
+    listed.unlink()
+    done(*command)
 
 
 @case(5, "kill -9 while a run begins")
@@ -235,6 +292,20 @@ def two_exports():
     codes = sorted(code for code, _, _ in ends)
     assert codes in ([0, 6], [0, 0]), f"exit codes {codes}: {ends[0][2][-100:]} {ends[1][2][-100:]}"
     assert [file.name for file in output.parent.iterdir()] == ["export"], "something is left beside it"
+
+
+@case(10, "train() in a work directory where a run is at work")
+def second_train():
+    workdir = fresh("run")
+    process = start(*train(workdir, steps=5000), stdout=subprocess.DEVNULL)
+    await_file(process, workdir / "metrics.jsonl")
+    process.send_signal(signal.SIGSTOP)  # so that it is still at work when the second begins
+    script = f"import jax_sentemb; jax_sentemb.train(['a', 'b'] * 9, recipe='simcse:tiny', workdir={str(workdir)!r})"
+    code, _, err = run(script, python=("-c",))
+    process.kill()
+    process.communicate()
+    assert "BusyError" in err, f"exit code {code}: {err[-200:]}"
+    assert not (workdir / "sentences.txt").exists(), "its sentences are there"
 
 
 for name in ("x.npy", "vectors"):

@@ -7,7 +7,21 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from commands import case, corpus, damage_model, done, encode, fresh, model, refused, run, train, trained
+from commands import (
+    case,
+    corpus,
+    damage_model,
+    distill,
+    done,
+    encode,
+    fresh,
+    model,
+    refused,
+    run,
+    static_table,
+    train,
+    trained,
+)  # fmt: skip
 
 
 @case(6, "a corpus whose name is no UTF-8")
@@ -40,7 +54,7 @@ encoder.encode("a man")
 child = os.fork()
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-signal.alarm(60)
+signal.alarm(600)
 try:
     encoder.encode("a man")
 except Exception as error:
@@ -95,6 +109,7 @@ def bomb():
     file = fresh("bomb") / "bomb.txt.gz"
     file.write_bytes(gzip.compress(b"a b\n" * (1 << 24), 9) * 20)
     refused(3, "check", str(file), named="bomb.txt.gz unpacks to more than")
+    refused(3, *distill(model(), file, file.parent / "static"), named="bomb.txt.gz unpacks to more than")
 
 
 for encoding in ("utf-16-le", "utf-16-be", "carriage returns"):
@@ -105,6 +120,20 @@ for encoding in ("utf-16-le", "utf-16-be", "carriage returns"):
         lines = text.read_text()
         text.write_bytes(lines.replace("\n", "\r").encode() if encoding == "carriage returns" else lines.encode(encoding))
         refused(3, *encode(model(), text, text.parent / "x.npy"), named=str(text))
+        refused(3, *distill(model(), text, text.parent / "static"), named=str(text))
+
+
+@case(12, "a text without a known piece, distilled")
+def unknown():
+    text = fresh("text") / "corpus.txt"
+    text.write_text("\u4e00\u4e01\n" * 50, encoding="utf-8")
+    refused(3, *distill(model(), text, text.parent / "static", "--epochs", "1"), named="no piece of the vocabulary")
+
+
+@case(12, "part 1 of 10^18")
+def parts():
+    text = corpus(10)
+    done(*encode(model(), text, text.parent / "vectors", "--part", f"1/{10**18}"))
 
 
 def chained(state: dict) -> dict:
@@ -131,6 +160,31 @@ for title, (file, change) in HOSTILE.items():
     def hostile(file=file, change=change):
         text = corpus()
         refused(4, *encode(damage_model(file, change), text, text.parent / "x.npy"), named=file)
+
+
+@case(13, "word vectors: a packed line of 100 MB, a count that is no number")
+def word_vectors():
+    words = ["--config=word_average", f"--config.data.files={corpus()}", "--config.eval.data=", "--config.train.max_steps=1"]
+    for name, content in (("v.vec.gz", gzip.compress(b"a" * 10**8)), ("v.txt", "2 \u00b2\na 1\n".encode())):
+        file = fresh("words") / name
+        file.write_bytes(content)
+        workdir = f"--workdir={file.parent / 'run'}"
+        refused(4, "train", *words, f"--config.encoder.vectors={file}", workdir, named=f"{name}:1")
+
+
+STATIC: dict[str, Callable[[list], list]] = {
+    "a module outside": lambda modules: [{**modules[0], "path": "../model"}, *modules[1:]],
+    "a module with code": lambda modules: [{**modules[0], "type": "os.StaticEmbedding"}, *modules[1:]],
+}
+for title, change in STATIC.items():
+
+    @case(13, f"a static table with {title}")
+    def hostile_table(change=change):
+        folder, text = static_table(), corpus(10)
+        (folder / "jax_sentemb.json").unlink()
+        modules = json.loads((folder / "modules.json").read_text())
+        (folder / "modules.json").write_text(json.dumps(change(modules)))
+        refused(4, *encode(folder, text, text.parent / "x.npy"), named="modules.json")
 
 
 for file in ("model.safetensors", "tokenizer.json"):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_noise, show
-from jax_sentemb.cli.program import Parser, positive, program
+from jax_sentemb.cli.program import Parser, count, finite, positive, program
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.terminal import table
 
@@ -25,10 +25,10 @@ examples:
 def parser() -> Parser:
     """The options."""
     found = parser_of("cluster", "Groups of sentences that are near to a common centre.", EPILOG)
-    found.add_argument("--threshold", type=float, help="least cosine to the centre (default: proposed from the corpus)")
+    found.add_argument("--threshold", type=finite, help="least cosine to the centre (default: proposed from the corpus)")
     found.add_argument("--min-size", type=positive, help=f"sentences that make a group (default: {MIN_SIZE})")
     found.add_argument("--k", type=positive, help="how many groups, in place of the two above")
-    found.add_argument("--seed", type=int, default=0, help="of the first centres of --k (default: 0)")
+    found.add_argument("--seed", type=count, default=0, help="of the first centres of --k (default: 0)")
     return found
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax_sentemb.cli.encode import add_model_options, open_encoder
 from jax_sentemb.cli.program import EXIT_CODES, Parser
-from jax_sentemb.cli.streams import reader_is_gone
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.retrieval.vector_store import Vectors
+from jax_sentemb.streams import reader_is_gone
 
 if TYPE_CHECKING:
     from jax_sentemb.inference.encoder import SentenceEncoder

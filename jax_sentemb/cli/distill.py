@@ -1,11 +1,10 @@
 """jax-sentemb distill --model DIR --corpus corpus.txt --output DIR: an encoder as a static table of token vectors."""
 
 import argparse
-import math
 import sys
 from typing import Any
 
-from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, program
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import user_path
@@ -61,21 +60,11 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _number(text: str) -> float:
-    """An option that is a number from 0 on."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+def _from_0(text: str) -> float:
+    value = finite(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 0")
     return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)
 
 
 def parser() -> Parser:
@@ -89,12 +78,12 @@ def parser() -> Parser:
     found.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
     found.add_argument("--output", type=user_path, required=True, help="directory to write")
     found.add_argument("--width", type=positive, default=256, help="numbers of a vector (default: 256)")
-    found.add_argument("--sif", type=_number, default=1e-3, help="a of the weights a / (a + p); 0: none (default: 0.001)")
-    found.add_argument("--epochs", type=_count, default=0, help="passes of training over the corpus (default: 0, no training)")
+    found.add_argument("--sif", type=_from_0, default=1e-3, help="a of the weights a / (a + p); 0: none (default: 0.001)")
+    found.add_argument("--epochs", type=count, default=0, help="passes of training over the corpus (default: 0, no training)")
     found.add_argument("--vectors", type=user_path, help="what `encode` wrote of the corpus with this model: not encoded again")
     found.add_argument("--batch-size", type=positive, default=256, help="sentences of a training step (default: 256)")
-    found.add_argument("--learning-rate", type=_number, default=5e-3, help="of Adam, falling to 0 (default: 0.005)")
-    found.add_argument("--seed", type=_count, default=0, help="of the order of sentences")
+    found.add_argument("--learning-rate", type=_from_0, default=5e-3, help="of Adam, falling to 0 (default: 0.005)")
+    found.add_argument("--seed", type=count, default=0, help="of the order of sentences")
     return found
 
 

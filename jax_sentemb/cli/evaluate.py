@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.cli.program import Parser, program
+from jax_sentemb.cli.program import Parser, count, positive, program
 from jax_sentemb.errors import ConfigError, UserError, plain
 from jax_sentemb.files import replacing, user_path
 
@@ -89,8 +89,8 @@ def parser() -> Parser:
         "--arguments", type=user_path, action="append", default=[], help="an argument similarity corpus: file or folder"
     )
     found.add_argument("--ensemble", action="store_true", help="add the ensemble of all models as a row")
-    found.add_argument("--resamples", type=int, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
-    found.add_argument("--batch-size", type=int, default=64, help="sentences an encoder takes at once")
+    found.add_argument("--resamples", type=count, default=1000, help="bootstrap draws for the interval of STS scores; 0: none")
+    found.add_argument("--batch-size", type=positive, default=64, help="sentences an encoder takes at once")
     found.add_argument("--plots", action="store_true", help="cosine against gold for every similarity task (needs [plots])")
     found.add_argument("--fetch", action="store_true", help="first write what the Hugging Face hub has into --data (needs [hub])")
     found.add_argument("--check", action="store_true", help="list which files are there, which are missing and where they go")

@@ -3,7 +3,7 @@
 import sys
 
 from jax_sentemb.cli.collection import Opener, parser_of, say_noise, show
-from jax_sentemb.cli.program import Parser, positive, program
+from jax_sentemb.cli.program import Parser, finite, positive, program
 
 EPILOG = """\
 prints cosine, row and row (from 0), sentence and sentence, best first
@@ -18,7 +18,7 @@ def parser() -> Parser:
     """The options."""
     found = parser_of("mine", "The most similar pairs of a corpus; every pair is compared.", EPILOG)
     found.add_argument("--top-k", type=positive, default=100, help="how many pairs (default: 100)")
-    found.add_argument("--threshold", type=float, help="only pairs with this cosine or more")
+    found.add_argument("--threshold", type=finite, help="only pairs with this cosine or more")
     return found
 
 

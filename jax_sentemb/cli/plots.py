@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, finite, positive, program
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 from jax_sentemb.reporting.plot_data import ALIKE, UNLIKE, SentencePairs, gold_pairs, read_low_shot, read_metrics, sample_sentences
@@ -141,8 +141,8 @@ def parser() -> Parser:
         help="dropout (default), as in the paper: positives are two dropout views of a sentence, negatives views of two sentences; "
         "gold: STS-B dev pairs that people call alike or unlike, without dropout",
     )  # fmt: skip
-    attention.add_argument("--pairs", type=int, default=500, help="most pairs of a kind (500)")
-    attention.add_argument("--dropout", type=float, default=0.1, help="rate of the views (0.1)")
+    attention.add_argument("--pairs", type=positive, default=500, help="most pairs of a kind (500)")
+    attention.add_argument("--dropout", type=finite, default=0.1, help="rate of the views (0.1)")
     attention.add_argument("--sentence", default=FIGURE_8, help="whose attention is drawn (that of the paper's figure)")
     low_shot = kind("low-shot", _plot_low_shot, "score against the number of training sentences")
     low_shot.add_argument("--results", type=user_path, required=True, help="CSV file, a row a run: method, sentences, scores")

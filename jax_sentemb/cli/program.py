@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import logging
+import math
 import os
 import shutil
 import sys
@@ -11,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from jax_sentemb.cli import cut_files
-from jax_sentemb.cli.streams import protect, refused_output
 from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError
 from jax_sentemb.files import is_full
+from jax_sentemb.streams import protect, refused_output
 
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
 EXIT_CODES = """\
@@ -63,9 +64,25 @@ class Parser(argparse.ArgumentParser):
 
 def positive(text: str) -> int:
     """An option that counts something."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return count(text, 1)
+
+
+def count(text: str, least: int = 0) -> int:
+    """An option that is a whole number, which an index of an array can be."""
+    if not text.isdecimal() or len(text) > 10 or not least <= int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a whole number from {least} to {(1 << 31) - 1}")
     return int(text)
+
+
+def finite(text: str) -> float:
+    """An option that is a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a finite number")
+    return value
 
 
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:

@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -13,8 +14,11 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import user_path
+from jax_sentemb.files import check_regular, user_path
 
+LONGEST = 1 << 20  # bytes of a line; 300 numbers take 3,000
+RATIO = 200  # an archive that unpacks to more than RATIO times its size, and more than UNPACKED bytes, is refused
+UNPACKED = 1 << 30
 ENDINGS = (".txt", ".vec", ".npz")
 PACKED = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -41,6 +45,7 @@ def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVec
     that is missing or damaged; it names the line.
     """
     path = user_path(path)
+    check_regular(path)
     try:
         found = dict(_archive(path, keep) if path.suffix == ".npz" else _lines(path, keep))
     except OSError as error:
@@ -60,9 +65,11 @@ def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]
     seen: set[str] = set()
     width = 0
     with _opened(path) as file:
-        for number, raw in enumerate(file, 1):
+        for number, raw in enumerate(iter(lambda: file.readline(LONGEST), b""), 1):
+            if len(raw) == LONGEST:
+                raise ModelFileError(f"{path}:{number}: a line of {LONGEST:,} bytes or more: no word and its numbers")
             line = raw.decode("utf-8", errors="replace").rstrip("\r\n ")
-            if number == 1 and len(line.split(" ")) == 2 and line.replace(" ", "").isdigit():
+            if number == 1 and re.fullmatch("[0-9]{1,18} [0-9]{1,9}", line):
                 width = int(line.split(" ")[1])
                 continue
             if not line:
@@ -84,10 +91,13 @@ def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]
 def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
     try:
         with np.load(path, allow_pickle=False) as archive:
+            unpacked = sum(entry.file_size for entry in archive.zip.infolist())
+            if unpacked > max(UNPACKED, RATIO * path.stat().st_size):
+                raise ModelFileError(f"{path} unpacks to {unpacked:,} bytes, more than {RATIO} times its size")
             words, vectors = archive["words"], archive["vectors"]
     except KeyError as error:
         raise ModelFileError(f"{path}: {str(error.args[0])[:80]}; expected the arrays words and vectors") from None
-    except OSError:
+    except (OSError, ModelFileError):
         raise
     except Exception as error:  # NumPy parses headers as Python literals, which raises half a dozen kinds of exceptions
         raise ModelFileError(f"{path} is damaged: {(str(error).splitlines() or [type(error).__name__])[0][:100]}") from None

@@ -1,6 +1,5 @@
 """`distill`: an encoder and a text become a static table, which is verified and published as an export."""
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +11,8 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
 from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, texts, token_table
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.files import sole_writer
+from jax_sentemb.formats.sentence_transformers import check_replaceable
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.export import export_static
 from jax_sentemb.inference.load import LoadedModel
@@ -45,9 +46,11 @@ def distill(
     """Publish the static table of `model` for the text `sentences` in `output`; the table.
 
     `vectors`: the model's vectors of the sentences, as `encode` writes them; without them the regression encodes the text first,
-    into a temporary file beside `output`. ConfigError for a model without [CLS] and [SEP] or a width beyond its own, DataError
-    for vectors of another text or model.
+    into a temporary file beside `output`, which the next call removes if this process is killed. ConfigError for a model without
+    [CLS] and [SEP], a width beyond its own or an `output` that is no export, DataError for vectors of another text or model,
+    BusyError while another process trains the same table.
     """
+    check_replaceable(output)
     tokenizer = model.embedder.tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise ConfigError(f"--model {name} reads words or a static table already: distill an encoder with word pieces, as a BERT")
@@ -56,16 +59,16 @@ def distill(
         raise ConfigError(f"--width {settings.width} is more than the model's {width} dimensions")
     if vectors is not None:
         _check_vectors(vectors, model, sentences, width)
-    counts = piece_counts(sentences, tokenizer)
-    specials = special_ids(tokenizer)
+    counts, specials = piece_counts(sentences, tokenizer), special_ids(tokenizer)
+    if not np.delete(counts, specials).any():
+        raise DataError(f"--corpus has no piece of the vocabulary of --model {name}: is it in another script?")
     table = token_table(piece_vectors(model, tokenizer), counts, specials, settings.width, settings.sif)
     if settings.regression is not None:
         if vectors is not None:
             table = _trained(table, tokenizer, sentences, vectors, settings, progress)
         else:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=f".{output.name[:100]}.", dir=output.parent) as folder:
-                targets = _encoded(model, sentences, Path(folder) / "vectors.npy", width, progress)
+            with sole_writer(output.with_name(f"{output.name[:100]}.vectors")) as file:
+                targets = _encoded(model, sentences, file, width, progress)
                 table = _trained(table, tokenizer, sentences, targets, settings, progress)
         table[specials] = 0
     sentences.check_unchanged()
@@ -87,14 +90,18 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, sentences: Sentences, w
 
 
 def _encoded(model: LoadedModel, sentences: Sentences, file: Path, width: int, progress: Progress) -> np.ndarray:
-    """float32 [N, D] of the sentences, mapped from `file`."""
-    vectors = np.lib.format.open_memmap(file, "w+", np.float32, (len(sentences), width))
-    start = 0
-    for some in texts(sentences, ENCODED_AT_ONCE):
-        vectors[start : start + len(some)] = model(some)
-        start += len(some)
-        progress("encode", len(some), len(sentences))
-    return vectors
+    """float32 [N, D] of the sentences, mapped from `file`. An OSError names it."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": (len(sentences), width)}
+    try:
+        with file.open("wb") as opened:  # not through a mapping: there a full disk is a SIGBUS
+            np.lib.format.write_array_header_1_0(opened, header)
+            for some in texts(sentences, ENCODED_AT_ONCE):
+                opened.write(np.ascontiguousarray(model(some), "<f4").data)
+                progress("encode", len(some), len(sentences))
+    except OSError as error:
+        error.filename = error.filename or str(file)
+        raise
+    return np.load(file, mmap_mode="r")
 
 
 def _trained(

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import pad
-from jax_sentemb.errors import NotFinite
+from jax_sentemb.errors import DataError, NotFinite
 from jax_sentemb.inference.static import Pieces, mean_of_pieces
 from jax_sentemb.inference.views import unit_length
 from jax_sentemb.retrieval.search import VectorSource
@@ -46,15 +46,22 @@ class Projection(NamedTuple):
 
 
 def project(targets: VectorSource, width: int) -> Projection:
-    """The first `width` principal components of the rows of `targets` [N, D]; all of them where D is smaller."""
+    """The first `width` principal components of the rows of `targets` [N, D]; all of them where D is smaller.
+
+    DataError for rows that are not finite, or all equal.
+    """
     total, products = np.zeros(targets.shape[1]), np.zeros((targets.shape[1],) * 2)
     for start in range(0, len(targets), BLOCK):
         block = np.asarray(targets[start : start + BLOCK], np.float64)
+        if len(odd := np.flatnonzero(~np.isfinite(block).all(axis=1))):
+            raise DataError(f"the vector of sentence {start + odd[0] + 1} has NaN or Inf: a table cannot be trained on it")
         total += block.sum(axis=0)
         products += block.T @ block
     mean = total / len(targets)
-    axes = np.linalg.eigh(products / len(targets) - np.outer(mean, mean))[1][:, ::-1][:, :width]
-    return Projection(mean, axes)
+    covariance = products / len(targets) - np.outer(mean, mean)
+    if np.trace(covariance) <= 1e-12 * np.trace(products) / len(targets):
+        raise DataError("all sentences have the same vector: a table cannot be trained on them")
+    return Projection(mean, np.linalg.eigh(covariance)[1][:, ::-1][:, :width])
 
 
 def linear_start(
@@ -95,8 +102,10 @@ def fit_table(
 ) -> Float[np.ndarray, "pieces width"]:
     """The table after `settings.epochs` passes over the sentences; row i of `targets` belongs to sentence i.
 
-    Adam with a linear decay to 0. `progress` is called with rows done and the loss of the step before. NotFinite for a loss of NaN.
+    Adam with a linear decay to 0. `progress` is called with rows done and the loss of the step before. NotFinite for a loss of NaN,
+    or a table whose rows have no finite length.
     """
+    settings = settings._replace(batch_size=min(settings.batch_size, BLOCK))
     blocks = (min(BLOCK, len(targets) - start) for start in range(0, len(targets), BLOCK))
     steps = settings.epochs * sum(-(-rows // settings.batch_size) for rows in blocks)
     optimizer = optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, steps))
@@ -108,16 +117,23 @@ def fit_table(
         changed: Any = optax.apply_updates(params, updates)
         return changed, state, loss
 
+    def check(number: int, loss: float) -> None:
+        if not np.isfinite(loss):
+            raise NotFinite(number, f"loss {loss} of the regression: lower --learning-rate")
+
     params: Params = {"table": jnp.asarray(table)}
-    state, loss, last = optimizer.init(params), 0.0, None
+    number, state, loss, last = 0, optimizer.init(params), 0.0, None
     for number, (rows, wanted) in enumerate(_batches(sentences, tokenizer, targets, projection, settings), 1):
         params, state, found = step(params, state, rows, wanted)
         if last is not None:  # of the step before, so that the device is never waited for
             loss = float(last)
-            if not np.isfinite(loss):
-                raise NotFinite(number - 1, f"loss {loss} of the regression: lower --learning-rate")
+            check(number - 1, loss)
         last = found
         progress(len(wanted), loss)
+    if last is not None:
+        check(number, float(last))
+    if not np.isfinite(lengths := float((params["table"] ** 2).sum())):
+        raise NotFinite(number, f"squared lengths of {lengths} in the table: lower --learning-rate")
     return np.array(params["table"])
 
 

@@ -4,6 +4,8 @@ A step is valid when it has its manifest (manifest.py). Orbax first writes and f
 happen in the background.
 """
 
+import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -165,6 +167,7 @@ class Steps:
                     if old < step and old not in self._kept(step):
                         manifest.remove(self.folder / str(old))
                 (self.folder / manifest.UNFINISHED).unlink()
+            _release_memory()
         except Exception as error:  # reported by the main thread
             self._error = error
 
@@ -244,6 +247,15 @@ def _check_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < 1.2 * size:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free:,} bytes are free, it needs {round(1.2 * size):,}")
+
+
+def _release_memory() -> None:
+    """Returns to the system what malloc keeps free (glibc only), in milliseconds.
+
+    It keeps 300 MB after compiling, and 0.2 MB more after each save, whose threads allocate in arenas of their own.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _leaves(state: TrainState) -> dict[str, Any]:

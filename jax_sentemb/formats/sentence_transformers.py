@@ -172,6 +172,12 @@ def pooling_config(width: int, pooling: str) -> dict[str, Any]:
     return {"word_embedding_dimension": width, **keys, **(LAST if pooling == "last" else {})}
 
 
+def check_replaceable(directory: Path) -> None:
+    """ConfigError if `directory` holds anything but an export."""
+    if directory.exists() and not (directory / MANIFEST).is_file() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ConfigError(f"{directory} exists and is not an export of jax_sentemb: give another directory or move it away")
+
+
 @contextmanager
 def staged(directory: Path) -> Iterator[Path]:
     """A temporary folder beside `directory`. It replaces `directory` if the block ends without an error; else it is deleted.
@@ -179,8 +185,7 @@ def staged(directory: Path) -> Iterator[Path]:
     BusyError while another process writes the same export, ConfigError if `directory` exists and is not an export.
     """
     try:
-        if directory.exists() and not (directory / MANIFEST).is_file() and (not directory.is_dir() or any(directory.iterdir())):
-            raise ConfigError(f"{directory} exists and is not an export of jax_sentemb: give another directory or move it away")
+        check_replaceable(directory)
         with sole_writer(directory) as stage:
             stage.mkdir()
             yield stage

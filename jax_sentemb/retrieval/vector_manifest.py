@@ -61,8 +61,8 @@ def check_part(directory: Path, part: Part, manifest: str, precision: str) -> No
     if part.count > 1 and precision in ("int8", "uint8"):
         problem = "the bytes of all shards stand for the ranges of the first one"
         raise ConfigError(f"--precision {precision}: {problem}; encode parts with float32 or binary")
-    names = {one.list_name for one in part.all_parts()} if part.count > 1 else set()
-    other = [file.name for file in sorted(directory.glob(LISTS)) if file.name not in names]
+    ours = f"-of-{part.count}.json" if part.count > 1 else "/"
+    other = [file.name for file in sorted(directory.glob(LISTS)) if not file.name.endswith(ours)]
     if other and not (directory / manifest).is_file():
         raise ConfigError(f"--output {directory} holds {other[0]}: encode its other parts, or give another directory")
 
@@ -128,7 +128,10 @@ def read_list(file: Path) -> dict[str, Any]:
 
 def damaged(file: Path, reason: str) -> DataError:
     """The error of a list of shards that cannot be used."""
-    return DataError(f"{file} is damaged ({reason}): encode the corpus into a new directory, or a new file")
+    advice = (
+        "delete it and encode this part again" if file.match(LISTS) else "encode the corpus into a new directory, or a new file"
+    )
+    return DataError(f"{file} is damaged ({reason}): {advice}")
 
 
 def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:

@@ -102,6 +102,8 @@ def _join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
     with FileLock(directory / "LOCK"):
         if (directory / MANIFEST).is_file():  # another part was the last one
             return read_manifest(directory)
+        if len(list(directory.glob(LISTS))) < part.count:
+            return None
         files = [directory / one.list_name for one in part.all_parts()]
         lists = [read_list(file) for file in files if file.is_file()]
         if len(lists) < part.count or not all(one["complete"] for one in lists):

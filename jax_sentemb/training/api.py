@@ -20,6 +20,7 @@ from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.recipes import override, read_config, resolve_names
+from jax_sentemb.streams import protected
 from jax_sentemb.training import run as training_run
 
 CORPUS = "sentences.txt"  # in the work directory: the sentences that were given in memory
@@ -48,6 +49,9 @@ def train(
     settings: any setting by the name of its field (`learning_rate=1e-5`, `max_steps=200`), with its section where two sections
     have the name (`eval__batch_size=32`, or **{"eval.batch_size": 32}).
 
+    Standard output and error that are closed meanwhile (`python script.py | head`) do not stop it. BusyError where another run is
+    at work in `workdir`.
+
     An interrupt (Ctrl-C, a notebook's stop button) ends training and keeps the best weights so far. ConfigError, DataError and
     ModelFileError for what cannot be run, before anything is compiled; NumericsError for a training that diverges.
     """
@@ -66,12 +70,19 @@ def train(
 
 def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path) -> SentenceEncoder:
     """The encoder of a run in `workdir`."""
+    corpus = workdir / CORPUS
     if not isinstance(sentences, str | Path):
-        _write(sentences, workdir / CORPUS)
-        config.data.files = str(workdir / CORPUS)
+        _check_sentences(sentences)
+        config.data.files = str(corpus)
     check(config)
-    if training_run.run(config, workdir) == PREEMPTED:
-        _export_best(workdir)
+
+    def begin() -> None:
+        if not isinstance(sentences, str | Path):
+            _write(sentences, corpus)  # behind the lock: another run in this directory reads its own sentences there
+
+    with protected():
+        if training_run.run(config, workdir, begin) == PREEMPTED:
+            _export_best(workdir)
     return SentenceEncoder(workdir / "export")
 
 
@@ -95,10 +106,14 @@ def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, sett
     return config
 
 
-def _write(sentences: Iterable[Any], path: Path) -> None:
-    """Sentences in memory as a text file, one a line; line breaks and other runs of white space become one space."""
+def _check_sentences(sentences: Any) -> None:
+    """ConfigError for what is no list of sentences."""
     if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):
         raise ConfigError(f"sentences is {type(sentences).__name__}: give a list of str, or the name of a text file")
+
+
+def _write(sentences: Iterable[Any], path: Path) -> None:
+    """Sentences in memory as a text file, one a line; line breaks and other runs of white space become one space."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:

@@ -15,7 +15,7 @@ from jax_sentemb.reporting.html_report import not_vital
 from jax_sentemb.reporting.samples import collect_samples
 from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
 from jax_sentemb.training.logger import Log
-from jax_sentemb.training.run_metadata import model_metadata, write_json
+from jax_sentemb.training.run_metadata import write_json
 from jax_sentemb.training.setup import RunSetup, corpus_sample
 from jax_sentemb.training.start import worse_than_start
 from jax_sentemb.types import Params
@@ -24,8 +24,10 @@ from jax_sentemb.types import Params
 class Results:
     """Scores parameters on all sets, and writes scores.json, samples/*.json and export/ of a work directory."""
 
-    def __init__(self, config: Config, setup: RunSetup, scorer: Scorer, log: Log, workdir: Path) -> None:
-        self._config, self._setup, self._scorer, self._log, self._workdir = config, setup, scorer, log, workdir
+    def __init__(self, config: Config, setup: RunSetup, metadata: dict[str, Any], scorer: Scorer, log: Log, workdir: Path) -> None:
+        """`metadata`: `model_metadata` of the run."""
+        self._config, self._setup, self._metadata = config, setup, metadata
+        self._scorer, self._log, self._workdir = scorer, log, workdir
 
     def score(self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: dict[str, str]) -> None:
         """Prints the final scores and writes them to scores.json, then writes the verified export.
@@ -75,7 +77,7 @@ class Results:
 
     def _export(self, params: Params, step: int, extra: dict[str, Any]) -> None:
         config, workdir = self._config, self._workdir
-        write_metadata(workdir, self._setup.encoder_config, {**model_metadata(config, self._setup, workdir), **extra})
+        write_metadata(workdir, self._setup.encoder_config, {**self._metadata, **extra})
         try:
             if not isinstance(config.encoder, Words):  # word models have a directory format of their own
                 check_exportable(config.method.pooling, config.method.convolution)

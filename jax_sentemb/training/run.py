@@ -8,7 +8,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -24,14 +24,17 @@ from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
 
 
-def run(config: Config, workdir: Path) -> int:
-    """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving."""
+def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None) -> int:
+    """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving.
+
+    `begin` is called when `workdir` is locked and nothing is read yet; not for a sweep.
+    """
     if config.sweep or config.variants:
         code = run_all(config, workdir, _run_one)
         if code != PREEMPTED:
             _report(workdir)
     else:
-        code = _run_one(config, workdir)
+        code = _run_one(config, workdir, begin)
     if code == 0 and is_main_process():
         print(where_the_results_are(config, workdir), flush=True)
     return code
@@ -55,7 +58,7 @@ def where_the_results_are(config: Config, workdir: Path) -> str:
     return "\n".join(f"{name:<8}{text}" for name, text in lines)
 
 
-def _run_one(config: Config, workdir: Path) -> int:
+def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None) -> int:
     """As `run`, for one run of a sweep or without one."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     use_compilation_cache()
@@ -65,6 +68,7 @@ def _run_one(config: Config, workdir: Path) -> int:
     except OSError as error:
         raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
     with _lock(workdir) if is_main_process() else contextlib.nullcontext():
+        begin()
         if config.pretrain is not None:
             if code := _run_one(_pretraining(config), workdir / "before"):
                 return code

@@ -12,7 +12,7 @@ from jax_sentemb import __version__, files
 from jax_sentemb.config import Config, Words, flatten, stored_name
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.setup import RunSetup
-from jax_sentemb.training.start import is_kept, stated_start
+from jax_sentemb.training.start import Start, is_kept
 from jax_sentemb.types import Params
 
 # Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.
@@ -51,18 +51,18 @@ def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str
     }  # fmt: skip
 
 
-def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, Any]:
-    """The metadata of the run in an export. It is published with the model, so it has file names and no paths."""
+def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | None) -> dict[str, Any]:
+    """The metadata of the run `name` in an export. It is published with the model, so it has file names and no paths."""
     method, convolution = config.method, config.method.convolution
     recipe = {stored_name(name): value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
     return {
-        "name": workdir.name,
+        "name": name,
         "method": type(method).__name__,
         "base_model": None if config.pretrain else Path(getattr(config.encoder, "weights", "")).name or None,
         "pooling": method.pooling,
         **({"settings": dataclasses.asdict(method)} if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
-        **_of_start(config),
+        **_of_start(config, start),
         "scores_pairs": method.is_cross_encoder,
         "max_seq_length": config.eval.max_seq_length,
         "absent": setup.missing_tasks,
@@ -78,9 +78,8 @@ def model_metadata(config: Config, setup: RunSetup, workdir: Path) -> dict[str, 
     }
 
 
-def _of_start(config: Config) -> dict[str, Any]:
+def _of_start(config: Config, start: Start | None) -> dict[str, Any]:
     """What an export keeps of the sentence encoder that the run started from: the unit length and the prompts."""
-    start = stated_start(config)
     if start is None or not is_kept(config, start):
         return {}
     return {"normalize": start.readout.normalize, "prompts": start.prompts._asdict()}

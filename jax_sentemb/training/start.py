@@ -49,12 +49,11 @@ def is_kept(config: Config, start: Start | None) -> bool:
     )
 
 
-def with_start(config: Config) -> tuple[Config, list[str]]:
-    """The config with the pooling and the length that the start states, and what is said about it.
+def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
+    """The config with the pooling and the length of `stated_start`, and what is said about it.
 
     A method that is defined for another embedding keeps its own. The length is `eval.max_seq_length`, unless that was set.
     """
-    start = stated_start(config)
     if start is None:
         return config, []
     notes, wanted = [], start.readout.pooling

@@ -60,7 +60,8 @@ class Trainer:
 
     def __init__(self, config: Config, workdir: Path) -> None:
         check_writers(config.train)
-        config, notes = with_start(config)
+        self.start = stated_start(config)
+        config, notes = with_start(config, self.start)
         self.config, self.workdir = config, workdir
         self.mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
         check_attention(config.train, self.mesh)
@@ -85,7 +86,8 @@ class Trainer:
         self.state = self._untrained()
         self.stop = StopSignal()
         self.scorer = self._make_scorer(is_cross_encoder)
-        self.results = Results(config, setup, self.scorer, self.log, workdir)
+        self.model_metadata = model_metadata(config, setup, workdir.name, self.start)
+        self.results = Results(config, setup, self.model_metadata, self.scorer, self.log, workdir)
         self.validation = setup.validation and Validation(config.method, self.encoder, setup.validation, self.mesh)
         self.checkpoints = Checkpoints(workdir, config.train.keep_checkpoints, self.log.warn)
         continued = self._continue()
@@ -183,7 +185,7 @@ class Trainer:
         setup, workdir = self.setup, self.workdir
         if is_main_process():
             setup.tokenizer.save(workdir / "tokenizer")
-            write_metadata(workdir, setup.encoder_config, model_metadata(self.config, setup, workdir))
+            write_metadata(workdir, setup.encoder_config, self.model_metadata)
         write_json(workdir / "config.json", flatten(self.config))
         write_json(workdir / "run.json", about(setup, self.steps, self.state.params, self.progress.selected_by))
 
@@ -211,7 +213,7 @@ class Trainer:
             kept, params, found = self._better(step, state.params, score(progress.selected_by, measured))
         progress.evaluated = step
         if step == 0:
-            start = stated_start(self.config)
+            start = self.start
             if start is not None and not is_kept(self.config, start):
                 measured = self.scorer.measured_by(load(start.name))
             progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, self.on_dev)}

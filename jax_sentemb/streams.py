@@ -1,10 +1,12 @@
 """Standard streams that never end a program: what a closed pipe, a lost terminal or a full disk does not take is dropped."""
 
+import contextlib
 import errno
 import io
 import os
 import select
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 LOST = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.ECONNRESET)  # nobody will read any more: a pipe or a terminal that is gone
@@ -49,6 +51,22 @@ def protect() -> None:
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
             stream = _lasting(stream, number)
         setattr(sys, name, stream)
+
+
+@contextlib.contextmanager
+def protected() -> Iterator[None]:
+    """`protect` for the block, in a program of somebody else, whose stream objects and their encodings are put back."""
+    before = [(stream, getattr(stream, "encoding", None), getattr(stream, "errors", None)) for stream in (sys.stdout, sys.stderr)]
+    protect()
+    try:
+        yield
+    finally:
+        for name, (stream, encoding, errors) in zip(("stdout", "stderr"), before, strict=True):
+            if (ours := getattr(sys, name)) is not None:
+                ours.flush()
+            setattr(sys, name, stream)
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(encoding=encoding, errors=errors)
 
 
 def _lasting(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
