@@ -241,7 +241,8 @@ def missing_part(name: str, known: Mapping[str, Any]) -> str:
         return ""
     part = empty[0].rpartition(".")[2]
     having = [one for one in names() if re.search(rf"^        .*\b{part}=[A-Z]", (folder() / f"{one}.py").read_text("utf-8"), re.M)]
-    return f"{name}: {empty[0]} is None in this recipe: take one that has it ({', '.join(having)}), or write it into a .py recipe"
+    other = f"take one that has it ({', '.join(having)}), or " if having else ""
+    return f"{name}: {empty[0]} is None in this recipe: {other}write it into a .py recipe"
 
 
 def suggestion(name: str, known: Mapping[str, Any], flag: str = "") -> str:
