@@ -120,7 +120,8 @@ def test_every_setting_that_is_named_exists_and_is_on_the_page_of_settings():
 
 def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r"(?:-|- \w+:) (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
-    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], GENERATED]}
+    notebooks = [path.with_suffix(".md") for path in ROOT.glob("docs/notebooks/*.ipynb")]
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], GENERATED, *notebooks]}
 
 
 def test_the_readme_is_short():
