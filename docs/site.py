@@ -1,8 +1,9 @@
-"""Hooks for mkdocs: the generated page of settings, and links between the documentation and files of the repository."""
+"""Hooks for mkdocs: generated pages (settings, notebooks), and links between the documentation and files of the repository."""
 
 import dataclasses
 import importlib
 import inspect
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -17,6 +18,7 @@ LINKED = (
     "configs/*.py",
     "experiments/**/*.*",
     "benchmarks/*.*",
+    "tests/data/README.md",
     "jax_sentemb/**/*.py",
 )
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|/)[^)#\s]+")
@@ -67,11 +69,29 @@ def _table(kind: Any, prefix: str) -> list[str]:
     return page
 
 
+def notebook(path: Path) -> str:
+    """Markdown page of a notebook: text, code and the stored results."""
+    page = [f"[Download this notebook]({path.name}){{ .md-button download }}\n"]
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        page.append(f"```python\n{source}\n```\n" if cell["cell_type"] == "code" else f"{source}\n")
+        for data in (output["data"] for output in cell.get("outputs", ()) if "data" in output):
+            table = re.sub(
+                r"<style.*?</style>| (?:border|class|style)=\"[^\"]*\"| scoped", "", "".join(data.get("text/html", ())), flags=re.S
+            )
+            page.append(f"{table}\n" if table else f"```text\n{''.join(data['text/plain'])}\n```\n")
+    first = next(place for place, text in enumerate(page) if text.startswith("# "))
+    title, _, rest = page[first].partition("\n")
+    return "\n".join([title, "", page[0], rest, *page[first + 1 :]])
+
+
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the page of settings and the files of the repository that pages link to."""
+    """Adds the generated pages and the files of the repository that pages link to."""
     from mkdocs.structure.files import File
 
     files.append(File.generated(config, "settings.md", content=settings()))
+    for path in sorted((ROOT / "docs/notebooks").glob("*.ipynb")):
+        files.append(File.generated(config, f"notebooks/{path.stem}.md", content=notebook(path)))
     for name in linked_files():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     return files
@@ -90,6 +110,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
     def relocated(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[0]))
+        if target.startswith("docs/notebooks/") and not site_path.startswith("notebooks/"):
+            target = target.replace(".ipynb", ".md")  # its page, which has the file
         return posixpath.relpath(target.removeprefix("docs/"), posixpath.dirname(site_path) or ".")
 
     return LINK.sub(relocated, markdown)

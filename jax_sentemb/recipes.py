@@ -138,9 +138,13 @@ def find(name: str) -> tuple[Path, list[str]]:
 
 
 def _similar(path: Path) -> str:
-    near = [str(path.parent / other.name) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(str(path), near, 1) or difflib.get_close_matches(path.stem, names(), 1)
-    return f"; did you mean {close[0]}?" if close else " and no recipe of that name: jax-sentemb recipes lists them"
+    """The end of a message on a file that is missing: a file or, where no .yaml file is meant, a recipe of a similar name."""
+    is_yaml = path.suffix in (".yaml", ".yml")
+    pattern = f"*{path.suffix or '.py'}"
+    near = [str(path.parent / other.name) for other in path.parent.glob(pattern)] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(str(path), near, 1) or difflib.get_close_matches(path.stem, [] if is_yaml else names(), 1)
+    otherwise = "" if is_yaml else " and no recipe of that name: jax-sentemb recipes lists them"
+    return f"; did you mean {close[0]}?" if close else otherwise
 
 
 def read_config(name: str) -> "Config":
@@ -223,11 +227,22 @@ def resolve_names(config: "Config", settings: Mapping[str, Any]) -> dict[str, An
                 raise ConfigError(f"{name}: the settings {' and '.join(ends)} have this name; write {spelled}")
             dotted = ends[0] if ends else dotted
         if dotted not in known:
-            raise ConfigError(f"setting {name} is unknown{suggestion(dotted, known)}")
+            raise ConfigError(missing_part(dotted, known) or f"setting {name} is unknown{suggestion(dotted, known)}")
         if dotted in found:
             raise ConfigError(f"{dotted} is given twice: leave one of them out")
         found[dotted] = value
     return found
+
+
+def missing_part(name: str, known: Mapping[str, Any]) -> str:
+    """A message where `name` is in an optional part of the config that is None, such as method.ami.weight; "" where it is not."""
+    empty = [one for one in known if known[one] is None and f"{name}.".startswith(f"{one}.")]
+    if not empty:
+        return ""
+    part = empty[0].rpartition(".")[2]
+    having = [one for one in names() if re.search(rf"^        .*\b{part}=[A-Z]", (folder() / f"{one}.py").read_text("utf-8"), re.M)]
+    other = f"take one that has it ({', '.join(having)}), or " if having else ""
+    return f"{name}: {empty[0]} is None in this recipe: {other}write it into a .py recipe"
 
 
 def suggestion(name: str, known: Mapping[str, Any], flag: str = "") -> str:

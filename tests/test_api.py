@@ -133,13 +133,20 @@ def test_series_arrays_and_columns_are_lists_of_sentences(tmp_path):
         ({"sentences": ["a", 3]}, DataError, "sentence 1 is int"),
         ({"sentences": {"a": 1}}, ConfigError, "sentences is dict"),
         ({"sentences": "absent.txt"}, DataError, "absent.txt"),
-        ({"model": "./absent"}, ConfigError, "no such directory"),
+        ({"sentences": ""}, ConfigError, "sentences is empty"),
+        ({"model": "./absent"}, ConfigError, r"^model=\./absent: no such directory"),
+        ({"recipe": "absent.yaml"}, ConfigError, r"^recipe absent\.yaml: no such file$"),
+        ({"select": "validation"}, ConfigError, r"held-out sentences: data__validation=1000$"),
+        ({"average_with_start": 0.5}, ConfigError, 'needs weights to start from: model="DIRECTORY"'),
+        ({"method__ami__weight": 1}, ConfigError, r"method\.ami is None in this recipe: take one that has it \(ct_ami, micse"),
+        ({"workdir": __file__}, ConfigError, "^workdir .*: (File exists|Not a directory)"),
     ],
 )
 def test_what_cannot_be_is_one_line(settings, error, says):
     call = {"sentences": SENTENCES, "recipe": "simcse:tiny", "max_steps": 1, **settings}
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=says) as found:
         jax_sentemb.train(**call)
+    assert "--config." not in str(found.value)
 
 
 def test_a_name_of_two_sections_asks_which():

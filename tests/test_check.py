@@ -90,7 +90,7 @@ def test_the_place_is_file_and_line(tmp_path, capsys):
     (odd,) = check(capsys, f"{first},{second}")["odd"]
     assert (odd["file"], odd["line"], odd["sentences"]) == (str(second), 3, 1)
     assert run(f"{first},{second}") == 0
-    assert f"control character: 1 sentences (first: {second} line 3)" in capsys.readouterr().out
+    assert f"control character: 1 sentence (first: {second} line 3)" in capsys.readouterr().out
 
 
 def test_counts_are_those_of_plain_python(tmp_path, capsys):

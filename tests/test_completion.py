@@ -29,6 +29,7 @@ def completions(line):
         ("jax-sentemb mine --top", {"--top-k"}),
         ("jax-sentemb train --config quick", {"quickstart", "quick_thoughts"}),
         ("jax-sentemb train --work", {"--workdir"}),
+        ("jax-sentemb train --config micse --config.method.ami.w", {"--config.method.ami.weight"}),
     ],
 )
 def test_commands_options_and_recipes_are_completed(line, found):

@@ -1,15 +1,15 @@
-"""Every command and every piece of Python in README.md and docs/ is run, every link and every setting that they name exists.
+"""Every command and every piece of Python in README.md and docs/ is run; test_docs_names.py checks what else they name.
 
 Blocks are marked: ```sh has commands, ```console commands after "$ " with output below, ```python code, ```yaml the file mine.yaml,
 ```text neither.
-SUBSTITUTES says what stands in for data that only a user has. Commands run in one process and one folder. Training itself is done
-once for each kind of encoder, in the fixture; what a further `train` command names is read and checked as far as before the first
-compilation (tests/test_contract.py trains every config), and its work directory is a copy. Commands for other machines are parsed.
+SUBSTITUTES says what stands in for data that only a user has, stand_ins.py what stands in for Chroma, Ray and mteb. Commands run in
+one process and one folder. Training itself is done once for each kind of encoder, in the fixture; what a further `train` command
+names is read and checked as far as before the first compilation (test_contract.py trains every config), and its work directory is a
+copy. Commands for other machines and accelerators are parsed.
 """
 
 import importlib
 import importlib.util
-import pkgutil
 import re
 import shlex
 import shutil
@@ -20,21 +20,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pages import PAGES, ROOT, blocks
+from stand_ins import installed
 
 import jax_sentemb.training.run
 from jax_sentemb.__main__ import main
+from jax_sentemb.cli import plan
 from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Words
 from jax_sentemb.data import synthetic
 from jax_sentemb.evaluation.sts_data import SUBSETS
+from jax_sentemb.planning.targets import parse_target
 from jax_sentemb.training.setup import prepare
 
-ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LISTED = [*PAGES, *ROOT.glob("*.md"), *ROOT.glob("benchmarks/*.md"), *ROOT.glob("experiments/*/*.md")]
-GENERATED = ROOT / "docs/settings.md"  # by docs/site.py
-NAMED_PATH = re.compile(r"(?<![\w./-])(?:jax_sentemb|tests|configs|benchmarks|experiments)/[\w./-]*+(?![{*])")
 SUBSTITUTES = [
     (r"(--config[= ])(configs/\w+\.py)(?!:)", rf"\1{ROOT}/\2:tiny"),
     (r"(--config[= ])(configs/\w+\.py:tiny)", rf"\1{ROOT}/\2"),
@@ -44,6 +43,9 @@ SUBSTITUTES = [
     (r'recipe="(\w+)"', r'recipe="\1:tiny"'),
     (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert", "bert"),
+    (r"path/to/encoder|all-MiniLM-L6-v2", "runs/micse/export"),
+    (r"(jax-sentemb distill .*)", r"\1 --width 8"),
+    (r"tests/data/", f"{ROOT}/tests/data/"),
     (r"(--config\.eval\.data=)path/to/SentEval/data", r"\1grammar"),
     (r"path/to/SentEval/data", "senteval"),
     (r"--tasks [A-Z]\S+", "--tasks CR"),
@@ -53,22 +55,6 @@ SUBSTITUTES = [
     (r"runs/cons_sent/export", "runs/average/export"),  # in Python: its LSTM is tests/test_word_model.py's
 ]
 ELSEWHERE = ("--distributed", "--coordinator")
-SETTING = re.compile(r"config\.((?:data|encoder|optimizer|eval|train|method)\.[a-z_.]*[a-z_])")
-
-
-def site() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "docs/site.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def blocks(page, kinds):
-    """(kind, text) of the fenced blocks of a page."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
-    return [(kind, text) for kind, text in found if kind in kinds]
 
 
 def commands(kind, text):
@@ -166,6 +152,15 @@ def run_line(line):
     if words[:2] == ["pip", "install"]:
         assert words[2] == ".", line
         return None
+    if words[:2] == ["python", "-c"]:
+        with installed(words[2]):
+            exec(compile(words[2], line, "exec"), {})
+        return None
+    if words[:2] == ["jax-sentemb", "plan"]:  # its compilers for accelerators take minutes: test_plan.py
+        options, rest = plan.parser().parse_known_args(words[2:])
+        parse_target(options.target)
+        parse(["jax-sentemb plan", *rest, "--config.data.files=corpus.txt"])
+        return None
     if words[:2] == ["python", "-m"]:
         name, words = words[2], words[2:]
         command = importlib.import_module(name).main
@@ -189,7 +184,8 @@ def test_what_the_page_says_works(page, workspace, capfd):
             for package in ("sentence_transformers", "langchain_core", "datasets"):
                 if f"from {package}" in text:
                     pytest.importorskip(package)
-            exec(compile(substituted(text), str(page), "exec"), names)
+            with installed(text):
+                exec(compile(substituted(text), str(page), "exec"), names)
             continue
         for line, error in commands(kind, text):
             capfd.readouterr()
@@ -207,65 +203,6 @@ def test_a_command_that_fails_is_noticed(workspace):
     assert run_line("jax-sentemb check corpus.txt --colunm x") == 2
     with pytest.raises(AssertionError, match="neither"):
         run_line("rm corpus.txt")
-
-
-def test_every_block_says_what_it_is():
-    for page in PAGES:
-        kinds = re.findall(r"^```(.*)$", page.read_text(encoding="utf-8"), re.M)[::2]
-        assert set(kinds) <= {"sh", "console", "python", "text", "yaml"}, page
-
-
-def anchors(page):
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S), re.M)
-    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_link_leads_somewhere(page):
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
-        if target.startswith("https://"):
-            continue
-        if target.startswith("../../actions/workflows/"):  # GitHub's badge, relative to the page of the repository
-            assert (ROOT / ".github/workflows" / target.split("/")[4]).is_file()
-            continue
-        file = (page.parent / target).resolve() if target else page
-        assert file.exists() or file == GENERATED, f"{page.name}: {target}"
-        assert not anchor or anchor in anchors(file), f"{page.name}: {target}#{anchor}"
-
-
-@pytest.mark.parametrize("page", sorted(set(LISTED)), ids=lambda page: f"{page.parent.name}-{page.stem}")
-def test_named_paths_and_modules_exist(page):
-    text = page.read_text(encoding="utf-8")
-    assert [name for name in NAMED_PATH.findall(text) if not (ROOT / name.rstrip("./")).exists()] == []
-    assert [name for name in re.findall(r"python -m (jax_sentemb[\w.]*\w)", text) if not importlib.util.find_spec(name)] == []
-
-
-def test_every_setting_that_is_named_exists_and_is_on_the_page_of_settings():
-    known = set(re.findall(r"^\| `([\w.]+)`", site().settings(), re.M))
-    assert {"data.files", "train.seed", "method.ami.weight", "method.momentum.decay", "eval.data", "sweep"} <= known
-    for page in PAGES:
-        text = re.sub(r"^error: .*|^\$ .*learning_rte.*", "", page.read_text(encoding="utf-8"), flags=re.M)  # shown as mistakes
-        assert set(SETTING.findall(text)) <= known, page
-
-
-def test_every_page_is_in_the_navigation():
-    listed = set(re.findall(r"(?:-|- \w+:) (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
-    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], GENERATED]}
-
-
-def test_the_readme_is_short():
-    """Words outside code blocks, tables, pictures and addresses, split at white space."""
-    text = re.sub(r"^```.*?^```$", "", PAGES[0].read_text(encoding="utf-8"), flags=re.M | re.S)
-    text = re.sub(r"!\[.*?\]\(.*?\)|\]\(.*?\)", " ", re.sub(r"^\|.*$", "", text, flags=re.M))
-    assert len(re.findall(r"\w\S*", text)) <= 700
-
-
-def test_the_names_of_the_api_page_exist_and_have_docstrings():
-    named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M)
-    roots = {name for name in jax_sentemb.__all__ if not name.startswith("__")}
-    assert roots <= {name.rpartition(".")[2] for name in named}
-    for name in named:
-        assert pkgutil.resolve_name(name).__doc__, name
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):

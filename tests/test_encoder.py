@@ -112,7 +112,7 @@ def test_truncation_is_counted_and_said_once(encoder, caplog):
         encoder.encode([*SENTENCES, SENTENCES[-1]])
     assert encoder.truncated == 1
     assert [record.message for record in caplog.records] == [
-        f"1 of 4 distinct sentences are longer than max_seq_length={encoder.max_seq_length} tokens and were cut"
+        f"1 of 4 distinct sentences is longer than max_seq_length={encoder.max_seq_length} tokens and was cut"
     ]
     caplog.clear()
     encoder.encode(["short"])

@@ -237,3 +237,5 @@ def test_tasks_are_known_by_their_usual_spellings():
         assert all(dict(select(name)) == {name: True} for name in names)
     with pytest.raises(ConfigError, match=r"--tasks STSBenchmak is unknown; .*did you mean STSBenchmark"):
         select("STSBenchmak")
+    with pytest.raises(ConfigError, match="did you mean STSBenchmark-test"):
+        select("STSBB")

@@ -15,6 +15,7 @@ from jax_sentemb.config import Config, Data, sized
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting import html_parts, html_report, report_data, samples, svg
+from jax_sentemb.reporting.report_sections import command_line
 from jax_sentemb.training import run
 
 HOSTILE = "<script>alert({0})</script> & \"quoted\" 'text' <img src=x onerror=y> number {0} \x1b[31m\u202e"
@@ -431,3 +432,18 @@ def test_another_encoder_is_a_second_line_in_the_same_picture(workdir):
     (picture,) = [p for p in tree.iter("svg") if p[0].text.startswith(f"{report_data.describe_curve(name).title} over")]
     assert {"line a", "line b"} <= {path.get("class") for path in picture.iter("path")}
     assert "More" not in [text_of(head) for head in tree.iter("h2")]
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown"),
+    [
+        (["/x/jax_sentemb/__main__.py", "train", "--config", "a b"], "jax-sentemb train --config 'a b'"),
+        (["/x/bin/jax-sentemb", "train"], "jax-sentemb train"),
+        (["/x/jax_sentemb/main.py", "--config", "c"], "python -m jax_sentemb.main --config c"),
+        (["/x/ipykernel_launcher.py", "-f", "/tmp/kernel.json"], "jax_sentemb.train(...) in Python"),
+        (["study.py", "1"], "study.py 1"),
+        ([], ""),
+    ],
+)
+def test_the_command_is_shown_as_its_user_wrote_it(argv, shown):
+    assert command_line(argv) == shown

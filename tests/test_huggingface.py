@@ -2,15 +2,18 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
+import huggingface_hub
 import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from huggingface_hub.errors import RepositoryNotFoundError
 from safetensors.numpy import load_file, save_file
 
-from jax_sentemb.errors import ModelFileError
-from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length
+from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, resolve
 from jax_sentemb.formats.weight_table import from_torch, table, to_torch
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Rows
@@ -297,3 +300,20 @@ def test_length_limit_is_what_is_stated_within_the_positions(folder, files, expe
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
     assert read_max_seq_length(folder) == expected
+
+
+def test_a_name_without_an_owner_is_one_of_sentence_transformers(monkeypatch, tmp_path):
+    asked = []
+
+    def snapshot(name, **options):
+        asked.append(name)
+        if name != "sentence-transformers/all-MiniLM-L6-v2":
+            raise RepositoryNotFoundError("404", response=SimpleNamespace(headers={}, request=None))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    assert resolve("all-MiniLM-L6-v2") == tmp_path
+    assert asked == ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"]
+    with pytest.raises(ConfigError, match=r"^encoder\.weights=some/model: no such directory, and it cannot be downloaded"):
+        resolve("some/model")
+    assert asked[2:] == ["some/model"]

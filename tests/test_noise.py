@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import NumericsError
-from jax_sentemb.retrieval.noise import SAMPLE, noise_level
+from jax_sentemb.retrieval.noise import SAMPLE, group_threshold, noise_level
+from jax_sentemb.retrieval.search import community_detection
 
 
 def test_it_is_the_quantile_of_all_pairs_of_a_small_collection():
@@ -28,3 +29,11 @@ def test_fewer_than_two_rows_have_no_pair_and_nan_is_an_error():
     assert noise_level(np.zeros((1, 4), np.float32)).pairs == 0
     with pytest.raises(NumericsError):
         noise_level(np.full((3, 4), np.nan, np.float32))
+
+
+def test_at_the_threshold_of_groups_there_is_one_and_above_it_none():
+    vectors = np.random.default_rng(2).normal(size=(300, 12)).astype(np.float32)
+    least = group_threshold(vectors, 5)
+    assert len(community_detection(vectors, least - 1e-5, 5)) >= 1
+    assert community_detection(vectors, least + 1e-5, 5) == []
+    assert group_threshold(vectors[:4], 5) == -1

@@ -43,9 +43,13 @@ def test_what_cannot_be_scored_is_said(tmp_path):
     write_sts13(tmp_path)
     with pytest.raises(DataError, match="pair 1 is not"):
         score(Letters(), [PAIRS[0], ("a", "b", "5")])
-    with pytest.raises(ConfigError, match="--tasks STS99 is unknown"):
+    with pytest.raises(ConfigError, match=r"^tasks=STS99 is unknown"):
         score(Letters(), tmp_path, "STS99")
+    with pytest.raises(DataError, match=r"absent\.tsv': no such file"):
+        score(Letters(), tmp_path / "absent.tsv")
     with pytest.raises(DataError, match="is not a SentEval directory"):
-        score(Letters(), tmp_path / "absent")
+        score(Letters(), tmp_path / "downstream/STS")
+    with pytest.raises(DataError, match="data is empty"):
+        score(Letters(), [])
     with pytest.raises(DataError, match="STS12-en-test"):
         score(Letters(), tmp_path, "STS12")

@@ -487,7 +487,10 @@ def table(tmp_path, model, corpus, vectors):
         ("encode --model MODEL --input CORPUS --output TMP/x --max-seq-length 100000", 2, "max_seq_length=100000"),
         ("encode --model MODEL --input CORPUS --output TMP/x --truncate-dim 100000", 2, "--truncate-dim 100000 is more than"),
         ("encode --model MODEL --input CORPUS", 2, "--output"),
-        ("encode --model MODEL --inptu CORPUS --output TMP/x", 2, "--help lists the options"),
+        ("encode --model MODEL --inptu CORPUS --output TMP/x", 2, "option --inptu is unknown; did you mean --input?"),
+        ("encode --modle MODEL --input CORPUS", 2, "option --modle is unknown; did you mean --model?"),
+        ("encode --input CORPUS", 2, "the following arguments are required: --output, --model"),
+        ("plan --config micse", 2, "the following arguments are required: --target"),
         ("encode --model MODEL --input CORPUS --input TMP/latin.txt --output TMP/x", 2, "--input is given twice"),
         ("mine --corpus VECTORS --top-k 3 --top-k=3", 2, "--top-k is given twice"),
         ("search --corpus VECTORS --query x", 2, "no --model"),
@@ -529,12 +532,16 @@ def test_groups_without_a_threshold_take_the_proposed_one_and_show_their_sizes(v
     shown = capsys.readouterr()
     groups = {json.loads(line)["cluster"] for line in shown.out.splitlines()}
     noise = float(re.search(r"a cosine of (\S+) or more", shown.err)[1])
-    threshold = float(re.search(r"groups at threshold (\S+) hold", shown.err)[1])
+    threshold = float(re.search(r"groups at threshold (\S+) with", shown.err)[1])
     assert noise <= threshold + 5e-4 <= noise + 0.011
     assert shown.err.splitlines()[-1].startswith(f"{len(groups):,} groups at threshold")
     assert re.search(r"group +sentences +centre", shown.err)
     assert run("cluster", "--corpus", vectors, "--threshold", 1.5) == 0
-    assert "0 groups at threshold 1.50 hold 0 of" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "0 groups at threshold 1.5 with 0 of" in shown
+    proposed = re.search(r"--threshold (\S+) gives groups", shown)[1]
+    assert run("cluster", "--corpus", vectors, "--threshold", proposed) == 0
+    assert capsys.readouterr().out
 
 
 def test_a_directory_that_is_not_complete_cannot_be_searched(vectors, tmp_path, capsys):

@@ -17,6 +17,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import ConfigError, DataError, plain
+from jax_sentemb.terminal import table
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 POSITIONS = 512  # of a BERT
@@ -131,39 +132,39 @@ def _odd(sentences: Sentences, files: list[str]) -> list[dict[str, Any]]:
 
 
 def describe(facts: dict[str, Any]) -> list[str]:
-    """The same for people, line by line."""
+    """The same for people: a table of the corpus, one of the lengths, and lines of what is odd and of the advice."""
     tokens, count, files = facts["tokens"], facts["sentences"], facts["files"]
     more = f" and {len(files) - 4} more" if len(files) > 4 else ""
     sampled = "" if tokens["sentences"] >= count else f" (of {tokens['sentences']:,} evenly spaced ones)"
     cut = f"{facts['truncated']:,} ({facts['truncated'] / max(count, 1):.1%}) are cut at max_seq_length={facts['max_seq_length']}"
     whole = tokens["whole_99_percent"]
-    lines = [
-        f"files       {', '.join(files[:4])}{more}",
-        f"size        {facts['bytes']:,} bytes, {facts['lines']:,} lines, {facts['blank']:,} blank",
-        f"sentences   {facts['usable']:,} usable; {facts['duplicates']:,} duplicates are left out",
-        f"tokenizer   {facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown",
-        f"tokens      mean {tokens['mean']}, median {tokens['median']}, 95 % have {tokens['p95']} or fewer{sampled}",
-        *_bars(tokens["histogram"]),
-        f"length      {cut}; {f'more than {whole - 1}' if whole >= tokens['at_most'] else whole} keeps 99 % whole",
-        f"batches     {facts['batches']:,} of {facts['batch_size']} in an epoch",
-        f"order       {_order(facts['order'])}",
+    rows = [
+        ("files", f"{', '.join(files[:4])}{more}"),
+        ("size", f"{facts['bytes']:,} bytes, {facts['lines']:,} lines, {facts['blank']:,} blank"),
+        ("sentences", f"{facts['usable']:,} usable; {facts['duplicates']:,} duplicates are left out"),
+        ("tokenizer", f"{facts['tokenizer']}; {facts['unknown_token_rate']:.2%} of the pieces are unknown"),
+        ("tokens", f"mean {tokens['mean']}, median {tokens['median']}, 95 % have {tokens['p95']} or fewer{sampled}"),
+        ("length", f"{cut}; {f'more than {whole - 1}' if whole >= tokens['at_most'] else whole} keeps 99 % whole"),
+        ("batches", f"{facts['batches']:,} of {facts['batch_size']} in an epoch"),
+        ("order", _order(facts["order"])),
     ]
+    lines = [table(("corpus", ""), rows, text_columns=(0, 1)), ""]
+    lines += [table(("tokens", "sentences", ""), _bars(tokens["histogram"]), text_columns=(2,)), ""]
     for row in facts["odd"]:
         unit = "line" if row["file"].endswith(PLAIN) else "text"  # of a table or data set: the number of the text
         where = f"first: {row['file']} {unit} {row['line']}"
-        lines.append(f"odd         {row['what']}: {row['sentences']:,} sentences ({where}); {row['remedy']}")
+        count = f"{row['sentences']:,} sentence{'s' * (row['sentences'] > 1)}"
+        lines.append(f"odd         {row['what']}: {count} ({where}); {row['remedy']}")
     return [*lines, *([] if facts["odd"] else ["odd         nothing"]), *_advice(facts["advice"], facts["usable"])]
 
 
-def _bars(counts: dict[int, int]) -> list[str]:
-    """A line for each range up to an edge, until the last that is not empty: the range, how many, a bar."""
+def _bars(counts: dict[int, int]) -> list[tuple[str, str, str]]:
+    """A row for each range up to an edge, until the last that is not empty: the range, how many, a bar."""
     edges, most = list(counts), max(counts.values())
     last = max(edge for edge, count in counts.items() if count)
     rows = zip([1, *(edge + 1 for edge in edges)], counts.items(), strict=False)
     return [
-        f"{start:>7} to {edge:<4}{count:>9,}  {'#' * math.ceil(40 * count / most)}".rstrip()
-        for start, (edge, count) in rows
-        if edge <= last
+        (f"{start} to {edge}", f"{count:,}", "#" * math.ceil(40 * count / most)) for start, (edge, count) in rows if edge <= last
     ]
 
 

@@ -45,20 +45,41 @@ def main(argv: list[str]) -> int:
         groups = kmeans(corpus.vectors, options.k, options.seed).rows()
     else:
         noise = say_noise(corpus)
-        threshold = math.ceil(100 * noise) / 100 if options.threshold is None else options.threshold
+        threshold = _above(noise) if options.threshold is None else options.threshold
         groups = community_detection(corpus.vectors, threshold, options.min_size or MIN_SIZE)
     rows = ({"cluster": number, "row": row, "text": corpus.text(row)} for number, group in enumerate(groups) for row in group)
     show(rows, options.json)
-    print(_sizes(groups, corpus, "" if options.k else f" at threshold {threshold:.2f}"), file=sys.stderr)
+    print(_sizes(groups, corpus, "" if options.k else f" at threshold {threshold:g}"), file=sys.stderr)
+    if not groups:
+        print(_lower(corpus, options.min_size or MIN_SIZE, threshold, noise), file=sys.stderr)
     return 0
+
+
+def _above(noise: float) -> float:
+    """`noise` rounded up to two digits, to four where the cosines of a model lie close together."""
+    digits = 100 if noise < 0.9 else 10_000
+    return math.ceil(digits * noise) / digits
+
+
+def _lower(corpus: Collection, size: int, threshold: float, noise: float) -> str:
+    """What to try where no group was found: the threshold at which there is one, and whether chance reaches it, too."""
+    from jax_sentemb.retrieval.noise import group_threshold
+
+    proposed = math.floor(10_000 * group_threshold(corpus.vectors, size)) / 10_000
+    if not proposed < threshold:
+        return f"{len(corpus.vectors):,} sentences have no group of {size}: lower --min-size"
+    advice = f"--threshold {proposed:g} gives groups, or lower --min-size"
+    if proposed < noise:
+        advice += "; random pairs are as similar with this model: train one on the corpus, or give --k"
+    return advice
 
 
 def _sizes(groups: Sequence[Sequence[int]], corpus: Collection, how: str) -> str:
     """The number of groups and of their sentences, and a table of the largest ones."""
     inside, count = sum(map(len, groups)), len(corpus.vectors)
-    line = f"{len(groups):,} groups{how} hold {inside:,} of {count:,} sentences"
+    line = f"{len(groups):,} {'group' if len(groups) == 1 else 'groups'}{how} with {inside:,} of {count:,} sentences"
     if not groups:
-        return f"{line}: lower --threshold or --min-size"
+        return line
     rows = [
         [str(number), f"{len(group):,}", (corpus.text(group[0]) or f"row {group[0]}")[:80]]
         for number, group in enumerate(groups[:SHOWN])

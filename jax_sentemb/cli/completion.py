@@ -4,6 +4,7 @@ import argparse
 import importlib
 import os
 import sys
+from itertools import pairwise
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, program
 
@@ -44,14 +45,31 @@ def complete(commands: dict[str, tuple[str, str]]) -> None:
 
     top = argparse.ArgumentParser(prog="jax-sentemb")
     found = top.add_subparsers()
-    words = os.environ.get("COMP_LINE", "").split()
+    words = os.environ.get("COMP_LINE", "")[: int(os.environ.get("COMP_POINT", "0"))].split()
     for name, (module, about) in commands.items():
         options = [importlib.import_module(module).parser()] if name in words[1:2] else []
         added = found.add_parser(name, help=about, parents=options, conflict_handler="resolve")
         for action in added._actions:
             if {"--config", "name"} & {*action.option_strings, action.dest}:
                 action.completer = lambda **_: recipes.names()  # pyright: ignore[reportAttributeAccessIssue]
+        if options and name in ("train", "plan") and words[-1].startswith("--config."):
+            for setting in _settings(words):
+                added.add_argument(f"--config.{setting}")
     argcomplete.autocomplete(top)
+
+
+def _settings(words: list[str]) -> list[str]:
+    """The names of the settings of the recipe of a command line; of simcse where it has none."""
+    from jax_sentemb.errors import ConfigError
+    from jax_sentemb.recipes import read_config
+    from jax_sentemb.settings import flatten
+
+    named = [after for word, after in pairwise(words) if word == "--config"]
+    named += [word.removeprefix("--config=") for word in words if word.startswith("--config=")]
+    try:
+        return list(flatten(read_config(named[0] if named else "simcse")))
+    except ConfigError:
+        return []
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from typing import Any
 from jax_sentemb.cli.program import Parser
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
+from jax_sentemb.recipes import missing_part, suggestion
 from jax_sentemb.recipes import read_config as read_config
-from jax_sentemb.recipes import suggestion
 
 DESCRIPTION = "Train a sentence encoder without labels, score it, and export it for sentence-transformers."
 EPILOG = """\
@@ -136,8 +136,8 @@ def _why_not(argv: list[str], config: Any) -> str:
     settings = flatten(config)
     for name in (_name(argument) for argument in argv if _name(argument).startswith("config.")):
         path = name.removeprefix("config.")
-        if empty := [key for key in settings if settings[key] is None and f"{path}.".startswith(f"{key}.")]:
-            return f"--{name}: {empty[0]} is None in this config: write one into the file"
+        if problem := missing_part(path, settings):
+            return f"--config.{problem}"
         if inside := [key for key in settings if key.startswith(f"{path}.")]:
             return f"--{name} is a part of the config, not a setting: set what is in it, for instance --config.{inside[0]}"
         if path not in settings:

@@ -49,10 +49,20 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Format, **options})
         self.register("action", None, _Once)
+        self._arguments: list[str] = []
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._arguments = [*(sys.argv[1:] if args is None else args)]  # for `error`
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments: -"):
             self.refuse(message.split()[2].partition("=")[0])
+        if "arguments are required" in message:  # an option that is spelled wrong is the reason, not what is missing then
+            for option in (argument.partition("=")[0] for argument in self._arguments if argument.startswith("--")):
+                known = [name.startswith(option) for name in self._option_string_actions]
+                if not any(known) and difflib.get_close_matches(option, self._option_string_actions, 1, 0.6):
+                    self.refuse(option)
         raise ConfigError(f"{message} (--help lists the options)")
 
     def refuse(self, option: str, otherwise: str = "") -> NoReturn:

@@ -33,9 +33,11 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
     path = user_path(data)
     if path.is_file():
         return _of_pairs(encode, load_pairs(path))
+    if not path.exists():
+        raise DataError(f"data={str(data)!r}: no such file or folder")
     root = senteval_root(path, "data=")
     protocols = suite.Protocols(sts.PROTOCOLS["simcse"], transfer.check_protocol("senteval"), 0)
-    loaded = suite.load_all(suite.select(tasks), root)
+    loaded = suite.load_all(suite.select(tasks, "tasks="), root)
     for error in loaded.errors:
         raise error
     model = EvalModel("encoder", lambda _: encode, False, (), {})
@@ -59,4 +61,6 @@ def _pairs(rows: Any) -> ScoredPairs:
     for number, row in enumerate(triples):
         if not (len(row) == 3 and isinstance(row[0], str) and isinstance(row[1], str) and isinstance(row[2], int | float)):
             raise DataError(f"pair {number} is not (sentence, sentence, score)")
+    if not triples:
+        raise DataError("data is empty: give pairs (sentence, sentence, score)")
     return ScoredPairs([row[0] for row in triples], [row[1] for row in triples], np.array([row[2] for row in triples], np.float64))

@@ -88,8 +88,11 @@ class Protocols(NamedTuple):
     resamples: int = 1000
 
 
-def select(text: str) -> list[tuple[str, bool]]:
-    """Task names of a comma-separated list of tasks and groups, with True for those that the list names individually."""
+def select(text: str, setting: str = "--tasks ") -> list[tuple[str, bool]]:
+    """Task names of a comma-separated list of tasks and groups, with True for those that the list names individually.
+
+    ConfigError, which names the `setting`, for an unknown name.
+    """
     chosen: dict[str, bool] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         if word == "all":
@@ -99,13 +102,15 @@ def select(text: str) -> list[tuple[str, bool]]:
         elif name := task_name(word):
             chosen[name] = True
         else:
-            close = difflib.get_close_matches(word, [name for names in GROUPS.values() for name in names], 1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            spellings = {_letters(name): name for names in GROUPS.values() for name in names} | ALIASES
+            close = difflib.get_close_matches(_letters(word), spellings, 1)
+            hint = f"did you mean {spellings[close[0]]}? " if close else ""
             raise ConfigError(
-                f"--tasks {word} is unknown; the groups are {', '.join(GROUPS)}, all; {hint}--tasks help lists the tasks"
+                f"{setting}{word} is unknown; the groups are {', '.join(GROUPS)}, all; {hint}"
+                "jax-sentemb evaluate --tasks help lists the tasks"
             )
     if not chosen:
-        raise ConfigError("--tasks is empty: name tasks or groups, for instance --tasks sts,transfer")
+        raise ConfigError(f"{setting.rstrip(' =')} is empty: name tasks or groups, for instance {setting}sts,transfer")
     order = [name for names in GROUPS.values() for name in names]
     return sorted(chosen.items(), key=lambda entry: order.index(entry[0]))
 

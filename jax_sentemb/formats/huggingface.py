@@ -36,6 +36,7 @@ UNREAD = (
     "embeddings.position_ids",
     "vocab_projector.weight",
 )
+DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]  # of a repository on the hub
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 HEADER_LIMIT = 1 << 21  # bytes of names and shapes; a thousand layers need less, and reading 100 MB takes a minute
 
@@ -270,16 +271,25 @@ def _float32(tensor: np.ndarray, where: str) -> np.ndarray:
 
 
 def resolve(name: str, field: str = "encoder.weights=") -> Path:
-    """The local directory of a model: `name`, or a snapshot of the repository of this name on the hub; `field` begins errors."""
+    """The local directory of a model: `name`, or a snapshot of the repository of this name on the hub; `field` begins errors.
+
+    A name without an owner that the hub does not know is one of sentence-transformers, as there: all-MiniLM-L6-v2.
+    """
     path = user_path(name)
     if path.is_dir():
         return path
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ConfigError(f"{field}{name}: no such directory")
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "vocab.txt", "merges.txt"]))
+        try:
+            return Path(snapshot_download(name, allow_patterns=DOWNLOADED))
+        except RepositoryNotFoundError:
+            if "/" in name:
+                raise
+            return Path(snapshot_download(f"sentence-transformers/{name}", allow_patterns=DOWNLOADED))
     except Exception as error:  # the hub client raises a dozen kinds of exceptions
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"{field}{name}: no such directory, and it cannot be downloaded from the hub ({problem})") from error

@@ -281,9 +281,10 @@ class SentenceEncoder:
             bad = int((~np.isfinite(vectors).all(axis=1)).sum())
             raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
         if self.truncated:
+            are, were = ("is", "was") if self.truncated == 1 else ("are", "were")
             logger.warning(
-                "%d of %d distinct sentences are longer than max_seq_length=%d tokens and were cut",
-                self.truncated, len(set(texts)), self.max_seq_length,
+                "%d of %d distinct sentences %s longer than max_seq_length=%d tokens and %s cut",
+                self.truncated, len(set(texts)), are, self.max_seq_length, were,
             )  # fmt: skip
         return vectors
 

@@ -54,7 +54,7 @@ def context(run: Run) -> dict[str, Any]:
         "curves": _curve_sections(run, curves),
         "numbers": _curve_numbers(run, curves),
         "gold": _against_gold(run),
-        "command": _command(run.about.get("argv", [])),
+        "command": command_line(run.about.get("argv", [])),
         "pretrained": (run.workdir / "before" / "report.html").exists(),
         "facts": _facts(run),
         "settings": [(name, fact_text(value)) for name, value in run.settings.items()],
@@ -303,7 +303,13 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return [(name, fact_text(value)) for name, value in facts.items() if value not in (None, "")]
 
 
-def _command(argv: Sequence[str]) -> str:
-    if argv and Path(argv[0]).parts[-2:] == ("jax_sentemb", "main.py"):
+def command_line(argv: Sequence[str]) -> str:
+    """A command line as its user wrote it; what it did where it was no command line of a user."""
+    program = Path(argv[0]) if argv else Path()
+    if program.parts[-2:] == ("jax_sentemb", "main.py"):
         return f"python -m jax_sentemb.main {shlex.join(argv[1:])}"
+    if program.parts[-2:] == ("jax_sentemb", "__main__.py") or program.name == "jax-sentemb":
+        return f"jax-sentemb {shlex.join(argv[1:])}"
+    if program.name.startswith("ipykernel") or program.name == "-c":
+        return "jax_sentemb.train(...) in Python"
     return shlex.join(argv)

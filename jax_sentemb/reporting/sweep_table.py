@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
+from jax_sentemb import terminal
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts_data import COUNTS, DEVELOPMENT
 from jax_sentemb.files import replacing
@@ -82,6 +83,13 @@ def table(rows: list[Row]) -> str:
     if "average" in columns:
         lines += ["", average_note(averaged(rows))]
     return "\n".join(lines)
+
+
+def terminal_table(rows: list[Row]) -> str:
+    """The same table for the terminal."""
+    columns, groups = summary(rows)
+    note = f"\n{average_note(averaged(rows))}" if "average" in columns else ""
+    return terminal.table(("settings", "runs", *columns), [(label, runs, *cells) for label, runs, cells in groups]) + note
 
 
 def summary(rows: list[Row]) -> tuple[list[str], list[tuple[str, str, list[str]]]]:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_sentemb.retrieval.search import VectorSource, check_finite, rows_at
+from jax_sentemb.retrieval.search import VectorSource, check_finite, rows_at, search
 
 SAMPLE = 1024  # rows whose pairs are compared
 QUANTILE = 0.999
@@ -31,3 +31,11 @@ def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     cosines = (rows @ rows.T)[np.triu_indices(count, 1)]
     return NoiseLevel(float(np.quantile(cosines, QUANTILE)), len(cosines))
+
+
+def group_threshold(vectors: VectorSource, size: int, seed: int = 0) -> float:
+    """The largest cosine at which one of up to SAMPLE random rows of `vectors` [N, E] has a group of `size`; -1 if N < size."""
+    if len(vectors) < size:
+        return -1.0
+    chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), min(len(vectors), SAMPLE), replace=False))
+    return float(search(np.asarray(rows_at(vectors, chosen), np.float32), vectors, size).scores[:, -1].max())

@@ -62,13 +62,14 @@ class Best(NamedTuple):
     rows: Int[Array, "queries k"]  # int32
 
 
-def search(queries: VectorSource | list, corpus: VectorSource, top_k: int = 10, similarity: str = "cosine") -> Hits:
+def search(queries: VectorSource | list, corpus: VectorSource | list, top_k: int = 10, similarity: str = "cosine") -> Hits:
     """The `top_k` rows of `corpus` [N, E] that are most similar to each row of `queries` [Q, E]; all rows if there are fewer.
 
     `similarity` is cosine or dot. The search is exact: every row is compared, in float32. ConfigError for shapes that do not match,
     NumericsError for vectors that are not finite.
     """
     queries = np.atleast_2d(queries) if isinstance(queries, np.ndarray | list) else queries
+    corpus = np.asarray(corpus) if isinstance(corpus, list) else corpus
     _check_sizes(queries, corpus, top_k, similarity)
     unit = similarity == "cosine"
     kept = min(top_k, len(corpus))

@@ -6,6 +6,7 @@ encoder = jax_sentemb.train(sentences, "path/to/bert", recipe="simcse", learning
 """
 
 import copy
+import re
 import shutil
 import tempfile
 import weakref
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.config import Config, Words, check
-from jax_sentemb.errors import PREEMPTED, ConfigError, DataError
+from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, UserError
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
@@ -55,17 +56,35 @@ def train(
     An interrupt (Ctrl-C, a notebook's stop button) ends training and keeps the best weights so far. ConfigError, DataError and
     ModelFileError for what cannot be run, before anything is compiled; NumericsError for a training that diverges.
     """
-    config = _config(sentences, model, recipe, settings)
-    if workdir is not None:
-        return _train(config, sentences, user_path(workdir))
-    folder = tempfile.mkdtemp(prefix="jax_sentemb-")
     try:
-        encoder = _train(config, sentences, Path(folder) / "sentence-encoder")
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        config = _config(sentences, model, recipe, settings)
+        if workdir is not None:
+            return _train(config, sentences, user_path(workdir))
+        folder = tempfile.mkdtemp(prefix="jax_sentemb-")
+        try:
+            encoder = _train(config, sentences, Path(folder) / "sentence-encoder")
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(encoder, shutil.rmtree, folder, ignore_errors=True)
+        return encoder
+    except UserError as error:
+        error.args = (with_arguments(str(error)),)
         raise
-    weakref.finalize(encoder, shutil.rmtree, folder, ignore_errors=True)
-    return encoder
+
+
+def with_arguments(message: str) -> str:
+    """A message of the command line with the arguments of `train` in place of its options."""
+
+    def argument(found: re.Match[str]) -> str:
+        name = {"encoder.weights": "model", "data.files": "sentences"}.get(found[1], found[1].replace(".", "__"))
+        value = found[2] if re.fullmatch(r"[\d.e-]+|True|False|None", found[2]) else f'"{found[2]}"'
+        return f"{name}={value}"
+
+    message = re.sub(r"--config\.([\w.]+)=([^\s,;:)]+)", argument, message)
+    for flag, name in ((r"--config (?=\S)", "recipe "), (r"encoder\.weights=", "model="), (r"data\.files=", "sentences=")):
+        message = re.sub(f"^{flag}", name, message)
+    return message.replace("--workdir", "workdir").replace("--help beside --config", "jax-sentemb train --config RECIPE --help")
 
 
 def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path) -> SentenceEncoder:
@@ -90,6 +109,8 @@ def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, sett
     """The recipe with the model, the files and the settings of a call."""
     if isinstance(sentences, Config):
         raise ConfigError("train(sentences, model, recipe): the first argument is the text; give a Config as recipe=")
+    if isinstance(sentences, str) and not sentences.strip():
+        raise ConfigError("sentences is empty: give a list of str, or the name of a text file")
     config = copy.deepcopy(recipe) if isinstance(recipe, Config) else read_config(str(recipe))
     given = resolve_names(config, settings)
     for name, value in given.items():
@@ -114,7 +135,10 @@ def _check_sentences(sentences: Any) -> None:
 
 def _write(sentences: Iterable[Any], path: Path) -> None:
     """Sentences in memory as a text file, one a line; line breaks and other runs of white space become one space."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"workdir {path.parent}: {error.strerror}") from None
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         for number, sentence in enumerate(sentences):

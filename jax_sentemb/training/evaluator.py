@@ -60,7 +60,7 @@ class DownstreamTasks:
 
         if not folder or folder == "grammar":
             raise ConfigError(f"eval.tasks={names} needs the SentEval folder: --config.eval.data=path/to/SentEval/data")
-        loaded = suite.load_all(suite.select(names), senteval_root(folder, "eval.data="))
+        loaded = suite.load_all(suite.select(names, "eval.tasks="), senteval_root(folder, "eval.data="))
         if loaded.errors:
             raise loaded.errors[0]
         self.items, self.missing_tasks = loaded.items, loaded.missing_tasks

@@ -16,7 +16,7 @@ from jax_sentemb.errors import ConfigError, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.recipes import override
-from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, table, write_tables
+from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, terminal_table, write_tables
 
 MAX_RUNS = 1000  # of one command
 
@@ -138,7 +138,7 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
         finished = [rows[place] for *_, place in expanded]
         write_tables(workdir, finished, baselines)
         draw(workdir, finished, baselines)
-        print(table(finished))
+        print(terminal_table(finished))
         print("".join(f"written: {path}\n" for path in sorted(workdir.glob("low_shot*.*"))), end="")
     return code
 

@@ -1,0 +1,139 @@
+"""Links, files, modules, settings, tests and options of commands that README.md and docs/ name exist."""
+
+import ast
+import importlib
+import importlib.util
+import pkgutil
+import re
+import shlex
+from typing import Any
+
+import pytest
+from pages import LISTED, PAGES, ROOT, blocks
+
+import jax_sentemb
+from jax_sentemb.__main__ import COMMANDS
+
+GENERATED = ROOT / "docs/settings.md"  # by docs/site.py
+NAMED_PATH = re.compile(r"(?<![\w./-])(?:jax_sentemb|tests|configs|benchmarks|experiments)/[\w./-]*+(?![{*])")
+SETTING = re.compile(r"config\.((?:data|encoder|optimizer|eval|train|method)\.[a-z_.]*[a-z_])")
+
+
+def site() -> Any:
+    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "docs/site.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_block_says_what_it_is():
+    for page in PAGES:
+        kinds = re.findall(r"^```(.*)$", page.read_text(encoding="utf-8"), re.M)[::2]
+        assert set(kinds) <= {"sh", "console", "python", "text", "yaml"}, page
+
+
+def test_a_block_of_text_has_no_command_and_no_code():
+    """What is shown as text is not run."""
+    programs = "jax-sentemb|python|pip|make|pytest|git|gcloud|srun"
+    command = re.compile(rf"^\s*(\$ |({programs}) |import \w|from \w+ import )", re.M)
+    for page in PAGES:
+        for _, text in blocks(page, ("text", "")):
+            assert not command.search(text), f"{page}: {text}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_options_of_commands_within_a_line_exist(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for line in re.findall(r"`jax-sentemb ([^`]+)`", text):
+        name, *words = shlex.split(line)
+        known = importlib.import_module(COMMANDS[name][0]).parser()._option_string_actions
+        named = [word.partition("=")[0] for word in words if word.startswith("--") and not word.startswith("--config.")]
+        assert [option for option in named if option not in known] == [], line
+
+
+def functions_of(path):
+    """Names of the functions of a file."""
+    return [node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)]
+
+
+@pytest.mark.parametrize("page", sorted(set(LISTED)), ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_tests_that_are_named_exist(page):
+    """Each word of a -k expression is in the name of a test, or the id of a parameter, of the named files."""
+    for line in re.findall(r"`(pytest [^`]+)`", page.read_text(encoding="utf-8")):
+        words = shlex.split(line)
+        files = [ROOT / name for word in words if word.startswith("tests/") for name in expanded(word.partition("::")[0])]
+        assert files, line
+        text = "".join(file.read_text(encoding="utf-8") for file in files)
+        names = [name for file in files for name in functions_of(file) if name.startswith("test_")]
+        wanted = words[words.index("-k") + 1].split() if "-k" in words else []
+        for word in (word for word in wanted if word not in ("and", "or", "not")):
+            assert any(word in name for name in names) or re.search(rf'["\'].*{word}', text), f"{line}: {word}"
+
+
+def expanded(name):
+    """`a/{b,c}.py` as its names."""
+    found = re.search(r"\{([^{}]*,[^{}]*)\}", name)
+    return [one for part in found[1].split(",") for one in expanded(name.replace(found[0], part, 1))] if found else [name]
+
+
+@pytest.mark.parametrize("page", sorted(set(LISTED)), ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_paths_with_braces_exist(page):
+    folders = "jax_sentemb|tests|configs|benchmarks|experiments|docs"
+    names = re.findall(rf"(?<![\w./-])(?:{folders})/[\w./-]*\{{[^}}\s]*\}}[\w./]*", page.read_text("utf-8"))
+    assert [name for braces in names for name in expanded(braces) if not (ROOT / name.rstrip(".")).exists()] == []
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_leads_somewhere(page):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", page.read_text(encoding="utf-8")):
+        if target.startswith("https://"):
+            continue
+        if target.startswith("../../actions/workflows/"):  # GitHub's badge, relative to the page of the repository
+            assert (ROOT / ".github/workflows" / target.split("/")[4]).is_file()
+            continue
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists() or file == GENERATED, f"{page.name}: {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", sorted(set(LISTED)), ids=lambda page: f"{page.parent.name}-{page.stem}")
+def test_named_paths_and_modules_exist(page):
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in NAMED_PATH.findall(text) if not (ROOT / name.rstrip("./")).exists()] == []
+    assert [name for name in re.findall(r"python -m (jax_sentemb[\w.]*\w)", text) if not importlib.util.find_spec(name)] == []
+
+
+def test_every_setting_that_is_named_exists_and_is_on_the_page_of_settings():
+    known = set(re.findall(r"^\| `([\w.]+)`", site().settings(), re.M))
+    assert {"data.files", "train.seed", "method.ami.weight", "method.momentum.decay", "eval.data", "sweep"} <= known
+    for page in PAGES:
+        text = re.sub(r"^error: .*|^\$ .*learning_rte.*", "", page.read_text(encoding="utf-8"), flags=re.M)  # shown as mistakes
+        assert set(SETTING.findall(text)) <= known, page
+
+
+def test_every_page_is_in_the_navigation():
+    listed = set(re.findall(r"(?:-|- \w+:) (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M))
+    notebooks = [path.with_suffix(".md") for path in ROOT.glob("docs/notebooks/*.ipynb")]
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], GENERATED, *notebooks]}
+
+
+def test_the_readme_is_short():
+    """Words outside code blocks, tables, pictures and addresses, split at white space."""
+    text = re.sub(r"^```.*?^```$", "", PAGES[0].read_text(encoding="utf-8"), flags=re.M | re.S)
+    text = re.sub(r"!\[.*?\]\(.*?\)|\]\(.*?\)", " ", re.sub(r"^\|.*$", "", text, flags=re.M))
+    assert len(re.findall(r"\w\S*", text)) <= 700
+
+
+def test_the_names_of_the_api_page_exist_and_have_docstrings():
+    named = re.findall(r"^::: (\S+)$", (ROOT / "docs/api.md").read_text(encoding="utf-8"), re.M)
+    roots = {name for name in jax_sentemb.__all__ if not name.startswith("__")}
+    assert roots <= {name.rpartition(".")[2] for name in named}
+    for name in named:
+        assert pkgutil.resolve_name(name).__doc__, name
