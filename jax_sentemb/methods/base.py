@@ -19,10 +19,10 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import Scalar
 from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
-from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 Seeds: TypeAlias = UInt[Array, " batch"]  # of the dropout of each sentence

@@ -18,6 +18,7 @@ from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, view_seed
+from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import apply_head, init_head, init_token_head
 from jax_sentemb.models.pooling import pool
@@ -93,7 +94,7 @@ class SimCSE(Method):
         if self.head:
             params["head"] = init_head(head_key, width)
         if self.mlm_weight:
-            fresh = init_token_head(token_key, width, encoder.config.vocab_size)
+            fresh = init_token_head(token_key, bert_config(encoder))
             params["token_head"] = loaded.get("token_head") or fresh
         if self.momentum is None:
             return Learned(params)

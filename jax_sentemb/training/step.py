@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -10,7 +11,7 @@ from jaxtyping import Key, PyTree
 
 from jax_sentemb.losses import Scalar, merge_microbatches, split_microbatches
 from jax_sentemb.methods.base import Carry, Encoded, Method, Objective, Seeds
-from jax_sentemb.models.bert import Bert
+from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import FROZEN
 from jax_sentemb.parallel import batch_sharding, fsdp_sharding, replicated
@@ -54,10 +55,12 @@ def _creator(
     def create(loaded: Params) -> TrainState:
         run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
         if "encoder" not in loaded and FROZEN not in loaded:
-            assert isinstance(encoder, Bert), "word vectors are always loaded"
+            assert isinstance(encoder, nn.Module), "word vectors are always loaded"
             blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
             loaded = {**loaded, "encoder": encoder.init(encoder_key, blank)["params"]}
         learned = method.init(encoder, loaded, method_key)
+        if DENSE in loaded:
+            learned = learned._replace(params={**learned.params, DENSE: loaded[DENSE]})
         return TrainState(
             learned.params,
             learned.ema_params,
@@ -120,9 +123,9 @@ def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[
 
 
 def split_frozen(params: Params) -> tuple[Params, Params]:
-    """Splits trainable from frozen parameters: word vectors that are not trained."""
-    frozen = {name: part for name, part in params.items() if name == FROZEN}
-    return {name: part for name, part in params.items() if name != FROZEN}, frozen
+    """Splits trainable from frozen parameters: word vectors that are not trained, and the start's layers behind the pooling."""
+    frozen = {name: part for name, part in params.items() if name in (FROZEN, DENSE)}
+    return {name: part for name, part in params.items() if name not in frozen}, frozen
 
 
 def encode_parts(
