@@ -31,7 +31,7 @@ from jax_sentemb.formats.static_embedding import is_static, read_static
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
 from jax_sentemb.inference.build import build_embedder, views_of
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.inference.static import StaticEmbedder
+from jax_sentemb.inference.static import Pieces, StaticEmbedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.retrieval.quantize import DTYPES
@@ -60,7 +60,7 @@ class LoadedModel(NamedTuple):
         metadata = {name: value for name, value in self.metadata.items() if name not in ("sha256", "step")}
         digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
         tokenizer = self.embedder.tokenizer
-        assert isinstance(tokenizer, Tokenizer | WordTokenizer)  # a cross-encoder is not a LoadedModel
+        assert isinstance(tokenizer, Tokenizer | WordTokenizer | Pieces)  # a cross-encoder is not a LoadedModel
         digest.update(tokenizer.fingerprint.encode())
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
             digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())

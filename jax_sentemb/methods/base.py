@@ -51,6 +51,7 @@ class Method(ABC):
 
     pooling: str
     ami: AttentionMI | None = None  # attention mutual information, subtracted from the loss
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start (methods/anchor.py); 0: none
     convolution: Convolution | None = None  # between the encoder and the pooling
     is_cross_encoder: ClassVar[bool] = False  # True: `embed` takes rows of joined pairs and returns their score
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)

@@ -93,6 +93,7 @@ class MaskedLM(Method):
 
     mlm_probability: float = 0.15  # share of a row's tokens that is predicted
     pooling: str = "mean"  # of the embedding: cls, mean or first_last
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
     reads_packed = True
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:

@@ -68,6 +68,7 @@ class SimCSE(Method):
     mlm_probability: float = 0.15  # share of the tokens that loss predicts
     ami: AttentionMI | None = None  # attention mutual information; None: without
     momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: without
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""

@@ -60,11 +60,21 @@ def dense_layers(config: Config) -> tuple[str, ...]:
     return start.dense if start is not None and is_kept(config, start) else ()
 
 
+def check_anchor(config: Config) -> None:
+    """Raise ConfigError for an anchor that is negative, or without a start."""
+    anchor = config.method.anchor
+    if anchor < 0:
+        raise ConfigError(f"method.anchor={anchor} must be at least 0")
+    if anchor and not getattr(config.encoder, "weights", ""):
+        raise ConfigError(f"method.anchor={anchor} is the weight of the distance to the start: give --config.encoder.weights")
+
+
 def with_start(config: Config) -> tuple[Config, list[str]]:
     """The config with the pooling and the length that the start states, and what is said about it.
 
     A method that is defined for another embedding keeps its own. The length is `eval.max_seq_length`, unless that was set.
     """
+    check_anchor(config)
     start = stated_start(config)
     if start is None:
         return config, []
