@@ -3,8 +3,8 @@
     PYTHONPATH=. python benchmarks/int8_search.py --vectors FLOAT32_VECTORS [--queries 100] [--top-k 10] [--rounds 5]
 
 `--vectors` is a directory that `jax-sentemb encode` wrote in float32; its int8 copy is written beside it (DIRECTORY-int8). Queries
-are rows of the corpus, evenly spaced, with noise. Contenders take turns. Printed: medians, the medians over the rounds of (time / time of
-float32), and recall: of exact search in the same int8 rows, and of exact search in the float32 rows.
+are rows of the corpus, evenly spaced, with noise. Contenders take turns. Printed: medians, the medians over the rounds of (time /
+time of float32), and recall: of exact search in the same int8 rows, and of exact search in the float32 rows.
 """
 
 import argparse
