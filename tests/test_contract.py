@@ -13,8 +13,9 @@ import pytest
 from jax_sentemb.config import Words, check, flatten
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.checkpoint import Checkpoints
+from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig
-from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training import optimizer

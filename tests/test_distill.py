@@ -21,6 +21,7 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.inference.verify import PROBES
 from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.types import Rows
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "red", "green", "blue"]
@@ -78,6 +79,11 @@ def test_encode_and_search_read_it(static, teacher, capsys):
         texts = ("--corpus-text", teacher / "corpus.txt") if corpus == vectors else ()
         assert run("search", "--model", static, "--corpus", corpus, *texts, "--query", SENTENCES[7], "--top-k", 1) == 0
         assert SENTENCES[7] in capsys.readouterr().out
+
+
+def test_encode_writes_its_vectors(static, teacher):
+    assert run("encode", "--model", static, "--input", teacher / "corpus.txt", "--output", teacher / "of_static") == 0
+    np.testing.assert_allclose(Vectors(teacher / "of_static")[:], SentenceEncoder.load(static).encode(SENTENCES), atol=1e-6)
 
 
 def test_training_comes_nearer_to_the_encoder_with_vectors_of_encode_or_without(static, teacher, capsys):

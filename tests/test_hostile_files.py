@@ -30,10 +30,11 @@ from jax_sentemb.data.tokenizer_checks import damage
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import JSON_LIMIT
-from jax_sentemb.formats.huggingface import HEADER_LIMIT, read_encoder, read_max_seq_length, read_parts, read_tokenizer
+from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, read_parts, read_tokenizer
 from jax_sentemb.formats.model_dir import MANIFEST
 from jax_sentemb.formats.run_dir import read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import SentenceModel
+from jax_sentemb.formats.tensors import HEADER_LIMIT
 from jax_sentemb.formats.weight_table import from_torch, table
 from jax_sentemb.formats.word_model import FORMAT, read_files, write_word_model
 from jax_sentemb.inference.export import export

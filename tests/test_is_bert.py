@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.formats.huggingface import convolution_to_torch
+from jax_sentemb.formats.modules import convolution_to_torch
 from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.losses import token_sentence_jsd
 from jax_sentemb.methods.is_bert import ISBERT

@@ -36,7 +36,7 @@ class Recorder:
 @pytest.fixture(scope="module")
 def params():
     random = np.random.default_rng(1)
-    head = jax.tree.map(lambda leaf: leaf + 0.1 * random.normal(size=leaf.shape), init_token_head(jax.random.key(0), 8, 50))
+    head = jax.tree.map(lambda leaf: leaf + 0.1 * random.normal(size=leaf.shape), init_token_head(jax.random.key(0), CONFIG))
     return {"encoder": {"embeddings": {"word": jnp.array(random.normal(size=(50, 8)), jnp.float32)}}, "token_head": head}
 
 

@@ -1,6 +1,7 @@
 """What is read from sentence-transformers directories, and that their files cannot lead outside or name code."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -71,10 +72,12 @@ def test_poolings_that_we_cannot_compute_are_refused(tmp_path, pooling):
 
 
 def test_modules_that_change_the_embedding_are_refused(tmp_path):
-    modules = [(OLD + "Transformer", ""), (OLD + "Pooling", "1_Pooling"), (OLD + "Dense", "2_Dense")]
-    root = write_modules(tmp_path, *modules, pooling={"pooling_mode": "cls"})
-    with pytest.raises(ModelFileError, match=r"Transformer \+ Pooling \+ Dense"):
-        read_readout(root)
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense"), ("Normalize", "3_N"), ("LayerNorm", "4")]
+    for chosen in (modules[1:3], [modules[0], modules[2], modules[1]], modules[:2] + modules[3:1:-1], [*modules[:2], modules[4]]):
+        (root := tmp_path / "+".join(kind for kind, _ in chosen)).mkdir()
+        write_modules(root, *((OLD + kind, path) for kind, path in chosen), pooling={"pooling_mode": "cls"})
+        with pytest.raises(ModelFileError, match=f"modules {re.escape(' + '.join(kind for kind, _ in chosen))} are not supported"):
+            read_readout(root)
     with pytest.raises(ModelFileError, match="first module is WordEmbeddings"):
         transformer_folder(write_modules(tmp_path, (OLD + "WordEmbeddings", "")))
 

@@ -9,8 +9,9 @@ import pytest
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.formats.huggingface import read_convolution, read_parts
+from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.formats.model_card import Card
+from jax_sentemb.formats.modules import read_convolution
 from jax_sentemb.formats.run_dir import convolution_of
 from jax_sentemb.formats.sentence_transformers import SentenceModel
 from jax_sentemb.formats.weight_table import from_torch, table
@@ -41,7 +42,7 @@ def made():
     tensors = {row.torch: random.normal(0, 0.3, row.shape).astype(np.float32) for row in table(config)}
     parts = {
         "encoder": from_torch(config, tensors, "here"),
-        "token_head": init_token_head(jax.random.key(0), 16, config.vocab_size),
+        "token_head": init_token_head(jax.random.key(0), config),
         "pooler": {"kernel": random.normal(0, 1, (16, 16)), "bias": np.zeros(16)},
         "classifier": {"kernel": random.normal(0, 3, (16, 1)), "bias": np.zeros(1)},
     }

@@ -9,7 +9,8 @@ import optax
 import pytest
 
 from jax_sentemb.methods.base import Learned, Method
-from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder
+from jax_sentemb.models.architectures import make_encoder
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.parallel import make_mesh
 from jax_sentemb.training.step import create_state, make_measure, make_step
 from jax_sentemb.types import Batch

@@ -25,7 +25,7 @@ from jax_sentemb.evaluation.diagnostics import alignment, diagnose
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.models.word_vectors import make_encoder
+from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.parallel import make_mesh, use_compilation_cache
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training.loop import batches_on_device

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -24,7 +24,7 @@ from jax_sentemb.files import check_own, read_json, replacing, shown, user_path
 
 logger = logging.getLogger("jax_sentemb")
 
-# Names of each special token in the families of BERT and RoBERTa.
+# Names of each special token in the families of BERT (ModernBERT) and RoBERTa (XLM-R, MPNet).
 SPECIALS = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -62,19 +62,15 @@ class Tokenizer:
     sep_id: int
     mask_id: int
 
-    def __init__(self, inner: tokenizers.Tokenizer, where: str = "the tokenizer") -> None:
+    def __init__(self, inner: tokenizers.Tokenizer, where: str = "the tokenizer", stated: Mapping[str, str] | None = None) -> None:
         inner.no_padding()
         inner.no_truncation()
         inner.encode_special_tokens = True
         self._inner = inner
         self.vocab_size = count_tokens(inner, where)
-        self.names: dict[str, str] = {}
-        for role, names in SPECIALS.items():
-            known = [name for name in names if inner.token_to_id(name) is not None]
-            if not known:
-                raise ModelFileError(f"{where} has no {' or '.join(names)} token: it does not fit a BERT or RoBERTa encoder")
-            self.names[role] = known[0]
-            setattr(self, f"{role}_id", inner.token_to_id(known[0]))
+        self.names = special_names(inner, where, stated or {})
+        for role, name in self.names.items():
+            setattr(self, f"{role}_id", inner.token_to_id(name))
         inner.add_special_tokens(list(self.names.values()))  # whatever the file declares, these tokens are special
         if inner.encode("").ids != [self.cls_id, self.sep_id]:
             cls, sep = self.names["cls"], self.names["sep"]
@@ -101,15 +97,16 @@ class Tokenizer:
             raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt")
         config = folder / "tokenizer_config.json"
         settings = read_json(config) if config.is_file() else {}
+        stated = _stated_names(folder, settings)
         if "auto_map" in settings:
             raise ModelFileError(f"{config}: auto_map names code for the tokenizer; code from a model directory is never run")
         if not file.is_file():
             check_own(vocabulary)
             with damage(vocabulary):
-                return cls(_from_vocabulary(vocabulary, settings), str(vocabulary))
+                return cls(_from_vocabulary(vocabulary, settings), str(vocabulary), stated)
         check_rules(file)
         with damage(file):
-            found = cls(without_special_pieces(tokenizers.Tokenizer.from_file(str(file))), str(file))
+            found = cls(without_special_pieces(tokenizers.Tokenizer.from_file(str(file))), str(file), stated)
             check_speed(found._inner, file)
         stated, normalizer = settings.get("do_lower_case"), found._state["normalizer"] or {}
         if isinstance(stated, bool) and normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"] != stated:
@@ -183,11 +180,11 @@ class Tokenizer:
 
     def copy(self) -> "Tokenizer":
         """An equal tokenizer, for another thread."""
-        return Tokenizer(tokenizers.Tokenizer.from_str(self._inner.to_str()))
+        return Tokenizer(tokenizers.Tokenizer.from_str(self._inner.to_str()), stated=self.names)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the tokenizer, for another process, without its cache of words."""
-        return Tokenizer, (self._inner,)
+        return Tokenizer, (self._inner, "the tokenizer", self.names)
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 ids of each sentence, at most `max_seq_length` with [CLS] and [SEP], and the number of sentences that were cut.
@@ -228,6 +225,37 @@ class Tokenizer:
             name = self.names[role]
             if getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids:
                 raise ModelFileError(f"{where} reads the text {name!r} in a sentence as its special token: set a pre-tokenizer")
+
+
+def special_names(inner: tokenizers.Tokenizer, where: str, stated: Mapping[str, str]) -> dict[str, str]:
+    """The token of each role: the stated one, else that of the family to which the first token of a row belongs.
+
+    MPNet's vocabulary has the names of both families, and uses those of RoBERTa. ModelFileError for a role without a token.
+    """
+    ends = inner.encode("").tokens
+    first = stated.get("cls") or (ends[0] if len(ends) == 2 else "")
+    order = -1 if first == SPECIALS["cls"][1] else 1
+    found = {}
+    for role, names in SPECIALS.items():
+        candidates = [stated.get(role, ""), *names[::order]]
+        known = [name for name in candidates if name and inner.token_to_id(name) is not None]
+        if not known:
+            raise ModelFileError(f"{where} has no {' or '.join(names)} token: it does not fit a BERT or RoBERTa encoder")
+        found[role] = known[0]
+    return found
+
+
+def _stated_names(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
+    """The special tokens by role that tokenizer_config.json or, before it was enough, special_tokens_map.json states."""
+    file = folder / "special_tokens_map.json"
+    older = read_json(file) if file.is_file() else {}
+    found = {}
+    for role in SPECIALS:
+        token = settings.get(f"{role}_token") or older.get(f"{role}_token")
+        name = token.get("content") if isinstance(token, dict) else token
+        if isinstance(name, str):
+            found[role] = name
+    return found
 
 
 def without_special_pieces(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:

@@ -1,4 +1,7 @@
-"""The architectures that can be read and written, by `model_type`: one row for each, beside the tables of BERT's weights."""
+"""The files of the architectures that can be read and written, by `model_type`: one row for each, beside the tables of weights.
+
+models/architectures.py says which module computes each of them.
+"""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,9 +20,14 @@ class Family(NamedTuple):
     fixed: dict[str, Any] = {}  # fields that config.json does not state
     names: tuple[tuple[str, str], ...] = ()  # part of a name of BERT's tensor -> part of the name here, in this order
     special: dict[str, Any] = {}  # further keys of config.json
+    needed: dict[str, Any] = {}  # values that config.json may not contradict
+    left_out: tuple[str, ...] = ()  # keys of BERT's config.json that have no meaning here
 
 
 ROBERTA: dict[str, Any] = {"prefix": "roberta.", "behind_pad": True, "special": {"bos_token_id": 0, "eos_token_id": 2}}
+NEEDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+LAYER_TYPES = {True: "full_attention", False: "sliding_attention"}
+THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
 FAMILIES = {
     "bert": Family("Bert", "bert."),
     "roberta": Family("Roberta", **ROBERTA),
@@ -47,6 +55,29 @@ FAMILIES = {
             (".output.LayerNorm.", ".output_layer_norm."),
         ),
     ),
+    "mpnet": Family(
+        "MPNet",
+        "mpnet.",
+        behind_pad=True,
+        fixed={"type_vocab_size": 0},
+        names=(
+            (".attention.self.query.", ".attention.attn.q."),
+            (".attention.self.key.", ".attention.attn.k."),
+            (".attention.self.value.", ".attention.attn.v."),
+            (".attention.output.dense.", ".attention.attn.o."),
+            (".attention.output.LayerNorm.", ".attention.LayerNorm."),
+        ),
+        special={"bos_token_id": 0, "eos_token_id": 2, "relative_attention_num_buckets": 32},
+        needed={"relative_attention_num_buckets": 32, "pad_token_id": 1},
+    ),
+    "modernbert": Family(
+        "ModernBert",
+        "model.",
+        keys={"layer_norm_eps": "norm_eps", "hidden_act": "hidden_activation"},
+        fixed={"type_vocab_size": 0},
+        needed={"norm_bias": False, "attention_bias": False, "mlp_bias": False, "classifier_bias": False, "decoder_bias": True},
+        left_out=("hidden_dropout_prob", "attention_probs_dropout_prob", "position_embedding_type"),
+    ),
 }
 
 
@@ -55,3 +86,34 @@ def family_of(model_type: Any, file: Path) -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ModelFileError(f"{file}: model_type {shown(model_type)} is not one of {', '.join(FAMILIES)}")
     return FAMILIES[model_type]
+
+
+def check_stated(stated: dict[str, Any], family: Family, file: Path) -> dict[str, Any]:
+    """The content of config.json with BertConfig's names; ModelFileError for a value that the family's module does not compute."""
+    stated = {**stated, **{ours: stated[theirs] for ours, theirs in family.keys.items() if theirs in stated}}
+    for key, needed in (NEEDED | family.needed).items():
+        if stated.get(key, needed) != needed:
+            raise ModelFileError(f"{file}: {key}={shown(stated[key])} is not supported, only {needed!r}")
+    return _with_layer_types(stated, file) if family.architecture == "ModernBert" else stated
+
+
+def _with_layer_types(stated: dict[str, Any], file: Path) -> dict[str, Any]:
+    """The distance of global layers and the bases of their rotary positions, which transformers writes in two ways."""
+    kinds, ropes = stated.get("layer_types"), stated.get("rope_parameters") or {}
+    found = {name: value for name, value in stated.items() if name != "local_rope_theta" or value is not None}
+    if stated.get("local_rope_theta", 0) is None:
+        found["local_rope_theta"] = stated.get("global_rope_theta")
+    if kinds is not None:
+        known = isinstance(kinds, list) and len(kinds) == stated.get("num_hidden_layers")
+        places = [place for place, kind in enumerate(kinds) if kind == LAYER_TYPES[True]] if known else []
+        every = places[1] if len(places) > 1 else max(len(kinds), 1) if known else 0
+        if not every or kinds != [LAYER_TYPES[place % every == 0] for place in range(len(kinds))]:
+            raise ModelFileError(f"{file}: layer_types={shown(kinds)}: only every n-th layer from the first on may attend globally")
+        found["global_attn_every_n_layers"] = every
+    for kind, name in THETAS.items():
+        rope = ropes.get(kind) if isinstance(ropes, dict) else None
+        if rope is not None and (not isinstance(rope, dict) or rope.get("rope_type", "default") != "default"):
+            raise ModelFileError(f"{file}: rope_parameters={shown(ropes)} is not supported, only rope_type='default'")
+        if rope and rope.get("rope_theta") is not None:
+            found[name] = rope["rope_theta"]
+    return found

@@ -5,23 +5,24 @@ Pickle files are never opened.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flax.traverse_util import unflatten_dict
-from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.files import check_own, inside, read_json, shown, user_path
-from jax_sentemb.formats.families import FAMILIES, family_of
-from jax_sentemb.formats.model_dir import check_hashes, read_readout, transformer_folder
+from jax_sentemb.files import read_json, shown, user_path
+from jax_sentemb.formats.families import FAMILIES, check_stated, family_of
+from jax_sentemb.formats.model_dir import check_hashes, transformer_folder
+from jax_sentemb.formats.modules import read_convolution, read_dense
+from jax_sentemb.formats.tensors import check_finite, read_safetensors, weight_files
 from jax_sentemb.formats.weight_table import HEAD_TABLES, from_torch, head_table
+from jax_sentemb.models.architectures import config_class
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
-from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Params
 
 PREFIXES = tuple(
@@ -35,10 +36,9 @@ UNREAD = (
     "qa_outputs.",
     "embeddings.position_ids",
     "vocab_projector.weight",
+    "decoder.weight",
 )
 DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]  # of a repository on the hub
-FLOATS = ("float32", "float16", "bfloat16", "float64")
-HEADER_LIMIT = 1 << 21  # bytes of names and shapes; a thousand layers need less, and reading 100 MB takes a minute
 
 
 def _classes(tensors: dict[str, np.ndarray]) -> int:
@@ -59,14 +59,14 @@ def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
 def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     """Same as `read_encoder`, with every part of the directory from which training can continue.
 
-    "encoder" is always present; "token_head", "pooler" and "classifier" if they are complete; "cnn" for a directory of
-    sentence-transformers with a CNN.
+    "encoder" is always present; "token_head", "pooler" and "classifier" if they are complete; "cnn" and "dense" for a directory of
+    sentence-transformers with such modules.
     """
     root = user_path(path)
     check_hashes(root)
     folder = transformer_folder(root)
     config = _read_config(folder)
-    tensors = _read_tensors(_weight_files(folder))
+    tensors = _read_tensors(weight_files(folder))
     parts = {"encoder": from_torch(config, tensors, folder)}
     for family, part in HEAD_TABLES:
         rows = head_table(config, part, _classes(tensors)) if family == config.model_type else []
@@ -77,59 +77,14 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
         del parts["pooler"]
     if found := read_convolution(root):
         parts["cnn"] = found[1]
+    if dense := read_dense(root):
+        parts["dense"] = dense[1]
     return config, parts
 
 
 def _is_placeholder(pooler: Params) -> bool:
     """Whether a pooler is the identity, which exports have only so that transformers finds one."""
     return not pooler["bias"].any() and np.array_equal(pooler["kernel"], np.eye(len(pooler["kernel"])))
-
-
-def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
-    """The convolution between encoder and pooling of a sentence-transformers directory; None without a CNN."""
-    root = user_path(path)
-    readout = read_readout(root)
-    if readout.cnn is None:
-        return None
-    file = readout.cnn / "cnn_config.json"
-    stated = read_json(file)
-    windows, filters = stated.get("kernel_sizes"), stated.get("out_channels")
-    inputs = stated.get("in_embedding_dimension", stated.get("in_word_embedding_dimension"))
-    sane = isinstance(windows, list) and all(isinstance(n, int) and 0 < n < 1000 for n in [*windows, filters, inputs])
-    sane = sane and windows and len(set(windows)) == len(windows) and all(n % 2 for n in windows)
-    strides = stated.get("stride_sizes")
-    if not sane or strides not in (None, [1] * len(windows)):
-        raise ModelFileError(
-            f"{file}: kernel_sizes {shown(windows)}, out_channels {shown(filters)} or stride_sizes {shown(strides)} cannot be used"
-        )
-    tensors = _read_tensors(_weight_files(readout.cnn))
-    params: Params = {}
-    for number, window in enumerate(windows):
-        expected = {f"convs.{number}.weight": (filters, inputs, window), f"convs.{number}.bias": (filters,)}
-        for name, shape in expected.items():
-            if name not in tensors or tensors[name].shape != shape:
-                raise ModelFileError(f"{readout.cnn}: {name} is missing or lacks the shape {list(shape)} of cnn_config.json")
-        kernel, bias = (tensors[name] for name in expected)
-        params[f"window_{window}"] = {"kernel": np.ascontiguousarray(kernel.transpose(2, 1, 0)), "bias": bias}
-    check_finite(tensors, readout.cnn)
-    return Convolution(tuple(windows), filters, reference=not readout.masked), params
-
-
-def convolution_to_torch(convolution: Convolution, params: Params) -> dict[str, np.ndarray]:
-    """Tensors of sentence-transformers' CNN module by name (float32)."""
-    tensors = {}
-    for number, window in enumerate(convolution.windows):
-        kernel, bias = (np.asarray(params[f"window_{window}"][name], np.float32) for name in ("kernel", "bias"))
-        tensors[f"convs.{number}.weight"] = np.ascontiguousarray(kernel.transpose(2, 1, 0))
-        tensors[f"convs.{number}.bias"] = bias
-    return tensors
-
-
-def check_finite(tensors: dict[str, np.ndarray], where: Path) -> None:
-    """ModelFileError if a tensor contains NaN or Inf."""
-    bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
-    if bad:
-        raise ModelFileError(f"{where}: {bad[0]} contains NaN or Inf")
 
 
 def read_max_seq_length(path: str | Path) -> int:
@@ -168,15 +123,14 @@ def _read_config(folder: Path) -> BertConfig:
 def bert_config(stated: dict[str, Any], file: Path) -> BertConfig:
     """The architecture from the content of config.json; ModelFileError for an unsupported architecture or value."""
     family = family_of(stated.get("model_type"), file)
-    stated = {**stated, **{ours: stated[theirs] for ours, theirs in family.keys.items() if theirs in stated}}
-    for key, needed in (("position_embedding_type", "absolute"), ("is_decoder", False), ("add_cross_attention", False)):
-        if stated.get(key, needed) != needed:
-            raise ModelFileError(f"{file}: {key}={shown(stated[key])} is not supported, only {needed!r}")
-    values: dict[str, Any] = {"pad_token_id": int(family.behind_pad), **family.fixed}  # transformers' defaults
-    for field in dataclasses.fields(BertConfig):
+    kind = config_class(stated["model_type"])
+    stated = check_stated(stated, family, file)
+    values: dict[str, Any] = {"pad_token_id": 1} if family.behind_pad else {}  # transformers' default
+    values |= family.fixed
+    for field in dataclasses.fields(kind):
         if field.name in stated and field.name not in ("position_offset", "mask_token_id", "sep_token_id", *family.fixed):
             values[field.name] = _checked(file, field, stated[field.name])
-    config = BertConfig(**values)
+    config = kind(**{"model_type": stated["model_type"], **values})
     if config.hidden_size % config.num_attention_heads:
         raise ModelFileError(
             f"{file}: hidden_size={config.hidden_size} is not divisible by num_attention_heads={config.num_attention_heads}"
@@ -203,25 +157,6 @@ def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
     return float(value) if field.type is float else value
 
 
-def _weight_files(folder: Path) -> list[Path]:
-    """model.safetensors, or the shards that the index names."""
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = read_json(index).get("weight_map")
-        if not isinstance(names, dict) or not names:
-            raise ModelFileError(f"{index} has no weight_map")
-        return [inside(folder, name, index) for name in dict.fromkeys(map(str, names.values()))]
-    pickles = [file.name for file in sorted(folder.iterdir()) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
-    if pickles:
-        raise ModelFileError(
-            f"{folder} has only the pickle file {pickles[0]}; pickle files are never opened: if you trust it, convert it with "
-            "transformers.AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serialization=True)"
-        )
-    raise ModelFileError(f"{folder} has no model.safetensors")
-
-
 def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
     """float32 tensors of all files by the names of the tables."""
     tensors = {}
@@ -232,20 +167,6 @@ def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
                 raise ModelFileError(f"{file}: {stored} occurs twice (apart from prefixes and old names)")
             tensors[name] = tensor
     return tensors
-
-
-def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False) -> dict[str, np.ndarray]:
-    """float32 tensors of a file by name, without those to leave out; ModelFileError for a damaged file or other dtypes."""
-    try:
-        check_own(file)
-        with file.open("rb") as opened:
-            if (size := int.from_bytes(opened.read(8), "little")) > HEADER_LIMIT:
-                raise ModelFileError(f"{file} is damaged: the stated size of its header is {size:,} bytes")
-        with safe_open(file, framework="numpy") as tensors:
-            names = [name for name in tensors.keys() if not leave_out(name)]  # noqa: SIM118 (not a dict)
-            return {name: _float32(tensors.get_tensor(name), f"{file}: {name}") for name in names}
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
-        raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
 
 
 def read_tokenizer(path: str | Path, config: BertConfig) -> Tokenizer:
@@ -261,13 +182,6 @@ def _table_name(stored: str) -> str:
     for old, new in OLD_NAMES.items():
         stored = stored.replace(old, new)
     return stored
-
-
-def _float32(tensor: np.ndarray, where: str) -> np.ndarray:
-    if tensor.dtype.name not in FLOATS:
-        raise ModelFileError(f"{where} has dtype {tensor.dtype.name}, expected one of {', '.join(FLOATS)}")
-    with np.errstate(over="ignore"):  # a float64 beyond the range of float32 becomes Inf, which `check_finite` finds
-        return tensor.astype(np.float32, copy=False)
 
 
 def resolve(name: str, field: str = "encoder.weights=") -> Path:

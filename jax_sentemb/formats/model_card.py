@@ -42,10 +42,10 @@ def render(
     normalize: bool,
     max_seq_length: int,
     width: int,
-    convolution: Convolution | None = None,
+    modules: str = "",
     is_cross_encoder: bool = False,
 ) -> str:
-    """README.md as text: YAML front matter, then Markdown."""
+    """README.md as text: YAML front matter, then Markdown. `modules`: what `module_words` says."""
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
     sentences = '["A man is playing a guitar.", "Someone plays an instrument."]'
     if is_cross_encoder:
@@ -56,7 +56,7 @@ def render(
     else:
         loader, call = "SentenceTransformer", f"vectors = model.encode({sentences})"
         summary = f"Maps sentences to {vectors} for similarity, search and clustering."
-        embedding = _embedding(pooling, max_seq_length, convolution)
+        embedding = _embedding(pooling, max_seq_length) + modules
     made = f" Trained with {card.method} by jax_sentemb." if card.method else " Written by jax_sentemb."
     return _from_template(
         "model_card.md",
@@ -93,16 +93,21 @@ def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
     return str(ModelCard.from_template(data, template_str=file.read_text(encoding="utf-8"), **values)).rstrip() + "\n"
 
 
-def _embedding(pooling: str, max_seq_length: int, convolution: Convolution | None) -> str:
-    text = (
+def _embedding(pooling: str, max_seq_length: int) -> str:
+    return (
         f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
         f"{max_seq_length} tokens. Compare embeddings by cosine similarity. A pooler of `transformers`, where there is one, is the "
         "identity and means nothing."
     )
+
+
+def module_words(convolution: Convolution | None, dense: Sequence[str]) -> str:
+    """Sentences about a convolution before the pooling and the activations of the dense layers behind it."""
+    layers = f" Behind the pooling, {len(dense)} dense layer(s) are applied ({', '.join(dense)})." if dense else ""
     if convolution is None:
-        return text
+        return layers
     windows = ", ".join(map(str, convolution.windows))
-    text += f" Between encoder and pooling, convolutions of {windows} tokens are applied to the token states."
+    text = f"{layers} Between encoder and pooling, convolutions of {windows} tokens are applied to the token states."
     if convolution.reference:
         return text + (
             " They read the states of [PAD] tokens (as the published code of IS-BERT): **an embedding depends on how much its "

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import inside, read_json, sha256, shown, user_path
 
-MODULES = 16  # largest number of modules; four are supported
+MODULES = 16  # largest number of modules
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
 WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content, for sentence-transformers from 5 on and before
 OLD_POOLING_KEYS = {
@@ -55,6 +55,7 @@ class Readout(NamedTuple):
     normalize: bool  # to unit length
     cnn: Path | None  # folder of a CNN module between encoder and pooling
     masked: bool  # token states at [PAD] are set to zero before the CNN
+    dense: tuple[Path, ...] = ()  # folders of dense layers behind the pooling
 
 
 def read_readout(path: str | Path) -> Readout:
@@ -64,13 +65,13 @@ def read_readout(path: str | Path) -> Readout:
     folders = dict(modules)
     if kinds == ["Transformer"]:
         return Readout(None, False, None, False)
-    known = [
-        ["Transformer", *middle, "Pooling", *end] for middle in ([], ["CNN"], ["WordWeights", "CNN"]) for end in ([], ["Normalize"])
-    ]
-    if kinds not in known:
+    place = kinds.index("Pooling") if "Pooling" in kinds else 0
+    middle, behind = kinds[1:place], kinds[place + 1 :]
+    known = kinds[0] == "Transformer" and place and middle in ([], ["CNN"], ["WordWeights", "CNN"])
+    if not known or behind not in (dense := ["Dense"] * behind.count("Dense"), [*dense, "Normalize"]):
         raise ModelFileError(
             f"{path}: modules {' + '.join(kinds)[:200]} are not supported; supported are Transformer + Pooling, with or without "
-            "a CNN between them and Normalize after them"
+            "a CNN between them, and Dense and Normalize after them"
         )
     if "WordWeights" in folders:
         _check_plain_weights(folders["WordWeights"])
@@ -84,7 +85,8 @@ def read_readout(path: str | Path) -> Readout:
         mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
     if mode not in OLD_POOLING_KEYS.values():
         raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
-    return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds)
+    layers = tuple(folder for kind, folder in modules if kind == "Dense")
+    return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds, layers)
 
 
 NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are no sentence encoders yet

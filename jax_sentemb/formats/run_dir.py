@@ -29,7 +29,6 @@ def write_metadata(workdir: Path, encoder_config: "BertConfig | WordsConfig", me
 def read_metadata(workdir: Path) -> dict[str, Any]:
     """The content of `workdir`/model.json; ModelFileError if it is missing or damaged."""
     from jax_sentemb.formats.huggingface import bert_config
-    from jax_sentemb.models.bert import BertConfig
 
     file = workdir / "model.json"
     if not file.is_file():
@@ -45,7 +44,7 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
         positions, length = config.max_position_embeddings - config.position_offset, metadata["max_seq_length"]
         if not isinstance(length, int) or not 2 <= length <= positions:
             raise ModelFileError(f"{file} is damaged: max_seq_length={shown(length)} is not between 2 and {positions}")
-        if foreign := encoder.keys() - {field.name for field in dataclasses.fields(BertConfig)}:
+        if foreign := encoder.keys() - {field.name for field in dataclasses.fields(config)}:
             raise ModelFileError(f"{file} is damaged: encoder has the unknown entry {shown(min(foreign))}")
     return metadata
 

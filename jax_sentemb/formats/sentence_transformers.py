@@ -20,12 +20,13 @@ from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, sole_writer, write_json
 from jax_sentemb.formats.families import FAMILIES
-from jax_sentemb.formats.huggingface import convolution_to_torch
-from jax_sentemb.formats.model_card import Card, render
+from jax_sentemb.formats.model_card import Card, module_words, render
 from jax_sentemb.formats.model_dir import MANIFEST, NO_PROMPTS, WORD_WEIGHTS, Prompts
+from jax_sentemb.formats.modules import convolution_to_torch, dense_files
 from jax_sentemb.formats.weight_table import head_to_torch, to_torch
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.models.modern_bert import ModernBertConfig
 from jax_sentemb.types import Params
 
 # Pooling mode -> key of the Pooling module of sentence-transformers. first_last has no key; it is for evaluation only.
@@ -36,6 +37,7 @@ POOLING_KEYS = {
     "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
 }
 LAST = {"pooling_mode_lasttoken": True}  # written only if needed, because versions that do not know the key raise an error
+MODERN_KEYS = ("local_attention", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta")
 EXPORTABLE = ("cls", "mean")
 CNN_FOLDER, WEIGHTS_FOLDER = "2_CNN", "1_WordWeights"
 
@@ -57,8 +59,8 @@ def check_exportable(pooling: str, convolution: Convolution | None = None) -> No
 class SentenceModel:
     """A BERT that embeds sentences or scores pairs, with everything that its export contains.
 
-    Parts of `params`: "encoder"; "cnn" with a `convolution`; "token_head", which is written to the same file for transformers'
-    BertForMaskedLM; "pooler" and "classifier" of a cross-encoder.
+    Parts of `params`: "encoder"; "cnn" with a `convolution`; "dense" with `dense`, the activations of its layers; "token_head",
+    which is written to the same file for transformers' BertForMaskedLM; "pooler" and "classifier" of a cross-encoder.
     """
 
     config: BertConfig
@@ -69,10 +71,16 @@ class SentenceModel:
     normalize: bool = False
     convolution: Convolution | None = None
     prompts: Prompts = NO_PROMPTS
+    dense: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
         """The width of an embedding."""
+        return self.params["dense"][f"layer_{len(self.dense) - 1}"]["kernel"].shape[1] if self.dense else self.pooled_width
+
+    @property
+    def pooled_width(self) -> int:
+        """The width of the pooled states."""
         return self.config.hidden_size if self.convolution is None else self.convolution.width
 
 
@@ -93,10 +101,10 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "model.safetensors").write_bytes(save(_tensors(config, params, heads), metadata={"format": "pt"}))
     model.tokenizer.save(directory)
-    write_json(directory / "config.json", _huggingface_config(config, heads, _labels(params, card)))
+    write_json(directory / "config.json", _huggingface_config(model, heads, _labels(params, card)))
     readme = render(
         card, pooling=model.pooling, normalize=model.normalize, max_seq_length=model.max_seq_length, width=model.width,
-        convolution=model.convolution, is_cross_encoder=is_cross_encoder,
+        modules=module_words(model.convolution, model.dense), is_cross_encoder=is_cross_encoder,
     )  # fmt: skip
     (directory / "README.md").write_text(readme, "utf-8")
     if is_cross_encoder:  # the CrossEncoder of sentence-transformers reads the length from the tokenizer
@@ -130,7 +138,8 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
     masked = convolution is not None and not convolution.reference
     kinds = [("", "Transformer")]
     kinds += [(WEIGHTS_FOLDER, "WordWeights")] * masked + [(CNN_FOLDER, "CNN")] * (convolution is not None)
-    kinds += [("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * model.normalize
+    layers = [(f"{2 + number}_Dense", "Dense") for number in range(len(model.dense))]
+    kinds += [("1_Pooling", "Pooling"), *layers] + [(f"{2 + len(layers)}_Normalize", "Normalize")] * model.normalize
     modules = [
         {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for number, (path, kind) in enumerate(kinds)
@@ -141,12 +150,10 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
         "config_sentence_transformers.json": {
             "__version__": {"jax_sentemb": __version__},
             "prompts": dict(model.prompts.texts),
-            "default_prompt_name": next(
-                (name for name, text in model.prompts.texts.items() if text == model.prompts.default), None
-            ),
+            "default_prompt_name": model.prompts.default_name,
             "similarity_fn_name": "cosine",
         },
-        "1_Pooling/config.json": pooling_config(model.width, model.pooling),
+        "1_Pooling/config.json": pooling_config(model.pooled_width, model.pooling),
     }
     if convolution is not None:
         files[f"{CNN_FOLDER}/cnn_config.json"] = {
@@ -155,15 +162,21 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
             "kernel_sizes": list(convolution.windows),
             "stride_sizes": [1] * len(convolution.windows),
         }
-        (directory / CNN_FOLDER).mkdir(exist_ok=True)
-        tensors = convolution_to_torch(convolution, model.params["cnn"])
-        (directory / CNN_FOLDER / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+        _write_tensors(directory / CNN_FOLDER, convolution_to_torch(convolution, model.params["cnn"]))
+    for number, (folder, _) in enumerate(layers):
+        files[f"{folder}/config.json"], tensors = dense_files(model.dense[number], model.params["dense"][f"layer_{number}"])
+        _write_tensors(directory / folder, tensors)
     if masked:
         weights = {"vocab": [""] * config.vocab_size, "word_weights": {}, "unknown_word_weight": 1}
         files |= {f"{WEIGHTS_FOLDER}/{name}": weights for name in WORD_WEIGHTS}
     for name, content in files.items():
         (directory / name).parent.mkdir(exist_ok=True)
         write_json(directory / name, content)
+
+
+def _write_tensors(folder: Path, tensors: dict[str, np.ndarray]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
 
 
 def pooling_config(width: int, pooling: str) -> dict[str, Any]:
@@ -216,10 +229,15 @@ def _labels(params: Params, card: Card) -> list[str]:
     return ["score"] if outputs == 1 else [*stated] if len(stated) == outputs else [f"LABEL_{place}" for place in range(outputs)]
 
 
-def _huggingface_config(config: BertConfig, heads: Sequence[str], labels: Sequence[str]) -> dict:
+def _huggingface_config(model: SentenceModel, heads: Sequence[str], labels: Sequence[str]) -> dict:
     """config.json of transformers' model of this family, or with a head. Dropout 0.1 is for fine-tuning in torch."""
+    config, tokenizer = model.config, model.tokenizer
     family = FAMILIES[config.model_type]
     special: dict[str, Any] = dict(family.special)
+    if isinstance(config, ModernBertConfig):
+        special |= {name: getattr(config, name) for name in MODERN_KEYS}
+        special |= {name: tokenizer.cls_id for name in ("bos_token_id", "cls_token_id")}
+        special |= {name: tokenizer.sep_id for name in ("eos_token_id", "sep_token_id")}
     kind = "ForSequenceClassification" if "classifier" in heads else "ForMaskedLM" if heads else "Model"
     if "classifier" in heads:
         # With this entry, the CrossEncoder of sentence-transformers returns the score itself, not its sigmoid.
@@ -247,4 +265,4 @@ def _huggingface_config(config: BertConfig, heads: Sequence[str], labels: Sequen
         **special,
         "torch_dtype": "float32",
     }
-    return {family.keys.get(key, key): value for key, value in stated.items() if key not in family.fixed}
+    return {family.keys.get(key, key): value for key, value in stated.items() if key not in (*family.fixed, *family.left_out)}

@@ -19,8 +19,8 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import inside, read_json, replacing, shown, write_json
-from jax_sentemb.formats.huggingface import check_finite, read_safetensors
 from jax_sentemb.formats.model_dir import check_hashes, read_modules
+from jax_sentemb.formats.tensors import check_finite, read_safetensors
 
 WEIGHT = "embedding.weight"
 KIND = "StaticEmbedding"

@@ -1,4 +1,4 @@
-"""The weights of BERT and RoBERTa: one table that maps the parameters of this package to PyTorch's tensors, used both ways."""
+"""The weights of every architecture: tables that map the parameters of this package to PyTorch's tensors, used both ways."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +11,7 @@ from jaxtyping import Shaped
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.mpnet import BUCKETS
 from jax_sentemb.types import Params
 
 Tensors = dict[str, np.ndarray]  # by PyTorch's names
@@ -27,7 +28,8 @@ def transpose(tensor: Shaped[np.ndarray, "rows columns"]) -> Shaped[np.ndarray, 
 
 
 # Our path, torch's name, the transform between them (in both directions), and the shape in torch:
-# V vocabulary, P positions, S token types (segments), D hidden, I intermediate, C classes.
+# V vocabulary, P positions, S token types (segments), D hidden, I intermediate, C classes, H heads, B buckets of distances;
+# T is 3 D and J is 2 I.
 EMBEDDING_TABLE = (
     ("embeddings/word", "embeddings.word_embeddings.weight", keep, "VD"),
     ("embeddings/position", "embeddings.position_embeddings.weight", keep, "PD"),
@@ -53,6 +55,24 @@ LAYER_TABLE = (
     ("layer_{}/output_norm/scale", "encoder.layer.{}.output.LayerNorm.weight", keep, "D"),
     ("layer_{}/output_norm/bias", "encoder.layer.{}.output.LayerNorm.bias", keep, "D"),
 )
+TABLES = {  # embeddings and layers where they are not those of BERT
+    "mpnet": ((*EMBEDDING_TABLE, ("relative_bias", "encoder.relative_attention_bias.weight", keep, "BH")), LAYER_TABLE),
+    "modernbert": (
+        (
+            ("embeddings/word", "embeddings.tok_embeddings.weight", keep, "VD"),
+            ("embeddings/norm/scale", "embeddings.norm.weight", keep, "D"),
+            ("final_norm/scale", "final_norm.weight", keep, "D"),
+        ),
+        (
+            ("layer_{}/attention_norm/scale", "layers.{}.attn_norm.weight", keep, "D"),  # not in the first layer
+            ("layer_{}/query_key_value", "layers.{}.attn.Wqkv.weight", transpose, "TD"),
+            ("layer_{}/attention_output", "layers.{}.attn.Wo.weight", transpose, "DD"),
+            ("layer_{}/output_norm/scale", "layers.{}.mlp_norm.weight", keep, "D"),
+            ("layer_{}/intermediate", "layers.{}.mlp.Wi.weight", transpose, "JD"),
+            ("layer_{}/output", "layers.{}.mlp.Wo.weight", transpose, "DI"),
+        ),
+    ),
+}
 _ROBERTA_HEAD = (
     ("transform/kernel", "lm_head.dense.weight", transpose, "DD"),
     ("transform/bias", "lm_head.dense.bias", keep, "D"),
@@ -82,9 +102,16 @@ HEAD_TABLES = {
         ("norm/bias", "vocab_layer_norm.bias", keep, "D"),
         ("bias", "vocab_projector.bias", keep, "V"),
     ),
+    ("mpnet", "token_head"): _ROBERTA_HEAD,
+    ("modernbert", "token_head"): (
+        ("transform/kernel", "head.dense.weight", transpose, "DD"),
+        ("norm/scale", "head.norm.weight", keep, "D"),
+        ("bias", "decoder.bias", keep, "V"),
+    ),
     ("bert", "pooler"): _POOLER,
     ("roberta", "pooler"): _POOLER,
     ("xlm-roberta", "pooler"): _POOLER,
+    ("mpnet", "pooler"): _POOLER,
     # The head of a cross-encoder: one score, or a logit for each class.
     ("bert", "classifier"): (
         ("kernel", "classifier.weight", transpose, "CD"),
@@ -100,6 +127,8 @@ IGNORED = (
     "embeddings.position_ids",
     "vocab_",
     "pre_classifier.",
+    "head.",
+    "decoder.",
 )  # not the encoder
 
 
@@ -114,9 +143,11 @@ class Weight(NamedTuple):
 
 def table(config: BertConfig) -> list[Weight]:
     """Every weight of an encoder of this architecture."""
-    layers = [_weight(config, row, layer) for layer in range(config.num_hidden_layers) for row in LAYER_TABLE]
-    embeddings = [row for row in EMBEDDING_TABLE if config.type_vocab_size or row[0] != "embeddings/token_type"]
-    return [_weight(config, row) for row in embeddings] + layers
+    embeddings, layer_rows = TABLES.get(config.model_type, (EMBEDDING_TABLE, LAYER_TABLE))
+    layers = [_weight(config, row, layer) for layer in range(config.num_hidden_layers) for row in layer_rows]
+    absent = () if config.type_vocab_size else ("embeddings/token_type",)
+    absent += ("layer_0/attention_norm/scale",) if config.model_type == "modernbert" else ()
+    return [weight for weight in (*(_weight(config, row) for row in embeddings), *layers) if weight.ours not in absent]
 
 
 def head_table(config: BertConfig, part: str, classes: int = 1) -> list[Weight]:
@@ -132,6 +163,10 @@ def _weight(config: BertConfig, row: tuple, layer: int = 0, classes: int = 1) ->
         "S": config.type_vocab_size,
         "D": config.hidden_size,
         "I": config.intermediate_size,
+        "H": config.num_attention_heads,
+        "B": BUCKETS,
+        "T": 3 * config.hidden_size,
+        "J": 2 * config.intermediate_size,
     }
     ours, torch, transform, axes = row
     for part, other in FAMILIES[config.model_type].names:

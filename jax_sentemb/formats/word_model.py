@@ -25,17 +25,18 @@ from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import inside, read_json, shown, write_json
-from jax_sentemb.formats.huggingface import check_finite, read_safetensors
 from jax_sentemb.formats.model_dir import check_hashes
 from jax_sentemb.formats.sentence_transformers import pooling_config
+from jax_sentemb.formats.tensors import check_finite, read_safetensors
 from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.methods.infer_sent import InferSent
 from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.methods.multi_view import POOLINGS, MultiView
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
+from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.rnn import DIRECTIONS
-from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder, vector_part
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, vector_part
 from jax_sentemb.types import Params
 
 FORMAT = "jax_sentemb words"

@@ -15,10 +15,11 @@ from jax_sentemb.formats.word_model import method_of
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.methods.multi_view import MultiView
-from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.architectures import make_encoder, transformer_config
+from jax_sentemb.models.dense import apply_dense
 from jax_sentemb.models.heads import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
-from jax_sentemb.models.word_vectors import WordsConfig, make_encoder
+from jax_sentemb.models.word_vectors import WordsConfig
 from jax_sentemb.types import Array, Params, Rows
 
 
@@ -32,14 +33,15 @@ def build_embedder(
 ) -> Embedder:
     """The Embedder of a model, (parameters, sentences) -> float32 [N, E]; of a cross-encoder, (parameters, pairs) -> scores [N, 1].
 
-    `description`: "encoder" and "max_seq_length"; of a BERT also "pooling" and, if they apply, "convolution", "normalize" (to unit
-    length) and "scores_pairs" (a cross-encoder); of a model on word vectors "method" and "settings". model.json of a run has these
-    keys. `dtype` of a BERT's matrix products. `separate_views` returns a multi-view model's views side by side (`views_of`).
+    `description`: "encoder" and "max_seq_length"; of a BERT also "pooling" and, if they apply, "convolution", "dense" (the
+    activations of layers behind the pooling), "normalize" (to unit length) and "scores_pairs" (a cross-encoder); of a model on word
+    vectors "method" and "settings". model.json of a run has these keys. `dtype` of a BERT's matrix products. `separate_views`
+    returns a multi-view model's views side by side (`views_of`).
     ModelFileError, which names the file `where`, for a description that fits no method of this package.
     """
     if is_words(description):
         return _word_embedder(description, tokenizer, batch_size, separate_views, where)
-    encoder = make_encoder(BertConfig(**description["encoder"]), jnp.dtype(dtype))
+    encoder = make_encoder(transformer_config(description["encoder"]), jnp.dtype(dtype))
     convolution = convolution_of(description)
     is_cross_encoder = description.get("scores_pairs", False)
 
@@ -47,6 +49,7 @@ def build_embedder(
         if is_cross_encoder:
             return pair_score(encoder, params, rows)
         vectors = sentence_embedding(encoder, params, rows, description["pooling"], convolution)
+        vectors = apply_dense(params.get("dense", {}), description.get("dense", ()), vectors)
         if description.get("normalize"):
             vectors = vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         return vectors

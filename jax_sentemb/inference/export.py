@@ -22,7 +22,7 @@ from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import LoadedModel, load, load_cross_encoder
 from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
-from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.architectures import transformer_config
 from jax_sentemb.types import Params
 
 STATIC_FACTS = ("base_model", "width", "sif", "regression", "sentences", "corpus_sha256")  # of how a table was made
@@ -130,7 +130,7 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         verdict=metadata.get("verdict", ""),
     )
     model = SentenceModel(
-        BertConfig(**metadata["encoder"]),
+        transformer_config(metadata["encoder"]),
         params,
         tokenizer,
         pooling=metadata["pooling"],
@@ -138,6 +138,7 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         normalize=bool(metadata.get("normalize")),
         convolution=convolution_of(metadata),
         prompts=prompts_of(metadata),
+        dense=tuple(metadata.get("dense", ())),
     )
     export(output, model, embed, card)
 
@@ -171,7 +172,7 @@ def export_loaded(directory: Path, model: LoadedModel, params: Params, max_seq_l
     tokenizer: Any = model.embedder.tokenizer
     params = jax.device_get(params)
     found = SentenceModel(
-        BertConfig(**metadata["encoder"]), params, tokenizer, metadata["pooling"], max_seq_length,
-        bool(metadata.get("normalize")), convolution_of(metadata), model.prompts,
+        transformer_config(metadata["encoder"]), params, tokenizer, metadata["pooling"], max_seq_length,
+        bool(metadata.get("normalize")), convolution_of(metadata), model.prompts, tuple(metadata.get("dense", ())),
     )  # fmt: skip
     export(directory, found, functools.partial(build_embedder(metadata, tokenizer), params), card)

@@ -22,8 +22,9 @@ from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.data.word_vectors import is_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, sha256, shown, user_path
-from jax_sentemb.formats.huggingface import read_convolution, read_max_seq_length, read_parts, read_tokenizer, resolve
+from jax_sentemb.formats.huggingface import read_max_seq_length, read_parts, read_tokenizer, resolve
 from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts, read_prompts, read_readout, transformer_folder
+from jax_sentemb.formats.modules import read_convolution, read_dense
 from jax_sentemb.formats.run_dir import is_words, prompts_of, read_checkpoint, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.static_embedding import is_static, read_static
@@ -140,11 +141,13 @@ def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size
         raise ConfigError(f"{source}: {' and '.join(options)}: give one pooling")
     description, params = stored.description, stored.params
     if options:  # another pooling of the encoder's states
-        description = {**description, "pooling": options[0], "convolution": None}
+        description = {**description, "pooling": options[0], "convolution": None, "dense": ()}
     if not stored.is_run:
-        params = {part: params[part] for part in ("encoder", *(("cnn",) if description["convolution"] else ()))}
+        others = {"cnn": description["convolution"], "dense": description.get("dense")}
+        params = {part: params[part] for part in ("encoder", *(part for part, used in others.items() if used))}
     embedder = build_embedder(description, stored.tokenizer, batch_size, dtype, where=stored.where)
     keys = [key for key in ("encoder", "pooling", "normalize", "convolution") if key in description]
+    keys += ["dense"] if description.get("dense") else []
     positions = description["encoder"]["max_position_embeddings"] - description["encoder"]["position_offset"]
     metadata = {**stored.origin, **{key: description[key] for key in keys}}
     if stored.prompts.default:
@@ -205,13 +208,14 @@ def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
     )  # a head with more outputs may classify single sentences
     if one_score and isinstance(stated, list) and any("ForSequenceClassification" in shown(name) for name in stated):
         raise ModelFileError(f"{folder} is a cross-encoder: it scores pairs of sentences and does not embed sentences")
-    readout, convolution = read_readout(folder), read_convolution(folder)
+    readout, convolution, dense = read_readout(folder), read_convolution(folder), read_dense(folder)
     description = {
         "encoder": dataclasses.asdict(config),
         "pooling": readout.pooling or "mean",
         "normalize": readout.normalize,
         "convolution": convolution and dataclasses.asdict(convolution[0]),
         "max_seq_length": read_max_seq_length(folder),
+        "dense": list(dense[0]) if dense else [],
     }
     tokenizer = read_tokenizer(folder, config)
     return _Stored(description, params, tokenizer, origin, str(folder), read_prompts(folder))

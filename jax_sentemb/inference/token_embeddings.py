@@ -14,7 +14,7 @@ from jax_sentemb.formats.run_dir import convolution_of, is_words
 from jax_sentemb.inference.embedder import BUCKETS, CPU_ROWS, batches_by_length
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import StaticEmbedder
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.architectures import make_encoder, transformer_config
 from jax_sentemb.types import Array, Params, Rows
 
 TokenEmbeddings = Callable[[Params, Sequence[str], int, int], list[np.ndarray]]
@@ -27,7 +27,7 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
     """
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
         raise ConfigError('output_value="token_embeddings": a table of vectors has none, only sentence embeddings')
-    encoder = Bert(BertConfig(**model.metadata["encoder"]), jnp.dtype(dtype))
+    encoder = make_encoder(transformer_config(model.metadata["encoder"]), jnp.dtype(dtype))
     convolution = convolution_of(model.metadata)
     tokenizer = model.embedder.tokenizer
 

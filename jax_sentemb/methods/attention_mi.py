@@ -41,6 +41,7 @@ class AttentionMI:
     * sampling: "stratified" takes one entry from each of `samples` equal parts of the pool: uniform, without repetition or sort.
       "gumbel" draws a uniform subset as the code does (slower, it sorts the pool); "replacement" draws with replacement.
       A pool smaller than `samples` repeats entries; the code drops such slices (discard_short=True).
+    * Places to which a layer with local attention (ModernBERT) does not attend are not used, as if dropout had removed them.
     * padding_queries: True adds the rows of [PAD] queries to the pool (code). Default False (paper): padding changes nothing.
     """
 
@@ -148,7 +149,7 @@ class AttentionMI:
             query, key = (
                 jnp.repeat(self._of_layer(axis, place, layers, heads), views, axis=0) for axis in (positions.query, positions.key)
             )
-            kept = attention.kept_at(query, key) if self.post_dropout else jnp.ones(query.shape, bool)
+            kept = attention.kept_at(query, key) if self.post_dropout else attention.attended_at(query, key)
             return attention.log_probability_at(query, key), kept
 
         return Capture(layers, gather)

@@ -19,10 +19,10 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import Scalar
 from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
-from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 Seeds: TypeAlias = UInt[Array, " batch"]  # of the dropout of each sentence
@@ -51,6 +51,7 @@ class Method(ABC):
 
     pooling: str
     ami: AttentionMI | None = None  # attention mutual information, subtracted from the loss
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start (methods/anchor.py); 0: none
     convolution: Convolution | None = None  # between the encoder and the pooling
     is_cross_encoder: ClassVar[bool] = False  # True: `embed` takes rows of joined pairs and returns their score
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)

@@ -35,6 +35,7 @@ class ContrastiveTension(Method):
     dropout: bool = False  # while training; the published code has none
     ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: without
     keep: str = "better"  # encoder that is exported: better (by eval.select) or second
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""

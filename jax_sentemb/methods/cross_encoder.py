@@ -13,9 +13,9 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import softmax_cross_entropy
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.methods.labelled_pairs import check_task
+from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_head, pair_score
-from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 

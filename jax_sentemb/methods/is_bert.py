@@ -35,6 +35,7 @@ class ISBERT(Method):
     convolution: Convolution = field(default_factory=Convolution)  # between the token states and the mean
     normalization: str = "pairs"  # of the loss: pairs (the code) or sentences (Eq. 3)
     pooling: str = "mean"  # the method is defined for the mean
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""

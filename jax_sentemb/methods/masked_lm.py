@@ -11,12 +11,12 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.attention import MAX_POSITIONS
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_token_head, token_states
 from jax_sentemb.models.layers import random_bits
 from jax_sentemb.models.token_loss import token_loss
-from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 MASK_STREAM = 1 << 21
@@ -30,12 +30,13 @@ def mask_counts(width: int, probability: float) -> Int[np.ndarray, " counts"]:
 
 
 def select_tokens(
-    rows: Rows, seeds: UInt[Array, " rows"], probability: float, separator: int
+    rows: Rows, seeds: UInt[Array, " rows"], probability: float, separator: int, positions: int = MAX_POSITIONS
 ) -> tuple[Bool[Array, "rows tokens"], Int[Array, "rows places"], Bool[Array, "rows places"]]:
     """Bool [R, T]: the selected tokens; int32 [R, M]: their places, padded; bool [R, M]: which of those places are not padding.
 
     A row has an exact number of them, drawn without replacement from its tokens other than [CLS] and [SEP] (as in BERT's code up to
-    its `max_predictions_per_seq`). The draw depends on the row's seed only, so padding changes nothing.
+    its `max_predictions_per_seq`). The draw depends on the row's seed only, so padding changes nothing. `positions`: a power of two
+    above the number of tokens of any row.
     """
     width = rows.tokens.shape[1]
     place = jnp.arange(width, dtype=jnp.uint32)
@@ -43,11 +44,11 @@ def select_tokens(
     counts = mask_counts(max(width - 2, 0), probability)
     count = jnp.asarray(counts)[maskable.sum(-1, keepdims=True)]
     # Random numbers with the place in their low bits: they all differ, and one sort gives both order and places.
-    draw = (random_bits(seeds, MASK_STREAM, (width,)) >> 12) * jnp.uint32(MAX_POSITIONS) | place
+    draw = (random_bits(seeds, MASK_STREAM, (width,)) >> positions.bit_length()) * jnp.uint32(positions) | place
     draw = jnp.where(maskable, draw, jnp.uint32(2**32 - 1))
     ordered = jnp.sort(draw, axis=-1)[:, : int(counts[-1])]
     largest = jnp.take_along_axis(ordered, jnp.maximum(count - 1, 0), axis=-1)
-    places = jnp.minimum(ordered % MAX_POSITIONS, width - 1).astype(jnp.int32)
+    places = jnp.minimum(ordered % positions, width - 1).astype(jnp.int32)
     return maskable & (draw <= largest), places, jnp.arange(places.shape[1]) < count
 
 
@@ -60,7 +61,7 @@ def masked_lm_loss(
     The last layer and the head compute the selected tokens only.
     """
     config = bert_config(encoder)
-    selected, places, real = select_tokens(rows, seeds, probability, config.sep_token_id)
+    selected, places, real = select_tokens(rows, seeds, probability, config.sep_token_id, config.counted_positions)
     kind, other = (random_bits(seeds, MASK_STREAM + number, selected.shape[1:]) for number in (1, 2))
     replaced = jnp.where(kind < jnp.uint32(0.8 * 2**32), config.mask_token_id, (other % config.vocab_size).astype(jnp.int32))
     changed = selected & (kind < jnp.uint32(0.9 * 2**32))
@@ -92,6 +93,7 @@ class MaskedLM(Method):
 
     mlm_probability: float = 0.15  # share of a row's tokens that is predicted
     pooling: str = "mean"  # of the embedding: cls, mean or first_last
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
     reads_packed = True
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -106,7 +108,7 @@ class MaskedLM(Method):
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """{"encoder", "token_head"}; the head is fresh unless the directory has one."""
-        head = loaded.get("token_head") or init_token_head(key, encoder.config.hidden_size, encoder.config.vocab_size)
+        head = loaded.get("token_head") or init_token_head(key, bert_config(encoder))
         return Learned({"encoder": loaded["encoder"], "token_head": head})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> MaskedLosses:

@@ -31,6 +31,7 @@ class MirrorBERT(Method):
     pooling: str = "cls"  # cls, mean or first_last
     span: int = 5  # characters of the second view that become one [MASK]; 0: none
     ami: AttentionMI | None = None  # attention mutual information, with span=0; None: without
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or two of them exclude each other."""

@@ -33,6 +33,7 @@ class SBERT(Method):
     top_score: float = 5.0  # the largest gold score
     pooling: str = "mean"  # cls, mean or first_last
     convolution: Convolution | None = None  # IS-BERT's, between encoder and pooling; None: without
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""

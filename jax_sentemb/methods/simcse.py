@@ -18,6 +18,7 @@ from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, view_seed
+from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import apply_head, init_head, init_token_head
 from jax_sentemb.models.pooling import pool
@@ -67,6 +68,7 @@ class SimCSE(Method):
     mlm_probability: float = 0.15  # share of the tokens that loss predicts
     ami: AttentionMI | None = None  # attention mutual information; None: without
     momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: without
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
@@ -93,7 +95,7 @@ class SimCSE(Method):
         if self.head:
             params["head"] = init_head(head_key, width)
         if self.mlm_weight:
-            fresh = init_token_head(token_key, width, encoder.config.vocab_size)
+            fresh = init_token_head(token_key, bert_config(encoder))
             params["token_head"] = loaded.get("token_head") or fresh
         if self.momentum is None:
             return Learned(params)

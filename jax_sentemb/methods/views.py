@@ -7,11 +7,11 @@ from jaxtyping import Float, UInt
 
 from jax_sentemb.losses import Scalar
 from jax_sentemb.methods.attention_mi import AttentionMI, Positions
+from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.layers import hash32
 from jax_sentemb.models.pooling import pool
-from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Params, Rows
 
 VIEWS = 2

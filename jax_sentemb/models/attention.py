@@ -5,14 +5,27 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, Shaped, UInt
 
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.models.layers import keep_mask, kept_at
 from jax_sentemb.types import Array
 
+WITHOUT_DROPOUT = ("cudnn", "xla")  # kernels that do not drop attention weights
 NORMALIZER_BLOCK = 128  # queries whose log-sum-exp is computed at once beside a fused kernel
-MAX_POSITIONS = 2**11  # larger than any sequence
-STRIDES = (MAX_POSITIONS**2, MAX_POSITIONS, 1)  # of the attention's dropout counter: head, query, key
+MAX_POSITIONS = 2**11  # for which the counters of random numbers provide; more for an encoder with more positions
+NEVER = -1e9  # the score of a key that gets no attention; finite, so that a row of padding has uniform weights and not NaN
+
+
+def counted_positions(positions: int) -> int:
+    """The number of positions that the counters of random numbers tell apart: a power of two."""
+    return max(MAX_POSITIONS, 1 << (positions - 1).bit_length())
+
+
+def counter_strides(positions: int) -> tuple[int, int, int]:
+    """Of the attention's dropout counter: head, query, key."""
+    return positions**2, positions, 1
 
 
 class Attention(NamedTuple):
@@ -30,6 +43,8 @@ class Attention(NamedTuple):
     seeds: UInt[Array, " rows"] | None = None  # seeds, rate and stream of the dropout
     rate: float = 0.0
     stream: int | Int[Array, ""] = 0
+    positions: int = MAX_POSITIONS
+    bias: Float[Array, "_ tokens tokens"] | None = None  # added to the scores
 
     def log_probability_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
@@ -42,18 +57,34 @@ class Attention(NamedTuple):
             jnp.take_along_axis(values, place[..., None], axis=2).astype(jnp.float32)
             for values, place in ((self.query, query), (self.key, key))
         ]
-        return (rows[0] * rows[1]).sum(-1) / self.query.shape[-1] ** 0.5 - normalizer
+        scores = (rows[0] * rows[1]).sum(-1) / self.query.shape[-1] ** 0.5
+        return scores - normalizer if self.bias is None else scores + self._bias_at(query, key) - normalizer
+
+    def attended_at(
+        self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
+    ) -> Bool[Array, "rows heads samples"]:
+        """Whether a layer with local attention attends at these places at all, bool [R, H, M]; True in other layers."""
+        return jnp.ones(query.shape, bool) if self.bias is None else self._bias_at(query, key) > NEVER / 2
 
     def kept_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
     ) -> Bool[Array, "rows heads samples"]:
-        """Which of the entries at these places dropout kept, bool [R, H, M]."""
+        """Which of the entries at these places are attended to and kept by dropout, bool [R, H, M]."""
+        attended = self.attended_at(query, key)
         if self.kept is not None:
-            return _entries(self.kept, query, key)
+            return _entries(self.kept, query, key) & attended
         if self.seeds is None or self.rate == 0.0:
-            return jnp.ones(query.shape, bool)
-        head = jnp.arange(query.shape[1])[:, None]
-        return kept_at(self.rate, self.seeds, self.stream, head * STRIDES[0] + query * STRIDES[1] + key * STRIDES[2])
+            return attended
+        head, strides = jnp.arange(query.shape[1])[:, None], counter_strides(self.positions)
+        places = head * strides[0] + query * strides[1] + key * strides[2]
+        return kept_at(self.rate, self.seeds, self.stream, places) & attended
+
+    def _bias_at(
+        self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
+    ) -> Float[Array, "rows heads samples"]:
+        assert self.bias is not None
+        head = jnp.arange(query.shape[1])[:, None] % len(self.bias)
+        return self.bias[head, query, key]
 
 
 def _entries(
@@ -78,6 +109,64 @@ class AttentionDropout(NamedTuple):
     seeds: UInt[Array, " rows"] | None = None
     rate: float = 0.0
     stream: int | Int[Array, ""] = 0
+    positions: int = MAX_POSITIONS
+
+
+class AttentionMemory(NamedTuple):
+    """How attention is computed: `block` queries at once (0: all), or by a `fused` kernel.
+
+    "cudnn" and "xla" are kernels of `jax.nn.dot_product_attention`, "pallas" is our own, for rows that lie on the devices of `mesh`.
+    """
+
+    block: int = 0
+    fused: str = ""
+    mesh: Mesh | None = None
+
+
+def queried(
+    states: Float[Array, "rows tokens width"], first_only: bool, places: Int[Array, "rows places"] | None
+) -> Float[Array, "rows _ width"]:
+    """The states that a layer computes: those of the first token, of `places`, or all."""
+    if places is not None:
+        return jnp.take_along_axis(states, places[..., None], axis=1)
+    return states[:, :1] if first_only else states
+
+
+def queried_bias(
+    bias: Float[Array, "_ tokens tokens"] | None, first_only: bool, places: Int[Array, "rows places"] | None
+) -> Float[Array, "_ _ _ tokens"] | None:
+    """The bias of these queries, [R or 1, H or 1, Q, T]."""
+    if bias is None:
+        return None
+    if places is not None:
+        return jnp.moveaxis(bias[:, places], 1, 0)
+    return bias[None, :, :1] if first_only else bias[None]
+
+
+def self_attention(
+    query: Float[Array, "rows heads queries size"],
+    key: Float[Array, "rows heads tokens size"],
+    value: Float[Array, "rows heads tokens size"],
+    mask: Bool[Array, "rows tokens"],
+    dropout: AttentionDropout,
+    memory: AttentionMemory,
+    bias: Float[Array, "_ _ queries tokens"] | None = None,
+) -> tuple[Float[Array, "rows heads queries size"], Attention]:
+    """Computes `attend` in the way that `memory` says, for all queries. Kernels WITHOUT_DROPOUT do not drop weights."""
+    if memory.fused == "pallas":
+        from jax_sentemb.models.attention_kernel import attend_in_kernel  # Pallas takes a third of a second to import
+
+        assert memory.mesh is not None, "fused_attention=pallas needs the mesh of the run"
+        if bias is not None:
+            raise ConfigError(
+                "train.fused_attention=pallas has no relative or local attention: leave it out for MPNet and ModernBERT"
+            )
+        return attend_in_kernel(query, key, value, mask, dropout, memory.mesh)
+    if memory.fused:
+        return attend_fused(query, key, value, mask, memory.fused, bias)
+    if memory.block:
+        return attend_in_blocks(query, key, value, mask, dropout, memory.block, bias)
+    return attend(query, key, value, mask, dropout, bias=bias)
 
 
 def attend(
@@ -87,20 +176,23 @@ def attend(
     mask: Bool[Array, "rows tokens"],
     dropout: AttentionDropout,
     start: Int[Array, ""] | int = 0,
+    bias: Float[Array, "_ _ queries tokens"] | None = None,
 ) -> tuple[Float[Array, "rows heads queries size"], Attention]:
     """Context in float32 with dropout on the weights, and the Attention that it comes from. Softmax is computed in float32.
 
-    The mask value is finite, so that a row of padding has uniform weights and not NaN. `start` is the place of the first query.
+    `start` is the place of the first query; `bias` [R or 1, H or 1, Q, T] is added to the scores.
     """
     scores = jnp.matmul(query, key.swapaxes(-1, -2), preferred_element_type=jnp.float32) / query.shape[-1] ** 0.5
-    scores = jnp.where(mask[:, None, None, :], scores, -1e9)
+    scores = scores if bias is None else scores + bias
+    scores = jnp.where(mask[:, None, None, :], scores, NEVER)
     largest = jax.lax.stop_gradient(scores.max(-1, keepdims=True))
     exponentials = jnp.exp(scores - largest)
     total = exponentials.sum(-1, keepdims=True)
     probabilities = exponentials / total
     weights, kept = probabilities, None
     if dropout.seeds is not None and dropout.rate > 0.0:
-        kept = keep_mask(dropout.rate, dropout.seeds, dropout.stream, scores.shape[1:], STRIDES, start * STRIDES[1])
+        strides = counter_strides(dropout.positions)
+        kept = keep_mask(dropout.rate, dropout.seeds, dropout.stream, scores.shape[1:], strides, start * strides[1])
         weights = jnp.where(kept, probabilities / (1.0 - dropout.rate), 0.0)
     context = jnp.matmul(weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
     return context, Attention(query, key, mask, largest + jnp.log(total), scores, probabilities, kept)
@@ -113,15 +205,18 @@ def attend_in_blocks(
     mask: Bool[Array, "rows tokens"],
     dropout: AttentionDropout,
     block: int,
+    bias: Float[Array, "1 _ tokens tokens"] | None = None,
 ) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
     """Computes `attend` for `block` queries at a time; the backward pass computes each block again, so memory is linear in T."""
     rows, heads, width, inner = query.shape
     padding = -width % block
     blocks = jnp.pad(query, ((0, 0), (0, 0), (0, padding), (0, 0))).reshape(rows, heads, -1, block, inner).transpose(2, 0, 1, 3, 4)
+    bias = None if bias is None else jnp.pad(bias, ((0, 0), (0, 0), (0, padding), (0, 0)))
 
     @jax.checkpoint
     def one(part: tuple[Array, Array]) -> tuple[Array, Array]:
-        context, attention = attend(part[0], key, value, mask, dropout, part[1])
+        own = None if bias is None else jax.lax.dynamic_slice_in_dim(bias, part[1], block, 2)
+        context, attention = attend(part[0], key, value, mask, dropout, part[1], own)
         return context, attention.log_normalizer
 
     found = jax.lax.map(one, (blocks, jnp.arange(len(blocks)) * block))
@@ -135,6 +230,7 @@ def attend_fused(
     value: Float[Array, "rows heads tokens size"],
     mask: Bool[Array, "rows tokens"],
     kernel: str,
+    bias: Float[Array, "1 _ tokens tokens"] | None = None,
 ) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
     """Computes `attend` without dropout by a kernel of `jax.nn.dot_product_attention`. Rows are padded on the right.
 
@@ -142,9 +238,13 @@ def attend_fused(
     The compiler removes that computation if the attention is not read.
     """
     # cuDNN has no gradient for an odd number of queries or keys.
-    even = (jnp.pad(values, ((0, 0), (0, 0), (0, values.shape[2] % 2), (0, 0))) for values in (query, key, value))
+    odd = query.shape[2] % 2
+    even = (jnp.pad(values, ((0, 0), (0, 0), (0, odd), (0, 0))) for values in (query, key, value))
     by_token = (values.swapaxes(1, 2) for values in even)
-    lengths = mask.sum(-1, dtype=jnp.int32)
-    context = jax.nn.dot_product_attention(*by_token, key_value_seq_lengths=lengths, implementation=kernel)  # type: ignore[arg-type]
-    _, attention = attend_in_blocks(query, key, value, mask, AttentionDropout(), NORMALIZER_BLOCK)
+    options: dict[str, Any] = {"key_value_seq_lengths": mask.sum(-1, dtype=jnp.int32), "implementation": kernel}
+    if bias is not None:
+        wide = jnp.pad(bias, ((0, 0), (0, 0), (0, odd), (0, odd))).astype(query.dtype)
+        options["bias"] = jnp.broadcast_to(wide, (1, query.shape[1], *wide.shape[2:]))
+    context = jax.nn.dot_product_attention(*by_token, **options)
+    _, attention = attend_in_blocks(query, key, value, mask, AttentionDropout(), NORMALIZER_BLOCK, bias)
     return context[:, : query.shape[2]].swapaxes(1, 2).astype(jnp.float32), attention

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.models.attention import NORMALIZER_BLOCK, STRIDES, Attention, AttentionDropout, attend_in_blocks
+from jax_sentemb.models.attention import NORMALIZER_BLOCK, Attention, AttentionDropout, attend_in_blocks, counter_strides
 from jax_sentemb.models.layers import counter_step, drop_limit, hash32, row_key
 from jax_sentemb.types import Array
 
@@ -35,6 +35,7 @@ class Plan(NamedTuple):
 
     head_size: int
     rate: float  # of dropout
+    strides: tuple[int, int, int]  # of its counter: head, query, key
     gpu: bool
     interpret: bool
 
@@ -57,7 +58,7 @@ def attend_in_kernel(
     platform = kernel_platform(mesh)
     check_sizes(platform, width, size)
     dropped = dropout.seeds is not None and dropout.rate > 0.0
-    plan = Plan(size, dropout.rate if dropped else 0.0, platform == "gpu", platform == "cpu")
+    plan = Plan(size, dropout.rate if dropped else 0.0, counter_strides(dropout.positions), platform == "gpu", platform == "cpu")
     seeds = dropout.seeds if dropout.seeds is not None else jnp.zeros(rows, jnp.uint32)
     by_rows = PartitionSpec(mesh.axis_names)
 
@@ -184,7 +185,7 @@ def _maps(
     if not plan.rate:
         return probabilities, 1.0
     places = head, *(lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
-    counters = (place.astype(jnp.uint32) * counter_step(stride) for place, stride in zip(places, STRIDES, strict=True))
+    counters = (place.astype(jnp.uint32) * counter_step(stride) for place, stride in zip(places, plan.strides, strict=True))
     kept = hash32(key_of_row ^ functools.reduce(jnp.add, counters)) >= drop_limit(plan.rate)
     return probabilities, jnp.where(kept, 1 / (1 - plan.rate), 0.0)
 

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa, XLM-R and DistilBERT of any size in Flax, equal to the models of Hugging Face without their pooler.
+"""BERT, RoBERTa, XLM-R, DistilBERT and MPNet of any size in Flax, equal to the models of Hugging Face without their pooler.
 
 Written for contrastive learning: dropout masks are independent for every row, head and position (one mask shared by a batch
 weakens dropout views), and a function can read the attention of chosen layers, so that no tensor of all layers is kept.
@@ -16,13 +16,23 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.models.attention import Attention, AttentionDropout, Capture, attend, attend_fused, attend_in_blocks
+from jax_sentemb.models.attention import (
+    WITHOUT_DROPOUT,
+    Attention,
+    AttentionDropout,
+    AttentionMemory,
+    Capture,
+    attend,
+    counted_positions,
+    queried,
+    queried_bias,
+    self_attention,
+)
 from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmul, row_major
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
 KEPT = ("projection", "inner", "sum")  # of a layer for its backward pass; a tenth of its products is computed again
-WITHOUT_DROPOUT = ("cudnn", "xla")  # kernels that do not drop attention weights
 STREAMS = 8  # of random numbers in a layer
 ACTIVATIONS = {
     # The exact GELU through erf: jax.nn.gelu goes through erfc, which costs two more passes on a CPU.
@@ -52,6 +62,16 @@ class BertConfig:
     model_type: str = "bert"
     mask_token_id: int = 103  # of the tokenizer; only masked-language-model losses use it
     sep_token_id: int = 102  # of the tokenizer; only cross-encoders use it
+
+    @property
+    def counted_positions(self) -> int:
+        """The number of positions that the counters of random numbers tell apart."""
+        return counted_positions(self.max_position_embeddings)
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether norms and dense layers have biases."""
+        return True
 
 
 class BertOutput(NamedTuple):
@@ -102,27 +122,32 @@ class Bert(nn.Module):
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
         hidden = [Embeddings(self.config, self.activations, name="embeddings")(rows.tokens, token_types, seeds, rate)]
-        observed = {}
+        observed, bias = {}, self.attention_bias(rows.tokens.shape[1])
         kept = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
         apart_from_arrays = (4, 5, 6)
         kind = nn.remat(Layer, static_argnums=apart_from_arrays, policy=kept) if self.remat or self.scan else Layer
         captured_layers = capture.layers if capture else ()
         apart = min((self.config.num_hidden_layers, *captured_layers))  # the first layer that is not like the others
         if self.scan and apart > 2 and not self.is_initializing():
-            hidden += self._scan(hidden[0], rows.mask, seeds, rate, apart - 1, kept)
+            hidden += self._scan(hidden[0], rows.mask, seeds, rate, apart - 1, kept, bias)
         for number in range(len(hidden), self.config.num_hidden_layers + 1):
             memory = self.attention_block, self.fused_attention, self.activations, self.mesh
             layer = kind(self.config, self.dtype, number, *memory, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
-            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, captured, places)
+            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, captured, places, bias)
             dropped = 0.0 if self.fused_attention in WITHOUT_DROPOUT else rate
-            attention = attention._replace(seeds=seeds, rate=dropped, stream=STREAMS * number)
+            dropped = AttentionDropout(seeds, dropped, STREAMS * number, self.config.counted_positions)
+            attention = attention._replace(**dropped._asdict(), bias=bias)
             hidden.append(states)
             if capture is not None and captured:
                 observed[number] = capture.read(number, attention)
         return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
+
+    def attention_bias(self, width: int) -> Float[Array, "_ tokens tokens"] | None:
+        """What is added to the scores of every layer [H, T, T]; None in this architecture."""
+        return None
 
     def _scan(
         self,
@@ -132,6 +157,7 @@ class Bert(nn.Module):
         rate: float,
         count: int,
         kept: Callable[..., bool] | None,
+        bias: Float[Array, "_ tokens tokens"] | None,
     ) -> list[Float[Array, "rows tokens width"]]:
         """The states of each of the first `count` layers."""
         layers = [self.variables["params"][f"layer_{number}"] for number in range(count)]
@@ -141,7 +167,7 @@ class Bert(nn.Module):
             number, params = layer
             memory = self.attention_block, self.fused_attention, self.activations, self.mesh
             module = Layer(self.config, self.dtype, number, *memory, parent=None)
-            found, _ = module.apply({"params": params}, states, mask, seeds, rate, False, False)
+            found, _ = module.apply({"params": params}, states, mask, seeds, rate, False, False, None, bias)
             return found, found
 
         one = jax.checkpoint(one, policy=kept, prevent_cse=False)  # in a scan nothing is merged with the forward pass
@@ -198,38 +224,30 @@ class Layer(nn.Module):
         first_only: bool = False,
         captured: bool = True,
         places: Int[Array, "rows places"] | None = None,
+        bias: Float[Array, "_ tokens tokens"] | None = None,
     ) -> tuple[Float[Array, "rows _ width"], Attention]:
         """The layer's states [R, T, D] and its attention; of the first token or of `places` int32 [R, M]: [R, 1, D] or [R, M, D].
 
-        A captured attention is that of all queries; it cannot be captured with `places`.
+        A captured attention is that of all queries; it cannot be captured with `places`. `bias` is added to the scores.
         """
         config, stream = self.config, STREAMS * self.number
-        queried = states[:, :1] if first_only else states
-        if places is not None:
-            queried = jnp.take_along_axis(states, places[..., None], axis=1)
+        asked = queried(states, first_only, places)
 
         def dense(inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
             return (matmul(inputs, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
         few_queries = places is not None or (first_only and not captured)
-        query, key, value = self.query_key_value(states, queried if few_queries else states)
-        drop = AttentionDropout(seeds, rate, stream)
+        query, key, value = self.query_key_value(states, asked if few_queries else states)
+        drop = AttentionDropout(seeds, rate, stream, config.counted_positions)
+        bias = queried_bias(bias, first_only and few_queries, places)
         if few_queries:
             drop = drop._replace(rate=0.0) if self.fused_attention in WITHOUT_DROPOUT else drop
-            context, attention = attend(query, key, value, mask, drop)
-        elif self.fused_attention == "pallas":
-            from jax_sentemb.models.attention_kernel import attend_in_kernel  # Pallas takes a third of a second to import
-
-            assert self.mesh is not None, "fused_attention=pallas needs the mesh of the run"
-            context, attention = attend_in_kernel(query, key, value, mask, drop, self.mesh)
-        elif self.fused_attention:
-            context, attention = attend_fused(query, key, value, mask, self.fused_attention)
-        elif self.attention_block:
-            context, attention = attend_in_blocks(query, key, value, mask, drop, self.attention_block)
+            context, attention = attend(query, key, value, mask, drop, bias=bias)
         else:
-            context, attention = attend(query, key, value, mask, drop)
-        states, context = queried, context[:, :, : queried.shape[1]]
+            memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
+            context, attention = self_attention(query, key, value, mask, drop, memory, bias)
+        states, context = asked, context[:, :, : asked.shape[1]]
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)

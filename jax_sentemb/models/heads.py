@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key, UInt
 
-from jax_sentemb.models.bert import ACTIVATIONS
+from jax_sentemb.models.architectures import bert_config
+from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.layers import dropout, layer_norm, matmul
-from jax_sentemb.models.word_vectors import bert_config
 from jax_sentemb.types import Array, Params, Rows
 
 PAIR_STREAM = 1 << 22  # dropout in front of the classifier
@@ -47,21 +47,26 @@ def class_logits(params: Params, values: Float[Array, "batch inputs"]) -> Float[
     return values
 
 
-def init_token_head(key: Key[Array, ""], width: int, vocab_size: int) -> Params:
+def init_token_head(key: Key[Array, ""], config: BertConfig) -> Params:
     """BERT's masked-language-model head: dense, norm, and a bias for each token; its output kernel is the word embedding."""
-    return {
+    width = config.hidden_size
+    head = {
         "transform": init_head(key, width),
         "norm": {"scale": jnp.ones(width), "bias": jnp.zeros(width)},
-        "bias": jnp.zeros(vocab_size),
+        "bias": jnp.zeros(config.vocab_size),
     }
+    if not config.has_biases:
+        del head["transform"]["bias"], head["norm"]["bias"]
+    return head
 
 
 def token_states(params: Params, states: Float[Array, "*rows width"], encoder: TokenEncoder) -> Float[Array, "*rows width"]:
     """Float32 [..., D]: the head's dense layer and norm, before the vocabulary."""
     config = bert_config(encoder)
-    inner = matmul(states, params["transform"]["kernel"], encoder.dtype) + params["transform"]["bias"]
+    inner = matmul(states, params["transform"]["kernel"], encoder.dtype) + params["transform"].get("bias", 0.0)
     inner = ACTIVATIONS[config.hidden_act](inner)
-    return layer_norm(inner, params["norm"]["scale"], params["norm"]["bias"], config.layer_norm_eps)
+    norm = params["norm"]
+    return layer_norm(inner, norm["scale"], norm.get("bias", jnp.zeros_like(norm["scale"])), config.layer_norm_eps)
 
 
 def pair_score(

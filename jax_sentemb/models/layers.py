@@ -193,12 +193,13 @@ def layer_norm(
 
 
 class LayerNorm(nn.Module):
-    """Applies `layer_norm` with its parameters."""
+    """Applies `layer_norm` with its parameters, a scale and, unless it is left out, a bias."""
 
     epsilon: float
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*rows width"]) -> Float[Array, "*rows width"]:
         scale = self.param("scale", nn.initializers.ones, (inputs.shape[-1],))
-        bias = self.param("bias", nn.initializers.zeros, (inputs.shape[-1],))
+        bias = self.param("bias", nn.initializers.zeros, (inputs.shape[-1],)) if self.use_bias else jnp.zeros(inputs.shape[-1])
         return layer_norm(inputs.astype(jnp.float32), scale, bias, self.epsilon).astype(inputs.dtype)

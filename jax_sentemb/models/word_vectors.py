@@ -1,14 +1,13 @@
 """Word vectors as an encoder: the states of a sentence are the vectors of its words."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, UInt
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.models.bert import Bert, BertConfig, BertOutput
+from jax_sentemb.models.bert import BertOutput
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import run_rnn
 from jax_sentemb.types import Array, Params, Rows
@@ -40,22 +39,6 @@ class WordVectors:
         """The vectors [R, T, E] of the words, 0 at padding."""
         vectors = variables["params"]["vectors"][rows.tokens]
         return BertOutput([jnp.where(rows.mask[..., None], vectors, 0.0)], {})
-
-
-def make_encoder(
-    config: BertConfig | WordsConfig, dtype: DTypeLike = jnp.float32, dropout: float = 0.1, **memory: Any
-) -> TokenEncoder:
-    """The encoder of a configuration; only a Bert uses `dropout` and `memory`, the rest of its fields."""
-    # Flax declares no type for what `apply` returns.
-    encoder: Any = WordVectors(config, dtype) if isinstance(config, WordsConfig) else Bert(config, dtype, dropout, **memory)
-    return encoder
-
-
-def bert_config(encoder: TokenEncoder) -> BertConfig:
-    """The configuration of a BERT encoder; ConfigError for word vectors."""
-    if not isinstance(encoder.config, BertConfig):
-        raise ConfigError("this method works on a BERT: build the config with encoder=Encoder(...)")
-    return encoder.config
 
 
 def vector_part(params: Params) -> Params:

@@ -1,7 +1,8 @@
 """Attention similarity of two sentences, or of two dropout views of one (miCSE, appendices B and D).
 
 Slices are those of training (`AttentionMI`): each pools two attention maps. Unlike in training, all entries between positions that
-both rows have are used, including those that attention dropout removes.
+both rows have are used, including those that attention dropout removes, but for places that a compared layer with local attention
+does not attend to.
 """
 
 import functools
@@ -18,8 +19,9 @@ from jax_sentemb.errors import NumericsError
 from jax_sentemb.inference.embedder import BUCKETS
 from jax_sentemb.losses import correlation, gaussian_mutual_information, l2_normalize
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.attention import Attention, Capture
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.architectures import make_encoder
+from jax_sentemb.models.attention import NEVER, Attention, Capture
+from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.pooling import pool
 from jax_sentemb.types import Array, Params, Rows
 
@@ -119,13 +121,17 @@ def _rows(config: BertConfig, first: list[np.ndarray], second: list[np.ndarray])
 def _slices(static: Comparison, params: Params, rows: Rows, seeds: Array | None) -> tuple[Array, Array, Array]:
     """Log attention [2B, S, 2 * T * T], a mask of the entries that both rows have [B, 2 * T * T], embeddings [2B, D]."""
 
-    def logs(layer: int, attention: Attention) -> Array:
-        assert attention.scores is not None  # whole maps, not blocks
-        return attention.scores - attention.log_normalizer
+    local = jnp.ones((rows.tokens.shape[1],) * 2, bool)  # of layers with local attention
 
-    bert = Bert(static.config, dropout=static.dropout)
-    output: Any = bert.apply({"params": params}, rows, seeds, capture=Capture(static.layers, logs))
-    maps = jnp.stack([output.observed[layer] for layer in static.layers])  # [n, 2B, H, T, T]
+    def logs(layer: int, attention: Attention) -> tuple[Array, Array]:
+        assert attention.scores is not None  # whole maps, not blocks
+        near = local if attention.bias is None else (attention.bias > NEVER / 2).all(axis=0)
+        return attention.scores - attention.log_normalizer, near
+
+    encoder = make_encoder(static.config, dropout=static.dropout)
+    output: Any = encoder.apply({"params": params}, rows, seeds, capture=Capture(static.layers, logs))
+    maps = jnp.stack([output.observed[layer][0] for layer in static.layers])  # [n, 2B, H, T, T]
+    near = jnp.stack([output.observed[layer][1] for layer in static.layers]).all(axis=0)
     count, both, heads = maps.shape[:3]
     if static.pairing == "layers":
         pooled = maps.reshape(2, count // 2, both, heads, -1).transpose(2, 1, 3, 0, 4)
@@ -133,7 +139,7 @@ def _slices(static: Comparison, params: Params, rows: Rows, seeds: Array | None)
         pooled = maps.reshape(count, both, heads // 2, 2, -1).transpose(1, 0, 2, 3, 4)
     mask = jnp.asarray(rows.mask)
     shared = mask[: both // 2] & mask[both // 2 :]  # right-padded: as many positions as the shorter row has
-    valid = (shared[:, :, None] & shared[:, None, :]).reshape(both // 2, -1)
+    valid = (shared[:, :, None] & shared[:, None, :] & near).reshape(both // 2, -1)
     return pooled.reshape(both, count * heads // 2, -1), jnp.tile(valid, 2), pool(output.hidden, mask, static.pooling)
 
 

@@ -37,7 +37,7 @@ def quantize(
         return bits if precision == "ubinary" else (bits - 128).view(np.int8)
     if not len(vectors):
         return vectors.astype(precision)
-    low, step = _steps(ranges_of(vectors) if ranges is None else ranges)
+    low, step = quantization_steps(ranges_of(vectors) if ranges is None else ranges)
     levels = np.clip(np.floor((vectors - low) / step), 0, 255)
     return levels.astype(np.uint8) if precision == "uint8" else (levels - 128).astype(np.int8)
 
@@ -52,11 +52,12 @@ def restore(
         bits = vectors if precision == "ubinary" else vectors.view(np.uint8) + np.uint8(128)
         return np.unpackbits(bits, axis=-1)[:, :width].astype(np.float32) * 2 - 1
     assert ranges is not None
-    low, step = _steps(ranges)
+    low, step = quantization_steps(ranges)
     return (vectors.astype(np.float32) + (128 if precision == "int8" else 0)) * step + low
 
 
-def _steps(ranges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantization_steps(ranges: Float[np.ndarray, "2 width"]) -> tuple[Float[np.ndarray, " width"], Float[np.ndarray, " width"]]:
+    """The value of the lowest level of each dimension, and the distance of two levels."""
     ranges = ranges.astype(np.float32, copy=False)
     step = (ranges[1] - ranges[0]) / 255
     return ranges[0], np.where(step == 0, np.float32(1), step)

@@ -17,6 +17,7 @@ from jax import lax
 from jaxtyping import Float, Int, Real, Shaped
 
 from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.retrieval import int8_search
 from jax_sentemb.types import Array
 
 QUERIES, CORPUS = 512, 1 << 13  # rows and columns of a block of scores; larger blocks are slower, as their memory is newly mapped
@@ -62,11 +63,15 @@ class Best(NamedTuple):
     rows: Int[Array, "queries k"]  # int32
 
 
-def search(queries: VectorSource | list, corpus: VectorSource | list, top_k: int = 10, similarity: str = "cosine") -> Hits:
+def search(
+    queries: VectorSource | list, corpus: VectorSource | list, top_k: int = 10, similarity: str = "cosine", rescore: int = 4
+) -> Hits:
     """The `top_k` rows of `corpus` [N, E] that are most similar to each row of `queries` [Q, E]; all rows if there are fewer.
 
-    `similarity` is cosine or dot. The search is exact: every row is compared, in float32. ConfigError for shapes that do not match,
-    NumericsError for vectors that are not finite.
+    `similarity` is cosine or dot. The search is exact: every row is compared, in float32. On a CPU with the package numkong (extra
+    `ann`), `Vectors` stored as int8 or uint8 are compared as such, and `rescore` * (top_k + 8) rows a query are compared again in
+    float32: a row is missed if its int8 product is not among them. rescore=0 compares all in float32. ConfigError for shapes that
+    do not match, NumericsError for vectors that are not finite.
     """
     queries = np.atleast_2d(queries) if isinstance(queries, np.ndarray | list) else queries
     corpus = np.asarray(corpus) if isinstance(corpus, list) else corpus
@@ -75,6 +80,9 @@ def search(queries: VectorSource | list, corpus: VectorSource | list, top_k: int
     kept = min(top_k, len(corpus))
     if not kept or not len(queries):
         return Hits(np.zeros((len(queries), kept), np.int64), np.zeros((len(queries), kept), np.float32))
+    if rescore and jax.default_backend() == "cpu" and getattr(corpus, "is_int8", False) and int8_search.is_available():
+        asked = np.asarray(prepare(queries[:], unit))
+        return Hits(*int8_search.search_int8(asked, corpus, kept, unit, rescore * (kept + 8))[::-1])
     few = len(queries) <= FEW and jax.default_backend() == "cpu"
     scores, rows = (_search_few if few else _search_many)(queries, corpus, kept, unit)
     check_finite(scores)

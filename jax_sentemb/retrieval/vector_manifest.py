@@ -168,3 +168,17 @@ def is_complete(manifest: dict[str, Any], single: bool) -> bool:
         return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]
     names = [shard_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
     return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]
+
+
+def mapped(file: Path, kind: str) -> np.ndarray:
+    """The rows of a .npy file, read on demand; DataError unless they are a matrix of this dtype."""
+    try:
+        rows = np.load(file, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # NumPy parses the header as Python literals, which raises half a dozen kinds of exceptions
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != kind:
+        raise DataError(
+            f"{file} contains {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
+        )
+    return np.asarray(rows)

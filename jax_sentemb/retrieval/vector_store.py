@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from filelock import FileLock, Timeout
-from jaxtyping import Float
+from jaxtyping import Float, Int, Real
 
 from jax_sentemb.data.tables import import_arrow
 from jax_sentemb.data.tokenizer import Lines
@@ -29,6 +29,7 @@ from jax_sentemb.retrieval.vector_manifest import (
     is_complete,
     joined,
     manifest_path,
+    mapped,
     read_list,
     read_manifest,
     shard_name,
@@ -273,8 +274,8 @@ class Vectors:
         kind = STORED[self.manifest["precision"]]
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
-        self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # _mapped raises DataError for missing files
-        self._shards = [_mapped(file, kind) for file in files]
+        self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # mapped raises DataError for missing files
+        self._shards = [mapped(file, kind) for file in files]
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
             raise DataError(f"{path}: the shards do not have the numbers of rows in {MANIFEST}")
@@ -282,13 +283,22 @@ class Vectors:
         if any(shard.shape[1] != (-(-width // 8) if bits else width) for shard in self._shards):
             raise DataError(f"{path}: the shards do not have the width {width} in {MANIFEST}")
         self._ends = np.cumsum([len(shard) for shard in self._shards])
-        self._ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
+        self.ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
         self.shape = (int(self._ends[-1]), width)
 
     def __len__(self) -> int:
         return self.shape[0]
 
+    @property
+    def is_int8(self) -> bool:
+        """Whether a number is stored in a byte, as int8 or uint8."""
+        return self.manifest["precision"] in ("int8", "uint8")
+
     def __getitem__(self, rows: slice) -> Float[np.ndarray, "n width"]:
+        return self._restored(self.stored(rows))
+
+    def stored(self, rows: slice) -> Real[np.ndarray, "n columns"]:
+        """The rows of a slice as they are in the files."""
         start, end, _ = rows.indices(len(self))
         parts = []
         for file, shard, stop in zip(self._files, self._shards, self._ends.tolist(), strict=True):
@@ -299,7 +309,20 @@ class Vectors:
         if not parts:
             parts = [self._shards[0][:0]]
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy for rows of one shard
-        return restore(found, self.manifest["precision"], self.shape[1], self._ranges)
+        return found
+
+    def take(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n width"]:
+        """The rows of these numbers, in this order, as float32."""
+        shard = np.searchsorted(self._ends, rows, side="right")
+        found = np.empty((len(rows), self._shards[0].shape[1]), self._shards[0].dtype)
+        for number in np.unique(shard).tolist():
+            _check_size(*self._files[number])
+            here = shard == number
+            found[here] = self._shards[number][rows[here] - (self._ends[number] - len(self._shards[number]))]
+        return self._restored(found)
+
+    def _restored(self, found: np.ndarray) -> np.ndarray:
+        return restore(found, self.manifest["precision"], self.shape[1], self.ranges)
 
 
 def _verify(file: Path, shard: dict[str, Any], described_in: str) -> None:
@@ -319,16 +342,3 @@ def _check_size(file: Path, size: int) -> None:
     with contextlib.suppress(FileNotFoundError):  # a deleted file stays mapped
         if file.stat().st_size < size:
             raise DataError(f"{file} was truncated while it was read: run the same encode command again to restore it")
-
-
-def _mapped(file: Path, kind: str) -> np.ndarray:
-    try:
-        rows = np.load(file, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # NumPy parses the header as Python literals, which raises half a dozen kinds of exceptions
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
-    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != kind:
-        raise DataError(
-            f"{file} contains {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
-        )
-    return np.asarray(rows)

@@ -16,9 +16,10 @@ from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.huggingface import read_parts, resolve
 from jax_sentemb.formats.model_dir import transformer_folder
+from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, make_encoder
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.types import Params
 
 

@@ -79,10 +79,11 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
 
 
 def _of_start(config: Config, start: Start | None) -> dict[str, Any]:
-    """What an export keeps of the sentence encoder that the run started from: the unit length and the prompts."""
+    """What an export keeps of the sentence encoder that the run started from: unit length, prompts and dense layers."""
     if start is None or not is_kept(config, start):
         return {}
-    return {"normalize": start.readout.normalize, "prompts": start.prompts._asdict()}
+    dense = {"dense": list(start.dense)} if start.dense else {}
+    return {"normalize": start.readout.normalize, "prompts": start.prompts._asdict(), **dense}
 
 
 def description(setup: RunSetup, steps: int, devices: int) -> str:

@@ -20,14 +20,17 @@ from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.methods.base import Method
+from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.word_vectors import WordsConfig, make_encoder
+from jax_sentemb.models.word_vectors import WordsConfig
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.argument_folds import is_split, split
 from jax_sentemb.training.corpus_source import corpus_files, corpus_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
+from jax_sentemb.training.start import Start, dense_layers
 from jax_sentemb.types import Params
 
 
@@ -65,8 +68,8 @@ class RunSetup(NamedTuple):
     final: DownstreamTasks | None  # tasks that are scored after training
 
 
-def prepare(config: Config, workdir: Path) -> RunSetup:
-    """Builds the setup of a run. ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other."""
+def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSetup:
+    """Builds the setup of a run that keeps the readout of `start`. ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other."""
     data, method, seed = config.data, config.method, config.train.seed
     scored = _evaluation_sets(config.eval, data, method)
     source = _encoder_source(config, scored.sentences)
@@ -79,7 +82,8 @@ def prepare(config: Config, workdir: Path) -> RunSetup:
         examples, held_out = train_validation_split(examples, data.validation, seed)
         validation = make_batches(held_out, data.batch_size, seed, data.length_grouping)
     batches = make_batches(examples, data.batch_size, seed, data.length_grouping)
-    return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, source.loaded, *scored)
+    loaded = source.loaded if dense_layers(config, start) else {name: part for name, part in source.loaded.items() if name != DENSE}
+    return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded, *scored)
 
 
 def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: Mesh) -> TokenEncoder:

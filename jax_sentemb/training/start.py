@@ -10,8 +10,9 @@ from jax_sentemb.config import Config, Encoder, Evaluation
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.huggingface import read_config, read_max_seq_length, resolve
 from jax_sentemb.formats.model_dir import Prompts, Readout, read_prompts, read_readout, sentence_pooling
+from jax_sentemb.formats.modules import read_dense
 from jax_sentemb.methods.base import Method
-from jax_sentemb.models.word_vectors import make_encoder
+from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.types import Params
 
 NOISE = {"eval": 0.1, "diagnostics": 1.0}  # falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100
@@ -24,6 +25,7 @@ class Start(NamedTuple):
     readout: Readout
     max_seq_length: int
     prompts: Prompts
+    dense: tuple[str, ...] = ()  # activations of the layers behind the pooling
 
 
 def stated_start(config: Config) -> Start | None:
@@ -38,7 +40,10 @@ def stated_start(config: Config) -> Start | None:
     folder = resolve(encoder.weights)
     if not sentence_pooling(folder):
         return None
-    return Start(encoder.weights, read_readout(folder), read_max_seq_length(folder), read_prompts(folder))
+    dense = read_dense(folder)
+    return Start(
+        encoder.weights, read_readout(folder), read_max_seq_length(folder), read_prompts(folder), dense[0] if dense else ()
+    )
 
 
 def is_kept(config: Config, start: Start | None) -> bool:
@@ -49,11 +54,26 @@ def is_kept(config: Config, start: Start | None) -> bool:
     )
 
 
+def dense_layers(config: Config, start: Start | None) -> tuple[str, ...]:
+    """Activations of the start's layers behind the pooling, where the run reads the encoder as its start did."""
+    return start.dense if start is not None and is_kept(config, start) else ()
+
+
+def check_anchor(config: Config) -> None:
+    """Raise ConfigError for an anchor that is negative, or without a start."""
+    anchor = config.method.anchor
+    if anchor < 0:
+        raise ConfigError(f"method.anchor={anchor} must be at least 0")
+    if anchor and not getattr(config.encoder, "weights", ""):
+        raise ConfigError(f"method.anchor={anchor} is the weight of the distance to the start: give --config.encoder.weights")
+
+
 def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     """The config with the pooling and the length of `stated_start`, and what is said about it.
 
     A method that is defined for another embedding keeps its own. The length is `eval.max_seq_length`, unless that was set.
     """
+    check_anchor(config)
     if start is None:
         return config, []
     notes, wanted = [], start.readout.pooling
@@ -72,6 +92,9 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
             config = dataclasses.replace(config, method=changed)
     if config.eval.max_seq_length == Evaluation.max_seq_length != start.max_seq_length and is_kept(config, start):
         config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=start.max_seq_length))
+    if start.dense:
+        kept = "kept as they are, and the loss is on the embedding before them" if is_kept(config, start) else "left out"
+        notes.append(f"{start.name} has dense layers behind its pooling, which are {kept}")
     if start.prompts.default:
         notes.append(f"{start.name} has a default prompt, which is not put before the sentences of this run, only into the export")
     return config, notes

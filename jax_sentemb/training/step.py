@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -9,8 +10,9 @@ from jax.sharding import Mesh
 from jaxtyping import Key, PyTree
 
 from jax_sentemb.losses import Scalar, merge_microbatches, split_microbatches
+from jax_sentemb.methods.anchor import ANCHOR, anchored
 from jax_sentemb.methods.base import Carry, Encoded, Method, Objective, Seeds
-from jax_sentemb.models.bert import Bert
+from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import FROZEN
 from jax_sentemb.parallel import batch_sharding, fsdp_sharding, replicated
@@ -51,13 +53,17 @@ def state_shapes(
 def _creator(
     method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, seed: int
 ) -> Callable[[Params], TrainState]:
+    method = anchored(method)
+
     def create(loaded: Params) -> TrainState:
         run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
         if "encoder" not in loaded and FROZEN not in loaded:
-            assert isinstance(encoder, Bert), "word vectors are always loaded"
+            assert isinstance(encoder, nn.Module), "word vectors are always loaded"
             blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
             loaded = {**loaded, "encoder": encoder.init(encoder_key, blank)["params"]}
         learned = method.init(encoder, loaded, method_key)
+        if DENSE in loaded:
+            learned = learned._replace(params={**learned.params, DENSE: loaded[DENSE]})
         return TrainState(
             learned.params,
             learned.ema_params,
@@ -87,6 +93,8 @@ def make_step(
     whole batch. The same holds for a batch in parts of different widths; `chunk` divides the size of each part.
     """
 
+    method = anchored(method)
+
     def step(state: TrainState, batch: Parts) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
         loss, metrics, carry, gradients = loss_and_gradients(method, encoder, state, parts_of(batch), key, chunk)
@@ -110,6 +118,8 @@ def parts_of(batch: Parts) -> tuple[Batch, ...]:
 def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[[TrainState, Parts], Metrics]:
     """The jitted validation step with a fixed RNG key: (state, batch) -> loss and metrics."""
 
+    method = anchored(method)
+
     def measure(state: TrainState, batch: Parts) -> Metrics:
         state = state._replace(step=jnp.zeros_like(state.step))
         encoded = encode_parts(method, encoder, state.params, state, parts_of(batch), jax.random.wrap_key_data(state.rng))
@@ -120,9 +130,9 @@ def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[
 
 
 def split_frozen(params: Params) -> tuple[Params, Params]:
-    """Splits trainable from frozen parameters: word vectors that are not trained."""
-    frozen = {name: part for name, part in params.items() if name == FROZEN}
-    return {name: part for name, part in params.items() if name != FROZEN}, frozen
+    """Splits trainable from frozen parameters: word vectors that are not trained, the start, its layers behind the pooling."""
+    frozen = {name: part for name, part in params.items() if name in (FROZEN, DENSE, ANCHOR)}
+    return {name: part for name, part in params.items() if name not in frozen}, frozen
 
 
 def encode_parts(

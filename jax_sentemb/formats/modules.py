@@ -1,0 +1,117 @@
+"""Modules of sentence-transformers with weights of their own beside the transformer: a CNN and dense layers, read and written."""
+
+from pathlib import Path
+
+import numpy as np
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import read_json, shown, user_path
+from jax_sentemb.formats.model_dir import read_readout
+from jax_sentemb.formats.tensors import check_finite, read_safetensors, weight_files
+from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.types import Params
+
+# Classes of PyTorch by our name of an activation behind a dense layer.
+ACTIVATION_CLASSES = {
+    "identity": "torch.nn.modules.linear.Identity",
+    "tanh": "torch.nn.modules.activation.Tanh",
+    "relu": "torch.nn.modules.activation.ReLU",
+    "gelu": "torch.nn.modules.activation.GELU",
+    "sigmoid": "torch.nn.modules.activation.Sigmoid",
+    "silu": "torch.nn.modules.activation.SiLU",
+}
+
+
+def module_tensors(folder: Path) -> dict[str, np.ndarray]:
+    """float32 tensors of the module in a folder."""
+    return {name: tensor for file in weight_files(folder) for name, tensor in read_safetensors(file).items()}
+
+
+def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
+    """The convolution between encoder and pooling of a sentence-transformers directory; None without a CNN."""
+    root = user_path(path)
+    readout = read_readout(root)
+    if readout.cnn is None:
+        return None
+    file = readout.cnn / "cnn_config.json"
+    stated = read_json(file)
+    windows, filters = stated.get("kernel_sizes"), stated.get("out_channels")
+    inputs = stated.get("in_embedding_dimension", stated.get("in_word_embedding_dimension"))
+    sane = isinstance(windows, list) and all(isinstance(n, int) and 0 < n < 1000 for n in [*windows, filters, inputs])
+    sane = sane and windows and len(set(windows)) == len(windows) and all(n % 2 for n in windows)
+    strides = stated.get("stride_sizes")
+    if not sane or strides not in (None, [1] * len(windows)):
+        raise ModelFileError(
+            f"{file}: kernel_sizes {shown(windows)}, out_channels {shown(filters)} or stride_sizes {shown(strides)} cannot be used"
+        )
+    tensors = module_tensors(readout.cnn)
+    params: Params = {}
+    for number, window in enumerate(windows):
+        expected = {f"convs.{number}.weight": (filters, inputs, window), f"convs.{number}.bias": (filters,)}
+        for name, shape in expected.items():
+            if name not in tensors or tensors[name].shape != shape:
+                raise ModelFileError(f"{readout.cnn}: {name} is missing or lacks the shape {list(shape)} of cnn_config.json")
+        kernel, bias = (tensors[name] for name in expected)
+        params[f"window_{window}"] = {"kernel": np.ascontiguousarray(kernel.transpose(2, 1, 0)), "bias": bias}
+    check_finite(tensors, readout.cnn)
+    return Convolution(tuple(windows), filters, reference=not readout.masked), params
+
+
+def convolution_to_torch(convolution: Convolution, params: Params) -> dict[str, np.ndarray]:
+    """Tensors of sentence-transformers' CNN module by name (float32)."""
+    tensors = {}
+    for number, window in enumerate(convolution.windows):
+        kernel, bias = (np.asarray(params[f"window_{window}"][name], np.float32) for name in ("kernel", "bias"))
+        tensors[f"convs.{number}.weight"] = np.ascontiguousarray(kernel.transpose(2, 1, 0))
+        tensors[f"convs.{number}.bias"] = bias
+    return tensors
+
+
+def read_dense(path: str | Path) -> tuple[tuple[str, ...], Params] | None:
+    """Activations and parameters of the dense layers behind the pooling of a sentence-transformers directory; None without any.
+
+    The parameters of layer number n are "layer_n": {"kernel" [inputs, outputs], "bias" [outputs] (if it has one)}. ModelFileError
+    for a layer that is damaged, that reads something else than the pooled embedding, or whose activation is unknown.
+    """
+    folders = read_readout(user_path(path)).dense
+    layers = [_dense_layer(folder) for folder in folders]
+    for folder, (_, before), (_, layer) in zip(folders[1:], layers, layers[1:], strict=False):
+        if before["kernel"].shape[1] != layer["kernel"].shape[0]:
+            raise ModelFileError(f"{folder}: in_features={layer['kernel'].shape[0]} is not the width of the layer before it")
+    names = tuple(name for name, _ in layers)
+    return (names, {f"layer_{number}": layer for number, (_, layer) in enumerate(layers)}) if layers else None
+
+
+def _dense_layer(folder: Path) -> tuple[str, Params]:
+    file = folder / "config.json"
+    stated = read_json(file)
+    known = {theirs: ours for ours, theirs in ACTIVATION_CLASSES.items()}
+    activation = stated.get("activation_function", ACTIVATION_CLASSES["tanh"])
+    if not isinstance(activation, str) or activation not in known:
+        raise ModelFileError(f"{file}: activation_function={shown(activation)} is not one of {', '.join(known)}")
+    for key, needed in (("module_input_name", "sentence_embedding"), ("module_output_name", "sentence_embedding")):
+        if stated.get(key) not in (None, needed):
+            raise ModelFileError(f"{file}: {key}={shown(stated[key])} is not supported, only {needed!r}")
+    if stated.get("use_residual"):
+        raise ModelFileError(f"{file}: use_residual=true is not supported")
+    tensors = module_tensors(folder)
+    check_finite(tensors, folder)
+    shape = stated.get("out_features"), stated.get("in_features")
+    biases = ["linear.bias"] if stated.get("bias", True) else []
+    good = set(tensors) == {"linear.weight", *biases} and tensors["linear.weight"].shape == shape
+    if not good or any(tensors[name].shape != shape[:1] for name in biases):
+        found = {name: list(tensor.shape) for name, tensor in tensors.items()}
+        raise ModelFileError(f"{folder}: tensors {shown(found)} do not fit {file.name}, which states {shown(list(shape))}")
+    layer: Params = {"kernel": np.ascontiguousarray(tensors["linear.weight"].T)}
+    return known[activation], layer | ({"bias": tensors["linear.bias"]} if biases else {})
+
+
+def dense_files(activation: str, layer: Params) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+    """config.json and tensors (float32) of sentence-transformers' Dense module."""
+    kernel = np.asarray(layer["kernel"], np.float32)
+    tensors = {"linear.weight": np.ascontiguousarray(kernel.T)}
+    if "bias" in layer:
+        tensors["linear.bias"] = np.asarray(layer["bias"], np.float32)
+    inputs, outputs = kernel.shape
+    config: dict[str, object] = {"in_features": inputs, "out_features": outputs, "bias": "bias" in layer}
+    return {**config, "activation_function": ACTIVATION_CLASSES[activation]}, tensors

@@ -1,0 +1,69 @@
+"""An anchor to the start: a loss term on the distance of an embedding to that of the encoder from which the training started."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Float, Key
+
+from jax_sentemb.losses import paired_cosine
+from jax_sentemb.methods.base import Carry, Encoded, Learned, Method, Objective, Seeds
+from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.types import Array, Batch, Params, TrainState
+
+ANCHOR = "anchor"  # the part of the parameters with the start, which is not trained
+ANCHORED = ("encoder", "cnn")  # parts of the parameters that an embedding depends on
+
+
+class AnchoredEncoding(NamedTuple):
+    """What the method encodes, and for each sentence the mean of 1 - cosine of its embeddings to those of the start."""
+
+    inner: Encoded
+    distance: Float[Array, " batch"]
+
+
+@dataclass
+class Anchored(Method):
+    """A method with its `anchor` times the mean of 1 - cosine(embedding, the start's embedding), without dropout, in the loss.
+
+    The term costs a forward pass of the start and a forward and backward pass of the encoder (ContrastiveTension: of both encoders).
+    The start's weights are the part "anchor" of the parameters, which has no gradient.
+    """
+
+    inner: Method
+
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
+        """Same as the method."""
+        self.inner.check(encoder, batch_size)
+
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """Same as the method, with a copy of the first weights: a step donates its state, leaf by leaf."""
+        learned = self.inner.init(encoder, loaded, key)
+        start = {name: jax.tree.map(jnp.copy, learned.params[name]) for name in ANCHORED if name in learned.params}
+        return learned._replace(params={**learned.params, ANCHOR: start})
+
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> AnchoredEncoding:
+        """What the method encodes, and the distance of every text to the start."""
+        rows, embed = batch.rows, self.inner.embed
+        start = jax.lax.stop_gradient(embed(encoder, params[ANCHOR], rows))
+        trained = [embed(encoder, own, rows) for own in self.inner.encoders(params).values()]
+        distance = sum(1.0 - paired_cosine(vectors, start) for vectors in trained) / len(trained)
+        return AnchoredEncoding(
+            self.inner.encode(encoder, params, state, batch, seeds), jnp.reshape(distance, (len(seeds), -1)).mean(axis=1)
+        )
+
+    def objective(self, params: Params, state: TrainState, encoded: AnchoredEncoding) -> Objective:
+        """The loss of the method plus the term; metrics: the mean distance."""
+        loss, (metrics, carry) = self.inner.objective(params, state, encoded.inner)
+        distance = encoded.distance.mean()
+        return loss + self.inner.anchor * distance, ({**metrics, "anchor": distance}, carry)
+
+    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
+        """Same as the method."""
+        return self.inner.post_update(state, carry)
+
+
+def anchored(method: Method) -> Method:
+    """The method with its term for the distance to the start; the method itself if `anchor` is 0."""
+    return Anchored(method) if method.anchor else method

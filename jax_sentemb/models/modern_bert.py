@@ -1,0 +1,225 @@
+"""ModernBERT (Warner et al. 2024) in Flax, equal to the model of Hugging Face.
+
+It differs from BERT in its rotary positions, in two of three layers that attend to near tokens only, in a gated feed-forward block,
+in norms in front of the blocks, and in having no biases.
+"""
+
+from dataclasses import dataclass
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name as keep
+from jax.sharding import Mesh
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Int, UInt
+
+from jax_sentemb.models.attention import (
+    NEVER,
+    WITHOUT_DROPOUT,
+    Attention,
+    AttentionDropout,
+    AttentionMemory,
+    Capture,
+    attend,
+    queried,
+    queried_bias,
+    self_attention,
+)
+from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertConfig, BertOutput
+from jax_sentemb.models.layers import LayerNorm, dropout, matmul
+from jax_sentemb.types import Array, Rows
+
+Angles = tuple[Array, Array]  # cosines and sines, float32 [..., places, size / 2]
+
+
+@dataclass(frozen=True)
+class ModernBertConfig(BertConfig):
+    """The architecture of a ModernBERT; the defaults are those of transformers."""
+
+    vocab_size: int = 50368
+    num_hidden_layers: int = 22
+    intermediate_size: int = 1152
+    max_position_embeddings: int = 8192
+    type_vocab_size: int = 0
+    layer_norm_eps: float = 1e-5
+    pad_token_id: int = 50283
+    model_type: str = "modernbert"
+    local_attention: int = 128  # tokens that a token sees in a local layer, half of them on each side
+    global_attn_every_n_layers: int = 3  # the first layer and every n-th after it are global
+    global_rope_theta: float = 160000.0
+    local_rope_theta: float = 10000.0
+
+    @property
+    def has_biases(self) -> bool:
+        """Whether norms and dense layers have biases."""
+        return False
+
+    def is_global(self, number: int) -> bool:
+        """Whether layer `number` (1-based) attends to all tokens."""
+        return (number - 1) % self.global_attn_every_n_layers == 0
+
+
+class ModernBert(nn.Module):
+    """Computes the token states of every layer; fields and call are those of `Bert`.
+
+    The last states are those behind the final norm. Layers are never scanned, as they differ. `token_types` must be None.
+    """
+
+    config: ModernBertConfig
+    dtype: DTypeLike = jnp.float32
+    dropout: float = 0.1
+    attention_block: int = 0
+    remat: bool = False
+    fused_attention: str = ""
+    activations: DTypeLike = jnp.float32
+    scan: bool = False  # not used
+    mesh: Mesh | None = None  # for fused_attention="pallas"
+
+    @nn.compact
+    def __call__(
+        self,
+        rows: Rows,
+        seeds: UInt[Array, " rows"] | None = None,
+        *,
+        token_types: None = None,
+        dropout_rate: float | None = None,
+        first_token_only: bool = False,
+        token_places: Int[Array, "rows places"] | None = None,
+        capture: Capture | None = None,
+    ) -> BertOutput:
+        """Encode `rows`; the options are those of `Bert.__call__`."""
+        config, width = self.config, rows.tokens.shape[1]
+        if width > config.max_position_embeddings:
+            raise ValueError(f"{width} tokens do not fit max_position_embeddings={config.max_position_embeddings}")
+        rate = self.dropout if dropout_rate is None else dropout_rate
+        hidden = [ModernEmbeddings(config, self.activations, name="embeddings")(rows.tokens, seeds, rate)]
+        observed = {}
+        kind = nn.remat(ModernLayer, static_argnums=(4, 5, 6)) if self.remat else ModernLayer
+        size = config.hidden_size // config.num_attention_heads
+        near = window_bias(width, config.local_attention // 2)
+        for number in range(1, config.num_hidden_layers + 1):
+            whole = config.is_global(number)
+            angles = rotary_angles(width, size, config.global_rope_theta if whole else config.local_rope_theta)
+            bias = None if whole else near
+            memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
+            layer = kind(config, self.dtype, number, memory, self.activations, name=f"layer_{number - 1}")
+            captured = capture is not None and number in capture.layers
+            last = number == config.num_hidden_layers
+            places, first_only = token_places if last else None, first_token_only and last
+            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_only, captured, places, angles, bias)
+            dropped = 0.0 if memory.fused in WITHOUT_DROPOUT else rate
+            dropped = AttentionDropout(seeds, dropped, STREAMS * number, config.counted_positions)
+            attention = attention._replace(**dropped._asdict(), bias=bias)
+            hidden.append(states)
+            if capture is not None and captured:
+                observed[number] = capture.read(number, attention)
+        hidden[-1] = LayerNorm(config.layer_norm_eps, use_bias=False, name="final_norm")(hidden[-1])
+        return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
+
+
+class ModernEmbeddings(nn.Module):
+    """Word embeddings with layer norm and dropout."""
+
+    config: ModernBertConfig
+    activations: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self, tokens: Int[Array, "rows tokens"], seeds: UInt[Array, " rows"] | None, rate: float
+    ) -> Float[Array, "rows tokens width"]:
+        config = self.config
+        word = self.param("word", nn.initializers.normal(config.initializer_range), (config.vocab_size, config.hidden_size))
+        states = LayerNorm(config.layer_norm_eps, use_bias=False, name="norm")(word[tokens].astype(self.activations))
+        return dropout(states, rate, seeds, 0)
+
+
+class ModernLayer(nn.Module):
+    """Self-attention with rotary positions, then a gated feed-forward block; a norm in front of each, except the first layer's."""
+
+    config: ModernBertConfig
+    dtype: DTypeLike
+    number: int
+    memory: AttentionMemory = AttentionMemory()
+    activations: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(
+        self,
+        states: Float[Array, "rows tokens width"],
+        mask: Bool[Array, "rows tokens"],
+        seeds: UInt[Array, " rows"] | None,
+        rate: float,
+        first_only: bool,
+        captured: bool,
+        places: Int[Array, "rows places"] | None,
+        angles: Angles,
+        bias: Float[Array, "1 tokens tokens"] | None,
+    ) -> tuple[Float[Array, "rows _ width"], Attention]:
+        """The layer's states and its attention, as `bert.Layer`; `angles` of the rotary positions, `bias` of a local layer."""
+        config, stream, width = self.config, STREAMS * self.number, states.shape[-1]
+        normal = states if self.number == 1 else LayerNorm(config.layer_norm_eps, use_bias=False, name="attention_norm")(states)
+        few = places is not None or (first_only and not captured)
+        asked = queried(normal, first_only, places) if few else normal
+        kernel = self._kernel("query_key_value", width, 3 * width)
+        own = angles
+        if few:
+            own = rotary_at(angles, places)
+            query, (key, value) = self._split(asked, kernel[:, :width])[0], self._split(normal, kernel[:, width:])
+        else:
+            query, key, value = self._split(normal, kernel)
+        query, key = rotate(query, own).astype(self.dtype), rotate(key, angles).astype(self.dtype)
+        drop = AttentionDropout(seeds, rate, stream, config.counted_positions)
+        bias = queried_bias(bias, first_only and few, places)
+        if few:
+            drop = drop._replace(rate=0.0) if self.memory.fused in WITHOUT_DROPOUT else drop
+            context, attention = attend(query, key, value, mask, drop, bias=bias)
+        else:
+            context, attention = self_attention(query, key, value, mask, drop, self.memory, bias)
+        states = queried(states, first_only, places)
+        context = context[:, :, : states.shape[1]].swapaxes(1, 2).reshape(states.shape)
+        states = states + dropout(self._dense(context, "attention_output", width), rate, seeds, stream + 1)
+        normal = LayerNorm(config.layer_norm_eps, use_bias=False, name="output_norm")(states)
+        both = keep(self._dense(normal, "intermediate", 2 * config.intermediate_size), "inner").astype(jnp.float32)
+        inner, gate = jnp.split(both, 2, axis=-1)
+        inner = dropout((ACTIVATIONS[config.hidden_act](inner) * gate).astype(self.activations), rate, seeds, stream + 2)
+        return keep(states + self._dense(inner, "output", width), "sum"), attention
+
+    def _split(self, states: Float[Array, "rows _ width"], kernel: Array) -> list[Float[Array, "rows heads _ size"]]:
+        """Query, key and value of each head, or those of them for which `kernel` has columns."""
+        flat = keep(matmul(states, kernel, self.dtype).astype(self.dtype), "projection")
+        heads = flat.reshape(*flat.shape[:2], kernel.shape[1] // states.shape[-1], self.config.num_attention_heads, -1)
+        return list(heads.transpose(2, 0, 3, 1, 4))
+
+    def _dense(self, inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
+        kernel = self._kernel(name, inputs.shape[-1], features)
+        return matmul(inputs, kernel, self.dtype, self.activations).astype(self.activations)
+
+    def _kernel(self, name: str, inputs: int, features: int) -> Float[Array, "inputs features"]:
+        return self.param(name, nn.initializers.normal(self.config.initializer_range), (inputs, features))
+
+
+def rotary_angles(width: int, size: int, theta: float) -> Angles:
+    """Cosines and sines, float32 [T, size / 2], of place / theta^(2 i / size) (Su et al. 2021)."""
+    frequencies = 1.0 / np.float32(theta) ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
+    angles = np.arange(width, dtype=np.float32)[:, None] * frequencies.astype(np.float32)
+    return jnp.cos(jnp.asarray(angles)), jnp.sin(jnp.asarray(angles))
+
+
+def rotary_at(angles: Angles, places: Int[Array, "rows places"] | None) -> Angles:
+    """The angles of `places`, [R, 1, M, size / 2], or of the first place."""
+    cosine, sine = (part[:1] if places is None else part[places][:, None] for part in angles)
+    return cosine, sine
+
+
+def rotate(heads: Float[Array, "rows heads places size"], angles: Angles) -> Float[Array, "rows heads places size"]:
+    """Rotates each pair (i, i + size / 2) of numbers by the angle of its place, in float32."""
+    first, second = jnp.split(heads.astype(jnp.float32), 2, axis=-1)
+    cosine, sine = angles
+    return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
+
+
+def window_bias(width: int, reach: int) -> Float[Array, "1 tokens tokens"]:
+    """0 where query and key are at most `reach` tokens apart, NEVER elsewhere."""
+    place = jnp.arange(width)
+    return jnp.where(jnp.abs(place - place[:, None]) <= reach, 0.0, NEVER)[None]

@@ -1,0 +1,173 @@
+"""Search in vectors of one byte a number: int8 products of all rows find candidates, whose cosines are then computed in float32.
+
+The product is that of the numkong package, which uses the int8 instructions of a CPU (VNNI and the like). The corpus is read as it
+is stored: a quarter of the memory traffic of float32.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int, Real
+
+from jax_sentemb.errors import NumericsError
+from jax_sentemb.retrieval.quantize import quantization_steps
+
+BLOCK = 1 << 11  # rows whose products are in the cache at once
+QUERIES = 256  # queries that are compared in one pass over the corpus
+LARGEST = 127  # of an int8 query
+POOL = 8  # candidates of all queries are cut when they are this many times as many as will be kept
+
+
+@runtime_checkable
+class QuantizedSource(Protocol):
+    """Vectors [N, E] stored as int8 or uint8, such as `jax_sentemb.Vectors` of `encode --precision int8`."""
+
+    ranges: Float[np.ndarray, "2 width"]
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def stored(self, rows: slice, /) -> Real[np.ndarray, "n width"]: ...
+
+    def take(self, rows: Int[np.ndarray, " n"], /) -> Float[np.ndarray, "n width"]: ...
+
+
+class Pool(NamedTuple):
+    """Candidates of some queries."""
+
+    query: Int[np.ndarray, " n"]
+    row: Int[np.ndarray, " n"]
+    score: Float[np.ndarray, " n"]
+
+
+class Products(NamedTuple):
+    """What turns int8 products into approximate scores."""
+
+    packed: Any  # the int8 queries, as numkong reads them
+    scale: Float[np.ndarray, " queries"]
+    constant: Float[np.ndarray, " queries"]
+    low: Float[np.ndarray, " width"]  # the value of level 0 of each dimension, and the distance of two levels
+    step: Float[np.ndarray, " width"]
+    unit: bool  # scores are divided by the length of the row
+
+
+def is_available() -> bool:
+    """Whether the package with the product is installed."""
+    try:
+        import numkong  # noqa: F401  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return False
+    return True
+
+
+def search_int8(
+    queries: Float[np.ndarray, "queries width"], corpus: QuantizedSource, kept: int, unit: bool, candidates: int
+) -> tuple[Float[np.ndarray, "queries kept"], Int[np.ndarray, "queries kept"]]:
+    """Scores (float32) and row numbers (int64) of the best rows, best first.
+
+    `queries` float32, of length 1 if `unit` (cosine). `candidates` rows a query are rescored: with more of them fewer of the best
+    rows are missed. Scores are those of the restored rows in float32. NumericsError for queries that are not finite.
+    """
+    if not np.isfinite(queries).all():
+        raise NumericsError("some of the vectors are not finite (NaN or Inf)")
+    scores, rows = np.empty((len(queries), kept), np.float32), np.empty((len(queries), kept), np.int64)
+    for start in range(0, len(queries), QUERIES):
+        part = queries[start : start + QUERIES]
+        found = _candidates(part, corpus, min(max(candidates, kept), len(corpus)), unit)
+        scores[start : start + len(part)], rows[start : start + len(part)] = _rescored(part, corpus, found, kept, unit)
+    return scores, rows
+
+
+def _candidates(queries: np.ndarray, corpus: QuantizedSource, count: int, unit: bool) -> Int[np.ndarray, "queries count"]:
+    """The `count` rows with the best approximate scores, for each query."""
+    products = _products(queries, corpus.ranges, unit)
+    threads = os.cpu_count() or 1
+    share = -(-len(corpus) // (threads * BLOCK)) * BLOCK
+    spans = [range(first, min(first + share, len(corpus)), BLOCK) for first in range(0, len(corpus), share)]
+    with ThreadPoolExecutor(threads) as pool:
+        parts = list(pool.map(lambda span: _best_of_span(products, corpus, span, len(queries), count), spans))
+    together = Pool(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
+    return _best(together, count)[0].row.reshape(len(queries), count)
+
+
+def _products(queries: np.ndarray, ranges: np.ndarray, unit: bool) -> Products:
+    """A row is low + step * level, so a score is (query * step) . level + query . low; the first factor is rounded to int8."""
+    import numkong  # pyright: ignore[reportMissingImports]
+
+    low, step = quantization_steps(ranges)
+    low = low + 128 * step  # levels as int8: from -128 on
+    weights = queries * step
+    scale = np.maximum(np.abs(weights).max(axis=1), np.finfo(np.float32).tiny) / LARGEST
+    rounded = np.ascontiguousarray(np.rint(weights / scale[:, None]).astype(np.int8))
+    return Products(numkong.dots_pack(rounded), scale.astype(np.float32), queries @ low, low, step, unit)
+
+
+def _best_of_span(products: Products, corpus: QuantizedSource, span: range, queries: int, count: int) -> Pool:
+    """The best `count` rows for each query among the rows of a span, block by block."""
+    import numkong  # pyright: ignore[reportMissingImports]
+
+    best, least = Pool(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)), np.full(queries, -np.inf, np.float32)
+    scores, whole = np.empty((BLOCK, queries), np.float32), numkong.zeros((BLOCK, queries), dtype="int32")
+    for start in span:
+        levels = _as_int8(corpus.stored(slice(start, min(start + BLOCK, span.stop))))
+        block = _scores(products, levels, whole, scores[: len(levels)])
+        if start == span.start and len(block) > count:
+            least = np.partition(block, len(block) - count, axis=0)[len(block) - count]
+        row, query = np.nonzero(block >= least)
+        new = Pool(query, row + start, block[row, query])
+        best = Pool(*(np.concatenate(sides) for sides in zip(best, new, strict=True)))
+        if len(best.row) > POOL * count * queries:
+            best, least = _best(best, count, least)
+    return _best(best, count)[0]
+
+
+def _scores(products: Products, levels: np.ndarray, whole: Any, out: np.ndarray) -> np.ndarray:
+    """Approximate scores [rows, queries] of a block, written into `out`; `whole` has room for the products of a full block."""
+    import numkong  # pyright: ignore[reportMissingImports]
+
+    room = {"out": whole} if len(levels) == BLOCK else {}
+    np.multiply(np.asarray(numkong.dots_packed(levels, products.packed, **room)), products.scale, out=out)
+    out += products.constant
+    if products.unit:
+        rows = levels * products.step
+        rows += products.low
+        out /= np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-12)[:, None]
+    return out
+
+
+def _best(pool: Pool, count: int, least: np.ndarray | None = None) -> tuple[Pool, np.ndarray]:
+    """The best `count` candidates of each query, by query; and for each query the score that a further one needs."""
+    order = np.lexsort((pool.row, -pool.score, pool.query))
+    query = pool.query[order]
+    first = np.searchsorted(query, query, side="left")
+    order = order[np.arange(len(order)) - first < count]
+    best = Pool(*(side[order] for side in pool))
+    if least is not None:
+        least = least.copy()
+        numbers, begins, counts = np.unique(best.query, return_index=True, return_counts=True)
+        full = counts == count
+        least[numbers[full]] = best.score[begins[full] + count - 1]
+    return best, least if least is not None else np.zeros(0, np.float32)
+
+
+def _rescored(
+    queries: np.ndarray, corpus: QuantizedSource, rows: np.ndarray, kept: int, unit: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores in float32 of the candidates [Q, C], and the best `kept` of them."""
+    wanted, place = np.unique(rows, return_inverse=True)
+    vectors = corpus.take(wanted)
+    if unit:
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    scores = np.einsum("qe,qce->qc", queries, vectors[place.reshape(rows.shape)])
+    order = np.lexsort((rows, -scores), axis=-1)[:, :kept]
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+
+
+def _as_int8(levels: np.ndarray) -> np.ndarray:
+    """uint8 levels minus 128, as int8; int8 levels unchanged."""
+    levels = np.ascontiguousarray(levels)
+    return levels if levels.dtype == np.int8 else (levels ^ np.uint8(128)).view(np.int8)

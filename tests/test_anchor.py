@@ -1,0 +1,96 @@
+"""The anchor to the start: its term, its gradient, the frozen start, for every method that embeds."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jax_sentemb.config import Config, Data, Encoder
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods.anchor import ANCHOR, Anchored, anchored
+from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.is_bert import ISBERT
+from jax_sentemb.methods.masked_lm import MaskedLM
+from jax_sentemb.methods.mirror_bert import MirrorBERT
+from jax_sentemb.methods.sbert import SBERT
+from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.parallel import make_mesh
+from jax_sentemb.training.start import check_anchor
+from jax_sentemb.training.step import create_state, loss_and_gradients, make_step, parts_of
+from jax_sentemb.types import Batch
+
+RANDOM = np.random.default_rng(0)
+ENCODER = Bert(BertConfig(40, 8, 1, 2, 16, 20), dropout=0.1)
+BATCH = Batch(RANDOM.integers(5, 40, (4, 6)).astype(np.int32), np.ones((4, 6), bool))
+WEIGHT = 3.0
+METHODS = [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), SBERT(), ISBERT(), MaskedLM()]
+
+
+@pytest.fixture(scope="module")
+def state():
+    """A state of SimCSE with an anchor whose encoder has moved from the start."""
+    found = create_state(SimCSE(anchor=WEIGHT), ENCODER, optax.sgd(0.1), {}, 0, make_mesh(4, jax.devices()[:1]))
+    moved = jax.tree.map(lambda leaf: leaf + 0.1 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape), found.params["encoder"])
+    return found._replace(params={**found.params, "encoder": moved})
+
+
+def found_with(method, state, chunk=0):
+    key = jax.random.key(1)
+    return jax.jit(lambda state: loss_and_gradients(method, ENCODER, state, parts_of(BATCH), key, chunk))(state)
+
+
+def test_the_term_is_the_weighted_distance_to_the_frozen_start(state):
+    method = SimCSE(anchor=WEIGHT)
+    loss, metrics, _, gradients = found_with(anchored(method), state)
+    alone, _, _, before = found_with(method, state)
+    vectors = [np.asarray(method.embed(ENCODER, params, BATCH.rows)) for params in (state.params, state.params[ANCHOR])]
+    one, other = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in vectors)
+    distance = (1 - (one * other).sum(1)).mean()
+    assert distance > 0.01
+    np.testing.assert_allclose(metrics["anchor"], distance, rtol=1e-4)
+    np.testing.assert_allclose(loss, alone + WEIGHT * distance, rtol=1e-5)
+    assert ANCHOR not in gradients
+    change = jax.tree.map(lambda new, old: float(jnp.abs(new - old).max()), gradients["encoder"], before["encoder"])
+    assert max(jax.tree.leaves(change)) > 1e-3
+
+
+def test_gradient_caching_gives_the_same(state):
+    whole, parts = (found_with(anchored(SimCSE(anchor=WEIGHT)), state, chunk) for chunk in (0, 2))
+    np.testing.assert_allclose(parts[0], whole[0], rtol=1e-5)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=1e-5), parts[3], whole[3])
+
+
+def test_a_step_keeps_the_start(state):
+    start = jax.device_get(state.params[ANCHOR])
+    copy = jax.tree.map(jnp.copy, state)  # the step donates its state
+    step = make_step(SimCSE(anchor=WEIGHT), ENCODER, optax.sgd(0.1), make_mesh(4, jax.devices()[:1]))
+    after, metrics = step(copy, BATCH)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(after.params[ANCHOR]), start)
+    assert metrics["anchor"] > 0
+
+
+@pytest.mark.parametrize(
+    "method",
+    [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), SBERT(), ISBERT(), MaskedLM()],
+    ids=lambda one: type(one).__name__,
+)
+def test_every_method_that_embeds_has_the_setting(method):
+    assert anchored(method) is method
+    with_anchor = anchored(dataclasses.replace(method, anchor=1.0))
+    assert isinstance(with_anchor, Anchored)
+    loaded = {"encoder": jax.eval_shape(ENCODER.init, jax.random.key(0), BATCH.rows)["params"]}
+    learned = jax.eval_shape(lambda loaded: with_anchor.init(ENCODER, loaded, jax.random.key(0)), loaded)
+    encoded = jax.eval_shape(
+        lambda params: with_anchor.encode(ENCODER, params, None, BATCH, jnp.arange(4, dtype=jnp.uint32)), learned.params
+    )
+    assert encoded.distance.shape == (4,)
+
+
+@pytest.mark.parametrize(("anchor", "weights", "words"), [(-1.0, "x", "at least 0"), (1.0, "", "encoder.weights")])
+def test_an_anchor_needs_a_start(anchor, weights, words):
+    with pytest.raises(ConfigError, match=words):
+        check_anchor(Config(SimCSE(anchor=anchor), Data(files="x.txt"), Encoder(weights=weights)))
