@@ -32,7 +32,11 @@ PARTS = [f"{room}.{module}" for room, modules in ROOMS.items() for module in mod
 CHECKED = ("losses", "methods", "models", "training.step", *PARTS)
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
-from jax_sentemb.training import evaluator, trainer  # noqa: E402
+from jax_sentemb.data import batches  # noqa: E402
+from jax_sentemb.inference import embedder  # noqa: E402
+from jax_sentemb.training import evaluator, step, trainer, validation  # noqa: E402
+
+SHAPES = [(batches, "BUCKETS", batches.BUCKETS), (embedder, "BUCKETS", embedder.BUCKETS), (embedder, "FEW", embedder.FEW)]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it be ignored, here and in what tests start
 
@@ -69,7 +73,7 @@ def few_scored_pairs() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_steps() -> Iterator[None]:
-    """Runs of the same method, encoder and optimizer share their compiled steps, as the steps of one run do."""
+    """Runs of the same method, encoder and optimizer share their compiled programs, as the steps of one run do."""
     made: dict[tuple[str, ...], tuple[Any, Any]] = {}
 
     def shared(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,8 +86,29 @@ def shared_steps() -> Iterator[None]:
         return find
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("make_optimizer", "make_step"):
+        for name in ("make_optimizer", "make_step", "make_embed"):
             patch.setattr(trainer, name, shared(getattr(trainer, name)))
+        patch.setattr(step, "make_creator", shared(step.make_creator))
+        patch.setattr(validation, "make_measure", shared(validation.make_measure))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_shape() -> Iterator[None]:
+    """Batches have one width, and the embedder one shape up to 32 tokens: each shape costs a compilation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "BUCKETS", ())
+        patch.setattr(embedder, "BUCKETS", (32, 128, 512))
+        patch.setattr(embedder, "FEW", ())
+        yield
+
+
+@pytest.fixture(scope="module")
+def every_shape() -> Iterator[None]:
+    """The shapes of users, from here to the end of the file."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in SHAPES:
+            patch.setattr(module, name, value)
         yield
 
 

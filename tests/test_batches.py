@@ -20,6 +20,7 @@ from jax_sentemb.recipes import read_config
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.types import ROW_NUMBERS
 
+pytestmark = pytest.mark.usefixtures("every_shape")
 ORDER = [[909, 414, 1383, 1206], [1230, 234, 828, 513], [516, 1443, 1026, 357]]  # lines of steps 0, 1 and 200
 
 

@@ -316,18 +316,19 @@ def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(token
     state = create_state(method, encoder, optimizer, frozen, 0, mesh)
     expected = {part: jax.tree.map(np.array, leaves) for part, leaves in state.params.items()}
     parts = {part: jax.tree.map(lambda _, part=part: Adam(every[part], steps), expected[part]) for part in every}
-    step = make_step(method, encoder, optimizer, mesh)
+    step, compiled = make_step(method, encoder, optimizer, mesh), {}
     for number in range(steps):
         batch, task = batches.at(number), IN_TURN[number % 6]
         alone, names = ConsSent(task=task, **sizes), ["lstm_of_parts" if task in "NC" else "lstm"]
         names += [] if task in "NC" else [f"classifier_{task}"]
         given = batch if batch.label is None else batch._replace(label=batch.label % 2)
 
-        def loss_of(trained, alone=alone, given=given, names=names):
+        def loss_of(trained, given, alone=alone, names=names):
             params = {**frozen, **dict(zip(("lstm", "classifier"), (trained[name] for name in names), strict=False))}
             return alone.objective(params, NO_STATE, alone.encode(encoder, params, NO_STATE, given, SEEDS))[0]
 
-        loss, gradients = jax.value_and_grad(loss_of)({name: expected[name] for name in names})
+        compiled.setdefault(task, jax.jit(jax.value_and_grad(loss_of)))
+        loss, gradients = compiled[task]({name: expected[name] for name in names}, given)
         norm = np.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(gradients)))
         assert norm > 0.02  # clipped
         for name in names:

@@ -26,7 +26,8 @@ from jax_sentemb.types import Rows
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
 STEPS = 6
-COMMANDS = ("ct", "cross_encoder_stsb", "micse", "mlm", "multi_view", "sbert_nli")  # every way in and out
+# Every way in and out; two encoders are exported in test_checkpoint_selection.py, models on word vectors in test_word_model.py.
+COMMANDS = ("cross_encoder_stsb", "micse", "mlm", "sbert_nli")
 
 
 def load(path, size="tiny"):
@@ -57,7 +58,8 @@ READOUTS = first_of(KINDS, readout)
 METHODS = first_of(KINDS, lambda path: type(load(path).method))
 ENCODERS = first_of(KINDS, lambda path: str(load(path).encoder))
 STATES = ("micse", "ct", "cons_sent_multitask", "mlm")  # a queue and an average; two encoders; optimisers of parts; plain
-QUICK = {*METHODS, *READOUTS, *(path for path in CONFIGS if path.stem in (*STATES, *COMMANDS))}  # the other kinds are for the night
+QUICK = {*METHODS, *READOUTS, *(path for path in CONFIGS if path.stem in (*STATES, *COMMANDS))}
+SEVERAL = ("micse", "cons_sent_multitask")  # every part of BERTs and of models on word vectors
 TRIED_IN_PARTS = ("SimCSE", "ISBERT", "ContrastiveTension", "MirrorBERT", "ConsSent")  # in test_gradients.py
 
 
@@ -114,6 +116,11 @@ def only(paths):
     return pytest.mark.parametrize("tiny", paths, indirect=True, ids=stem)
 
 
+def nightly(paths):
+    """The kinds that are not QUICK differ from one that is by settings alone, which the tests of their methods try."""
+    return [pytest.param(path, marks=[] if path in QUICK else pytest.mark.nightly) for path in paths]
+
+
 def named(names):
     return [path for path in CONFIGS if path.stem in names]
 
@@ -129,10 +136,6 @@ def test_every_config_has_settings_that_fit_together(path, size):
     config.method.check(make_encoder(WordsConfig(3, 300) if words else BertConfig()), config.data.batch_size)
     with pytest.raises(ConfigError, match="unknown"):
         load(path, "huge")
-
-
-def nightly(paths):
-    return [pytest.param(path, marks=[] if path in QUICK else pytest.mark.nightly) for path in paths]
 
 
 @pytest.fixture(scope="module", params=nightly(KINDS), ids=stem)
@@ -156,7 +159,7 @@ def test_every_parameter_moves_and_stays_finite(tiny):
     assert not still
 
 
-@only(KINDS)
+@only(nightly(KINDS))
 def test_the_step_is_for_gpus_and_tpus_too(tiny):
     traced = tiny.step().trace(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
     lowered = traced.lower(lowering_platforms=("cuda", "tpu")).as_text()
@@ -178,9 +181,9 @@ def test_stop_restore_continue_equals_a_straight_run_bit_for_bit(tiny, tmp_path)
         np.testing.assert_array_equal(one, other)
 
 
-@only(named(STATES))
+@only(named(SEVERAL))
 def test_the_same_on_several_devices(eight_devices, tiny):
-    devices = 8 if tiny.name == "micse" else 2  # miCSE has every part of the others
+    devices = 8 if tiny.name == "micse" else 2
     one, losses = tiny.run(tiny.state(), 0, 3)
     several, sharded = tiny.run(tiny.state(devices), 0, 3, devices)
     split = [leaf for leaf in jax.tree.leaves((several.params, several.opt_state)) if not leaf.is_fully_replicated]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jax_sentemb import config as settings
+from jax_sentemb import losses
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.views import TwoViews
@@ -18,9 +18,11 @@ from jax_sentemb.training.step import create_state, make_step
 from jax_sentemb.types import Batch, TrainState
 
 NO_STATE = TrainState({}, None, None, None, None, None)
+contrastive_tension = jax.jit(losses.contrastive_tension, static_argnums=2)
+symmetric_info_nce = jax.jit(losses.symmetric_info_nce)
 
 CONFIG = BertConfig(
-    vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+    vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
     max_position_embeddings=12, initializer_range=0.3,
 )  # fmt: skip
 ENCODER = Bert(CONFIG, jnp.float32, 0.2)  # the published method trains without dropout whatever the encoder has
@@ -87,7 +89,11 @@ def numpy_symmetric(first, second, scale):
 
 def test_the_pairs_are_positive_with_themselves_or_two_different_sentences_once_on_each_side():
     # With the unit matrix as second vectors and zero as first ones, a gradient is the sign of the pair at its place.
-    signs = 2 * BATCH * np.asarray(jax.grad(lambda rows: contrastive_tension(rows, jnp.eye(BATCH), GROUP)[0])(jnp.zeros((8, 8))))
+    signs = (
+        2
+        * BATCH
+        * np.asarray(jax.jit(jax.grad(lambda rows: contrastive_tension(rows, jnp.eye(BATCH), GROUP)[0]))(jnp.zeros((8, 8))))
+    )
     np.testing.assert_allclose(np.abs(signs).sum(), BATCH, rtol=1e-5)
     assert list(zip(*np.nonzero(signs < 0), strict=True)) == POSITIVE
     assert list(zip(*np.nonzero(signs > 0), strict=True)) == NEGATIVE
@@ -121,7 +127,7 @@ def test_gradients_by_finite_differences(form):
         def loss(one, other, scale=5.0):
             return (contrastive_tension(one, other, GROUP) if form == "pairs" else symmetric_info_nce(one, other, scale))[0]
 
-        gradients = jax.grad(loss, (0, 1))(first, second)
+        gradients = jax.jit(jax.grad(loss, (0, 1)))(first, second)
         slopes = [float((gradient * direction).sum()) for gradient in gradients]
         assert slopes[0] == pytest.approx(finite_difference(lambda at: loss(at, second), first, direction), rel=1e-6)
         assert slopes[1] == pytest.approx(finite_difference(lambda at: loss(first, at), second, direction), rel=1e-6)
@@ -133,7 +139,8 @@ def test_the_scale_is_the_exponential_of_a_trained_number_that_starts_as_set(loa
     encoded = TwoViews(jnp.array(first), jnp.array(second), jnp.ones(BATCH))
     start = started(method, loaded)["logit_scale"]
     assert float(jnp.exp(start)) == pytest.approx(3.0)
-    loss, slope = jax.value_and_grad(lambda scale: method.objective({"logit_scale": scale}, NO_STATE, encoded)[0])(start)
+    objective = jax.value_and_grad(lambda scale: method.objective({"logit_scale": scale}, NO_STATE, encoded)[0])
+    loss, slope = jax.jit(objective)(start)
     assert loss == pytest.approx(numpy_symmetric(first, second, 3.0), rel=1e-5)
     expected = finite_difference(lambda scale: numpy_symmetric(first, second, np.exp(scale)), np.log(3.0), 1.0)
     assert slope == pytest.approx(expected, rel=1e-4)
@@ -147,6 +154,22 @@ def test_a_batch_size_that_does_not_fit_the_group_is_refused_in_one_line(batch_s
     assert "\n" not in str(caught.value)
     ContrastiveTension(form="in_batch").check(ENCODER, batch_size)  # which has no groups
     ContrastiveTension().check(ENCODER, 16)
+
+
+@pytest.mark.parametrize(
+    ("method", "batch_size", "says"),
+    [
+        (ContrastiveTension(group=2), 2, "at least 2 negative pairs"),
+        (ContrastiveTension(group=1), 8, "must be at least 2 pairs"),
+        (ContrastiveTension(form="triples"), 8, "is not 'pairs' or 'in_batch'"),
+        (ContrastiveTension(scale=0.0), 8, "must be greater than 0"),
+        (ContrastiveTension(pooling="max"), 8, "is not one of cls, mean"),
+    ],
+)
+def test_settings_that_do_not_fit_are_one_line(method, batch_size, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        method.check(ENCODER, batch_size)
+    assert "\n" not in str(caught.value)
 
 
 def test_two_copies_start_alike_and_differ_after_a_step(loaded):
@@ -172,14 +195,15 @@ def test_the_second_encoder_embeds_and_dropout_is_apart_for_each(loaded):
     params = started(method, loaded)
     params["first"] = jax.tree.map(lambda leaf: 1.1 * leaf, params["first"])
     quiet = encode(ContrastiveTension(group=GROUP), params)
-    np.testing.assert_allclose(method.embed(ENCODER, params, batch().rows), quiet.second, atol=1e-5)
+    embedded = jax.jit(lambda params: method.embed(ENCODER, params, batch().rows))(params)
+    np.testing.assert_allclose(embedded, quiet.second, atol=1e-5)
     assert np.abs(quiet.first - quiet.second).max() > 0.1
     loud = encode(method, started(method, loaded))
     assert (np.abs(loud.first - loud.second).max(axis=1) > 0.05).all()
 
 
 def test_attention_information_of_equal_encoders_is_clamped_and_finite(loaded):
-    method = ContrastiveTension(group=GROUP, ami=AttentionMI(samples=20, weight=1.0))
+    method = ContrastiveTension(group=GROUP, ami=AttentionMI(samples=20, weight=1.0, layers=(1,), pairing="heads"))
     params, seeds = started(method, loaded), jnp.arange(BATCH, dtype=jnp.uint32)
 
     @jax.jit

@@ -9,6 +9,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax_sentemb.inference import embedder as embedder_module
 from jax_sentemb.inference.embedder import Embedder
 
+pytestmark = pytest.mark.usefixtures("every_shape")
+
 
 class Words:
     """A tokenizer of word lengths: enough of the interface, and it remembers what it was asked."""

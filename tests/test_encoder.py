@@ -130,7 +130,7 @@ def test_a_shorter_limit_cuts_there(workdir, encoder):
             short.max_seq_length = length
 
 
-def test_few_shapes_are_compiled(eight_devices, workdir):
+def test_few_shapes_are_compiled(eight_devices, every_shape, workdir):
     shapes = []
     encoder = SentenceEncoder.load(workdir / "export")
     inner = encoder._embedder.embed

@@ -77,7 +77,7 @@ def test_parts_have_the_loss_and_the_gradients_of_the_whole_batch(name):
     assert norm > 0
     assert jax.tree.structure(expected[3]) == jax.tree.structure(split_frozen(state.params)[0])
     tokens = 2 * BATCH * WIDTH  # that a gradient is summed over; the error of a sum is below that many roundings
-    for chunk in (0, 4):
+    for chunk in (0, 4) if name == "miCSE" else (4,):  # a part is encoded whole or in chunks: that no method can tell
         found = compute(state, parts_of(batch), chunk)
         for metric, value in expected[1].items():
             assert float(found[1][metric]) == pytest.approx(float(value), rel=tokens * 2.0**-24, abs=1e-6), metric
@@ -87,23 +87,23 @@ def test_parts_have_the_loss_and_the_gradients_of_the_whole_batch(name):
             np.testing.assert_allclose(one, other, atol=1e-5)  # what goes on to the queue is in the order of the batch
 
 
-@pytest.mark.parametrize(("devices", "chunk"), [(2, 0), (8, 8)])
-def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one(eight_devices, devices, chunk):
+def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one(eight_devices):
     found = []
-    for count, split in ((1, False), (devices, True)):
+    for count, chunk, split in ((1, 0, False), (2, 0, True), (8, 8, True)):
         mesh = make_mesh(BATCH, eight_devices[:count], fsdp=2 if count == 8 else 1)
         encoder, state = start(MICSE, mesh)
         shardings = fsdp_sharding(mesh, state)
-        step, losses = make_step(MICSE, encoder, optax.sgd(0.1), mesh, chunk if split else 0, shardings), []
+        step, losses = make_step(MICSE, encoder, optax.sgd(0.1), mesh, chunk, shardings), []
         for number in range(3):
             batch = whole_batch(MICSE, number)
             state, metrics = step(state, shard_batch(parts_of(batch) if split else batch, mesh))
             losses.append(float(metrics["loss"]))
         found.append((losses, jax.device_get(state)))
-    (losses, one), (others, several) = found
-    np.testing.assert_allclose(others, losses, rtol=1e-5)
-    np.testing.assert_allclose(several.queue, one.queue, atol=1e-4)
-    np.testing.assert_array_equal(several.queue_rows, one.queue_rows)
+    (losses, one), *on_several = found
+    for others, several in on_several:
+        np.testing.assert_allclose(others, losses, rtol=1e-5)
+        np.testing.assert_allclose(several.queue, one.queue, atol=1e-4)
+        np.testing.assert_array_equal(several.queue_rows, one.queue_rows)
     assert one.queue_rows.tolist() == [*range(200, 216), *range(100, 108)]
 
 

@@ -151,7 +151,7 @@ def test_loss_and_gradient_are_torchs_through_the_whole_model():
         encoded = method.encode(encoder, params, NO_STATE, batch, jnp.zeros(4, jnp.uint32))
         return method.objective(params, NO_STATE, encoded)[0]
 
-    loss, gradients = jax.value_and_grad(loss_of)(params)
+    loss, gradients = jax.jit(jax.value_and_grad(loss_of))(params)
     names = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, max_position_embeddings=12)
     rates = dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager")
     bert = transformers.BertModel(transformers.BertConfig(vocab_size=40, **names, **rates), add_pooling_layer=False)

@@ -33,6 +33,18 @@ class Recorder:
         return SimpleNamespace(hidden=[jnp.take_along_axis(states, token_places[..., None], axis=1)])
 
 
+def masked(params, given, seeds, probability):
+    """What the Recorder is given in place of `given`, and the loss, the count and the right answers."""
+
+    @jax.jit
+    def found(params, seeds):
+        encoder = Recorder()
+        return *masked_lm_loss(encoder, params, given, seeds, probability), encoder.rows.tokens
+
+    *found, seen = found(params, seeds)
+    return np.asarray(seen), *found
+
+
 @pytest.fixture(scope="module")
 def params():
     random = np.random.default_rng(1)
@@ -51,10 +63,8 @@ def rows(count, width=24):
 
 
 def test_a_share_of_the_inner_tokens_is_selected_most_are_masked_some_replaced_some_kept(params):
-    encoder, given = Recorder(), rows(4000)
-    seeds = jnp.arange(4000, dtype=jnp.uint32)
-    _, count, _ = masked_lm_loss(encoder, params, given, seeds, 0.15)
-    seen = np.asarray(encoder.rows.tokens)
+    given = rows(4000)
+    seen, _, count, _ = masked(params, given, jnp.arange(4000, dtype=jnp.uint32), 0.15)
     changed = seen != given.tokens
     inner = given.mask & ~np.isin(given.tokens, (2, 3))
     assert not changed[~inner].any()  # [CLS], [SEP], [PAD]
@@ -68,7 +78,7 @@ def test_a_share_of_the_inner_tokens_is_selected_most_are_masked_some_replaced_s
 
 def test_the_loss_is_the_cross_entropy_of_the_selected_tokens(params):
     encoder, given = Recorder(), rows(6)
-    loss, count, right = masked_lm_loss(encoder, params, given, jnp.arange(6, dtype=jnp.uint32), 0.999)
+    _, loss, count, right = masked(params, given, jnp.arange(6, dtype=jnp.uint32), 0.999)
     everywhere = jnp.tile(jnp.arange(given.tokens.shape[1]), (6, 1))
     states = encoder.apply(None, given, None, everywhere).hidden[-1]
     head, words = params["token_head"], params["encoder"]["embeddings"]["word"]
@@ -86,7 +96,8 @@ def test_the_selection_is_exact_even_and_spares_separators(probability):
     given = rows(2000)
     given.tokens[:, 7] = 3  # a separator inside a packed row
     maskable = given.mask & ~np.isin(given.tokens, (2, 3))
-    selected, places, real = select_tokens(given, jnp.arange(2000, dtype=jnp.uint32), probability, 3)
+    select = jax.jit(lambda seeds: select_tokens(given, seeds, probability, 3))
+    selected, places, real = select(jnp.arange(2000, dtype=jnp.uint32))
     expected = [max(round(probability * number), min(number, 1)) for number in maskable.sum(1).tolist()]
     np.testing.assert_array_equal(selected.sum(1), expected)
     np.testing.assert_array_equal(real.sum(1), expected)
@@ -105,9 +116,9 @@ def test_padding_changes_nothing(params):
     encoder = Bert(CONFIG, jnp.float32, 0.0)
     real = {**params, "encoder": jax.jit(encoder.init)(jax.random.key(0), Rows(given.tokens[:1], given.mask[:1]))["params"]}
     encoder = Bert(CONFIG, jnp.float32, 0.2)
-    loss, count, _ = masked_lm_loss(encoder, real, given, seeds, 0.15)
+    loss, count, _ = jax.jit(lambda params: masked_lm_loss(encoder, params, given, seeds, 0.15))(real)
     wide = Rows(*(np.pad(values, ((0, 0), (0, 16))) for values in given))
-    more, same_count, _ = masked_lm_loss(encoder, real, wide, seeds, 0.15)
+    more, same_count, _ = jax.jit(lambda params: masked_lm_loss(encoder, params, wide, seeds, 0.15))(real)
     np.testing.assert_array_equal(count, same_count)
     np.testing.assert_allclose(loss, more, atol=1e-4)
 
@@ -129,7 +140,7 @@ def test_only_selected_tokens_of_the_last_layer_are_computed_and_dropout_is_a_se
             return SimpleNamespace(hidden=[jnp.take_along_axis(states, token_places[..., None], axis=1)])
 
     def loss_and_gradient(encoder):
-        return jax.value_and_grad(lambda params: masked_lm_loss(encoder, params, given, seeds, 0.3)[0].sum())(real)
+        return jax.jit(jax.value_and_grad(lambda params: masked_lm_loss(encoder, params, given, seeds, 0.3)[0].sum()))(real)
 
     few, whole, dropped = map(loss_and_gradient, (plain, Whole(), dropping))
     for ours, expected in zip(jax.tree.leaves(few), jax.tree.leaves(whole), strict=True):
@@ -138,11 +149,7 @@ def test_only_selected_tokens_of_the_last_layer_are_computed_and_dropout_is_a_se
 
 
 def test_masks_differ_between_seeds(params):
-    encoder, given = Recorder(), rows(50)
-    seen = []
-    for start in (0, 1000):
-        masked_lm_loss(encoder, params, given, start + jnp.arange(50, dtype=jnp.uint32), 0.15)
-        seen.append(np.asarray(encoder.rows.tokens))
+    seen = [masked(params, rows(50), start + jnp.arange(50, dtype=jnp.uint32), 0.15)[0] for start in (0, 1000)]
     assert (seen[0] != seen[1]).any(axis=1).mean() > 0.5
 
 

@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jax_sentemb import losses
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.losses import nt_xent
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Batch, Rows, TrainState
 
 NO_STATE = TrainState({}, None, None, None, None, None)
+nt_xent = jax.jit(losses.nt_xent, static_argnums=2)
 
 CONFIG = BertConfig(
     vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
@@ -41,13 +42,13 @@ def drawn(batch=5, width=7, seed=0):
 def numpy_nt_xent(first, second, temperature):
     """(loss, accuracy), anchor by anchor."""
     rows = [row / np.linalg.norm(row) for row in (*first, *second)]
-    losses, right = [], []
+    terms, right = [], []
     for anchor, row in enumerate(rows):
         mirror = (anchor + len(first)) % len(rows)
         scores = {other: row @ rows[other] / temperature for other in range(len(rows)) if other != anchor}
-        losses.append(np.log(sum(np.exp(score) for score in scores.values())) - scores[mirror])
+        terms.append(np.log(sum(np.exp(score) for score in scores.values())) - scores[mirror])
         right.append(scores[mirror] == max(scores.values()))
-    return np.mean(losses), np.mean(right)
+    return np.mean(terms), np.mean(right)
 
 
 @pytest.mark.parametrize("temperature", [0.04, 0.5])
@@ -70,7 +71,7 @@ def test_gradient_by_finite_differences():
     with jax.enable_x64():
         first, second = (jnp.array(rows) for rows in drawn())
         direction = jnp.array(drawn(seed=1)[0])
-        to_first, to_second = jax.grad(lambda one, other: nt_xent(one, other, 0.3)[0], (0, 1))(first, second)
+        to_first, to_second = jax.jit(jax.grad(lambda one, other: nt_xent(one, other, 0.3)[0], (0, 1)))(first, second)
 
         def difference(function, at, step=1e-5):
             return float((function(at + step * direction) - function(at - step * direction)) / (2 * step))
@@ -85,14 +86,15 @@ def test_gradient_by_finite_differences():
 def test_one_sentence_and_identical_vectors_are_finite(batch):
     """Every one of the 2B - 1 others is as near as the mirror."""
     rows = jnp.broadcast_to(jnp.array(drawn()[0][:1]), (batch, 7))
-    (loss, accuracy), gradients = jax.value_and_grad(lambda *views: nt_xent(*views, 0.04), (0, 1), has_aux=True)(rows, rows)
+    both = jax.value_and_grad(lambda *views: nt_xent(*views, 0.04), (0, 1), has_aux=True)
+    (loss, accuracy), gradients = jax.jit(both)(rows, rows)
     assert loss == pytest.approx(np.log(2 * batch - 1), abs=1e-4)
     assert accuracy == 1.0
     assert all(np.isfinite(gradient).all() for gradient in gradients)
 
 
 def test_zero_vectors_are_finite():
-    loss, gradient = jax.value_and_grad(lambda rows: nt_xent(rows, rows, 0.04)[0])(jnp.zeros((3, 7)))
+    loss, gradient = jax.jit(jax.value_and_grad(lambda rows: nt_xent(rows, rows, 0.04)[0]))(jnp.zeros((3, 7)))
     assert loss == pytest.approx(np.log(5), abs=1e-5)
     assert np.isfinite(gradient).all()
 
@@ -136,6 +138,21 @@ def test_both_texts_have_dropout_of_their_own(params):
         np.testing.assert_allclose(getattr(spans, view), getattr(plain, view), atol=1e-5)
     assert (np.abs(spans.first - spans.second).max(axis=1) > 0.05).all()
     np.testing.assert_array_equal(spans.lengths, [6, 3, 5])
+
+
+def test_a_sentence_and_its_copy_are_told_apart(params):
+    random = np.random.default_rng(1)
+    tokens, mask = random.integers(5, 40, (3, 2, 6)).astype(np.int32), np.arange(6) < random.integers(3, 7, (3, 2, 1))
+    quiet, method = Bert(CONFIG, jnp.float32, 0.0), MirrorBERT(pooling="mean")
+
+    @jax.jit
+    def embedded(params):
+        encoded = method.encode(quiet, params, NO_STATE, Batch(tokens, mask), jnp.zeros(3, jnp.uint32))
+        return encoded, [method.embed(quiet, params, Rows(tokens[:, text], mask[:, text])) for text in (0, 1)]
+
+    encoded, (first, second) = embedded(params)
+    np.testing.assert_allclose(encoded.first, first, atol=1e-5)
+    np.testing.assert_allclose(encoded.second, second, atol=1e-5)
 
 
 def test_the_loss_takes_the_information_off(params):

@@ -26,6 +26,16 @@ LOADED = {
 }
 
 
+def objective(method, params, state, given):
+    return jax.jit(
+        lambda params, state: method.objective(params, state, method.encode(ENCODER, params, state, given, SEEDS))
+    )(params, state)  # fmt: skip
+
+
+def embed(method, params, rows):
+    return jax.jit(lambda params: method.embed(ENCODER, params, rows))(params)
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
@@ -34,10 +44,11 @@ def test_the_top_direction_is_the_singular_vector():
     vectors = RANDOM.normal(size=(9, 14)) + 0.5
     top = np.linalg.svd(vectors)[2][0]
     expected = vectors - np.outer(vectors @ top, top)
-    np.testing.assert_allclose(remove_top_direction(jnp.array(vectors, jnp.float32), 60), expected, atol=1e-5)
-    np.testing.assert_allclose(remove_top_direction(jnp.zeros((3, 4)), 5), 0.0)
+    remove = jax.jit(remove_top_direction, static_argnums=1)
+    np.testing.assert_allclose(remove(jnp.array(vectors, jnp.float32), 60), expected, atol=1e-5)
+    np.testing.assert_allclose(remove(jnp.zeros((3, 4)), 5), 0.0)
     # The direction counts as fixed: the gradient of the sum of what remains is 1 - (sum of the direction) * direction.
-    gradient = jax.grad(lambda values: remove_top_direction(values, 60).sum())(jnp.array(vectors, jnp.float32))
+    gradient = jax.jit(jax.grad(lambda values: remove(values, 60).sum()))(jnp.array(vectors, jnp.float32))
     np.testing.assert_allclose(gradient, np.tile(1 - top.sum() * top, (9, 1)), atol=1e-4)
 
 
@@ -52,12 +63,13 @@ def test_neighbours_in_the_corpus_are_the_right_answers(context, itself):
         losses += [-np.log(np.exp(agreement[i, j]) / total) for j in near]
         first += max(columns, key=lambda j: agreement[i, j]) in near
     unit_vectors = jnp.eye(7)  # the products with them are the agreement
-    loss, accuracy = context_loss(jnp.array(agreement), unit_vectors, context, itself)
+    ours = jax.jit(lambda values: context_loss(values, unit_vectors, context, itself))
+    loss, accuracy = ours(jnp.array(agreement))
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-5)
     assert float(accuracy) == pytest.approx(first / 7)
     step = RANDOM.normal(size=(7, 7))
-    ends = [float(context_loss(jnp.array(agreement + sign * 1e-2 * step), unit_vectors, context, itself)[0]) for sign in (1, -1)]
-    gradient = jax.grad(lambda values: context_loss(values, unit_vectors, context, itself)[0])(jnp.array(agreement))
+    ends = [float(ours(jnp.array(agreement + sign * 1e-2 * step))[0]) for sign in (1, -1)]
+    gradient = jax.jit(jax.grad(lambda values: ours(values)[0]))(jnp.array(agreement))
     assert np.isfinite(gradient).all()
     assert float((gradient * step).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=1e-2)
 
@@ -71,15 +83,16 @@ def test_words_of_the_next_sentence_against_drawn_ones():
         for t in range(4)
         if mask[i, t]
     ]
-    found = negative_sampling(*(jnp.array(values) for values in (predicted, words, negatives, mask)))
+    found = jax.jit(negative_sampling)(*(jnp.array(values) for values in (predicted, words, negatives, mask)))
     assert float(found) == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_rows_come_closer_to_orthonormal():
     np.testing.assert_allclose(towards_orthonormal_rows(jnp.diag(jnp.array([2.0, 1.0])), 0.01), [[1.94, 0], [0, 1]], atol=1e-6)
     matrix = jnp.array(RANDOM.normal(size=(3, 8)) * 0.5)
-    for _ in range(2000):
-        matrix = towards_orthonormal_rows(matrix, 0.01)
+    matrix = jax.jit(lambda matrix: jax.lax.fori_loop(0, 2000, lambda _, rows: towards_orthonormal_rows(rows, 0.01), matrix))(
+        matrix
+    )
     np.testing.assert_allclose(matrix @ matrix.T, np.eye(3), atol=1e-5)
 
 
@@ -105,22 +118,21 @@ def test_both_objectives_are_added_and_three_views_embed():
     method.check(ENCODER, 6)
     params, given = method.init(ENCODER, LOADED, jax.random.key(1)).params, batch()
     state = TrainState(params, None, None, None, jax.random.key_data(jax.random.key(3)), jnp.int32(5))
-    encoded = method.encode(ENCODER, params, state, given, SEEDS)
-    loss, (metrics, _) = method.objective(params, state, encoded)
+    loss, (metrics, _) = objective(method, params, state, given)
     parts = []
     for form in ("discriminative", "generative"):
         alone = MultiView(form=form, hidden=3, context=2)
-        parts.append(float(alone.objective(params, state, alone.encode(ENCODER, params, state, given, SEEDS))[0]))
+        parts.append(float(objective(alone, params, state, given)[0]))
     assert float(loss) == pytest.approx(sum(parts), rel=1e-5)
     u = np.array(params["U"], np.float64)
     assert float(metrics["orthonormality"]) == pytest.approx(np.sqrt(((u @ u.T - np.eye(4)) ** 2).sum()), rel=1e-5)
     words = LOADED["frozen"]["vectors"][given.tokens] * given.mask[..., None]
     h = words.sum(1) / given.mask.sum(1, keepdims=True) @ u
     h = h / np.linalg.norm(h, axis=1, keepdims=True)
-    view = {name: MultiView(form="both", hidden=3, ensemble=name).embed(ENCODER, params, given.rows) for name in "fgh"}
+    view = {name: embed(MultiView(form="both", hidden=3, ensemble=name), params, given.rows) for name in "fgh"}
     np.testing.assert_allclose(view["h"], h, atol=1e-5)
-    np.testing.assert_allclose(method.embed(ENCODER, params, given.rows), (view["f"] + view["g"] + view["h"]) / 3, atol=1e-6)
-    wide = MultiView(form="both", hidden=3, ensemble="concatenation").embed(ENCODER, params, given.rows)
+    np.testing.assert_allclose(embed(method, params, given.rows), (view["f"] + view["g"] + view["h"]) / 3, atol=1e-6)
+    wide = embed(MultiView(form="both", hidden=3, ensemble="concatenation"), params, given.rows)
     np.testing.assert_allclose(wide, np.concatenate([view["f"], view["g"], view["h"]], axis=1), atol=1e-6)
     assert wide.shape == (6, 3 * 6)
 
@@ -138,7 +150,7 @@ def test_the_discriminative_objective_is_that_of_its_views(views):
     params = method.init(ENCODER, LOADED, jax.random.key(1)).params
     params["log_temperature"] = jnp.log(jnp.float32(0.7))
     given = batch()
-    loss, (metrics, _) = method.objective(params, NO_STATE, method.encode(ENCODER, params, NO_STATE, given, SEEDS))
+    loss, (metrics, _) = objective(method, params, NO_STATE, given)
     words = LOADED["frozen"]["vectors"][given.tokens] * given.mask[..., None]
     made = []
     for name in {"fg": ("f", "g"), "f": ("f",), "g": ("g",), "ff": ("f", "f2"), "gg": ("g", "g2")}[views]:
@@ -159,7 +171,7 @@ def test_the_discriminative_objective_is_that_of_its_views(views):
 def test_negative_words_follow_the_counts():
     counts = np.zeros(30, np.float32)
     counts[[5, 9]] = 1, 16  # to the power of 0.75: 1 and 8
-    drawn = np.asarray(draw_words(jax.random.key(0), jnp.array(counts), (100, 200)))
+    drawn = np.asarray(jax.jit(draw_words, static_argnums=2)(jax.random.key(0), jnp.array(counts), (100, 200)))
     assert set(np.unique(drawn)) == {5, 9}
     assert (drawn == 9).mean() == pytest.approx(8 / 9, abs=0.01)
 
@@ -169,11 +181,15 @@ def test_the_generative_objective_looks_at_the_next_sentence_with_new_negatives_
     params = method.init(ENCODER, LOADED, jax.random.key(0)).params
     given = batch()
 
-    def loss(params, step, tokens=given.tokens):
-        state = TrainState(params, None, None, None, jax.random.key_data(jax.random.key(3)), jnp.int32(step))
+    @jax.jit
+    def objective_of(params, step, tokens):
+        state = TrainState(params, None, None, None, jax.random.key_data(jax.random.key(3)), step)
         encoded = method.encode(ENCODER, params, state, Batch(tokens, given.mask), SEEDS)
         encoded = encoded._replace(views=method.encode(ENCODER, params, state, given, SEEDS).views)
-        return float(method.objective(params, state, encoded)[0])
+        return method.objective(params, state, encoded)[0]
+
+    def loss(params, step, tokens=given.tokens):
+        return float(objective_of(params, jnp.int32(step), tokens))
 
     assert loss({**params, "U": 0 * params["U"]}, 0) == pytest.approx(6 * np.log(2), rel=1e-5)  # a word and five others
     assert loss(params, 0) != loss(params, 1)
@@ -186,13 +202,11 @@ def test_the_generative_objective_looks_at_the_next_sentence_with_new_negatives_
 def test_the_embedding_is_of_unit_views_and_knows_no_padding():
     params = MultiView(hidden=3).init(ENCODER, LOADED, jax.random.key(0)).params
     given = batch().rows
-    parts = {
-        name: MultiView(hidden=3, ensemble=name).embed(ENCODER, params, given) for name in ("f", "g", "concatenation", "average")
-    }
+    parts = {name: embed(MultiView(hidden=3, ensemble=name), params, given) for name in ("f", "g", "concatenation", "average")}
     np.testing.assert_allclose(np.linalg.norm(parts["f"], axis=1), 1.0, atol=1e-5)
     np.testing.assert_allclose(parts["concatenation"], np.concatenate([parts["f"], parts["g"]], axis=1), atol=1e-6)
     np.testing.assert_allclose(parts["average"], (parts["f"] + parts["g"]) / 2, atol=1e-6)
-    empty = MultiView(hidden=3).embed(ENCODER, params, Rows(given.tokens, np.zeros_like(given.mask)))
+    empty = embed(MultiView(hidden=3), params, Rows(given.tokens, np.zeros_like(given.mask)))
     np.testing.assert_allclose(empty, 0.0)
 
 

@@ -30,7 +30,7 @@ class Batches:
     """
 
     def __init__(
-        self, tokens: Examples, batch_size: int, seed: int, grouping: int = GROUP, buckets: Sequence[int] = BUCKETS
+        self, tokens: Examples, batch_size: int, seed: int, grouping: int = GROUP, buckets: Sequence[int] | None = None
     ) -> None:
         if len(tokens) < batch_size:
             counts = ", ".join(
@@ -41,7 +41,10 @@ class Batches:
                 f"data.batch_size={batch_size}: lower it, or add text"
             )
         self.tokens, self.batch_size, self.seed, self._grouping = tokens, batch_size, seed, grouping
-        self.buckets = (*(width for width in sorted(buckets) if width < tokens.max_seq_length), tokens.max_seq_length)
+        self.buckets = (
+            *(width for width in sorted(BUCKETS if buckets is None else buckets) if width < tokens.max_seq_length),
+            tokens.max_seq_length,
+        )
         self.steps_per_epoch = len(tokens) // batch_size
         self._ordered = getattr(tokens, "ordered", False)  # a batch is consecutive sentences: only whole batches are permuted
         self._places = self.steps_per_epoch if self._ordered else len(tokens)  # number of items that are permuted

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.sts import SAME_COSINE, similarity
@@ -135,7 +135,7 @@ def _scores(task: ArgumentTask, values: np.ndarray, part: np.ndarray) -> dict[st
     higher, so constant predictions of several regressions would have a negative correlation with the gold scores.
     """
     gold, topic_of = _gold(task), _topic_of(task)
-    correlations = {"pearson": pearsonr, "spearman": spearmanr}
+    correlations = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
     found: dict[str, dict[str, float]] = {kind: {} for kind in correlations}
     left_out: list[str] = []
     undefined: dict[str, int] = {}

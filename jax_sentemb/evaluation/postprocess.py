@@ -1,8 +1,8 @@
 """Postprocessing of a set of embeddings: removal of the first component, whitening."""
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Real
-from scipy.linalg import eigh
 
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.inference.views import unit_length
@@ -13,7 +13,7 @@ def first_component(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "
     vectors = check_embeddings(vectors)
     wide = vectors.shape[0] < vectors.shape[1]  # use the smaller of the two products: both have the same singular values
     product = vectors @ vectors.T if wide else vectors.T @ vectors
-    top = eigh(product, subset_by_index=[len(product) - 1] * 2)[1][:, 0]
+    top = scipy.linalg.eigh(product, subset_by_index=[len(product) - 1] * 2)[1][:, 0]
     return unit_length((top @ vectors)[None])[0] if wide else top
 
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy  # which imports its parts when they are used: a second of every start
 from jaxtyping import Float, Real
-from scipy.special import log_softmax
-from scipy.stats import pearsonr, rankdata, spearmanr
 
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.evaluation.postprocess import remove_first_component
@@ -72,7 +71,7 @@ def task_pair_scores(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], t
 
 def score_of_pair(outputs: Float[np.ndarray, "pairs outputs"]) -> Float[np.ndarray, " pairs"]:
     """One score for each pair of a cross-encoder: its single output, or the log probability of the first class."""
-    return outputs[:, 0] if outputs.shape[1] == 1 else log_softmax(np.asarray(outputs, np.float64), axis=1)[:, 0]
+    return outputs[:, 0] if outputs.shape[1] == 1 else scipy.special.log_softmax(np.asarray(outputs, np.float64), axis=1)[:, 0]
 
 
 def correlate_tasks(found: TaskSimilarities, tasks: dict[str, StsTask]) -> dict[str, dict[str, Any]]:
@@ -166,7 +165,7 @@ def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: StsProtoc
             rows = random.integers(len(gold), size=(min(100, resamples - first), len(gold)))
             found, wanted = values[rows], gold[rows]
             if protocol.correlation == "spearman":
-                found, wanted = rankdata(found, axis=1), rankdata(wanted, axis=1)
+                found, wanted = scipy.stats.rankdata(found, axis=1), scipy.stats.rankdata(wanted, axis=1)
             found = found - found.mean(axis=1, keepdims=True)
             wanted = wanted - wanted.mean(axis=1, keepdims=True)
             norm = np.sqrt(np.square(found).sum(axis=1) * np.square(wanted).sum(axis=1))
@@ -180,7 +179,7 @@ def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) 
     everything = tuple(np.concatenate(side) for side in zip(*subsets.values(), strict=True))
     counts = [len(gold) for _, gold in subsets.values()]
     result: dict[str, Any] = {"n": sum(counts)}
-    for key, correlation in (("spearman", spearmanr), ("pearson", pearsonr)):
+    for key, correlation in (("spearman", scipy.stats.spearmanr), ("pearson", scipy.stats.pearsonr)):
         scores = {subset: _correlate(correlation, f"{name} {subset}", *pair) for subset, pair in subsets.items()}
         result[key] = {
             "all": _correlate(correlation, name, *everything),

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int, Real
-from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import classifier, logistic
@@ -293,8 +293,8 @@ def _classification_scores(found: np.ndarray, labels: np.ndarray, task: Task) ->
 def _regression_scores(found: np.ndarray, gold: np.ndarray) -> dict[str, float]:
     if np.ptp(found) == 0:
         raise NumericsError("the regression predicts the same value for every pair, so there is no correlation")
-    pearson: Any = pearsonr(found, gold)  # SciPy declares no attributes
-    spearman: Any = spearmanr(found, gold)
+    pearson: Any = scipy.stats.pearsonr(found, gold)  # SciPy declares no attributes
+    spearman: Any = scipy.stats.spearmanr(found, gold)
     return {
         "pearson": 100 * float(pearson.statistic),
         "spearman": 100 * float(spearman.statistic),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.sparse import csr_matrix
 
 from jax_sentemb.data.word_vectors import WordVectorTable
 
@@ -57,7 +57,7 @@ class WordAverageBaseline(NamedTuple):
                     rows.append(number)
                     columns.append(place)
                     values.append(1.0 if self.weights is None else self.weights.get(word, 1.0))
-        table = csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
+        table = scipy.sparse.csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
         known = np.bincount(rows, minlength=len(sentences)).astype(np.float64)
         return (np.asarray(table @ self.vectors.vectors, np.float64) / np.maximum(known, 1)[:, None]).astype(np.float32)
 

@@ -1,5 +1,8 @@
 """Builds the Embedder of a model from its description: a BERT with a pooling, a cross-encoder, or a model on word vectors."""
 
+import dataclasses
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,11 +19,15 @@ from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.methods.multi_view import MultiView
 from jax_sentemb.models.architectures import make_encoder, transformer_config
+from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.dense import apply_dense
 from jax_sentemb.models.heads import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.models.word_vectors import WordsConfig
 from jax_sentemb.types import Array, Params, Rows
+
+Embed = Callable[[Params, Rows], Float[Array, "rows width"]]
 
 
 def build_embedder(
@@ -41,21 +48,44 @@ def build_embedder(
     """
     if is_words(description):
         return _word_embedder(description, tokenizer, batch_size, separate_views, where)
-    encoder = make_encoder(transformer_config(description["encoder"]), jnp.dtype(dtype))
-    convolution = convolution_of(description)
+    config = transformer_config(description["encoder"])
     is_cross_encoder = description.get("scores_pairs", False)
+    if is_cross_encoder:
+        embed = _pair_scores(config, dtype)
+    else:
+        convolution = convolution_of(description)
+        windows = convolution and dataclasses.astuple(convolution)  # what can be hashed
+        normalize = bool(description.get("normalize"))
+        embed = _sentence_vectors(config, dtype, description["pooling"], windows, normalize, tuple(description.get("dense", ())))
+    reader = JoinedPairs(tokenizer) if is_cross_encoder and isinstance(tokenizer, Tokenizer) else tokenizer
+    return Embedder(embed, reader, description["max_seq_length"], batch_size)
+
+
+# One function for all models of a shape: JAX compiles it once for a model in memory, its export and further ones.
+@lru_cache(maxsize=32)
+def _sentence_vectors(
+    config: BertConfig, dtype: str, pooling: str, windows: tuple | None, normalize: bool, dense: tuple[str, ...]
+) -> Embed:
+    encoder, convolution = make_encoder(config, jnp.dtype(dtype)), Convolution(*windows) if windows else None
 
     def embed(params: Params, rows: Rows) -> Float[Array, "rows width"]:
-        if is_cross_encoder:
-            return pair_score(encoder, params, rows)
-        vectors = sentence_embedding(encoder, params, rows, description["pooling"], convolution)
-        vectors = apply_dense(params.get("dense", {}), description.get("dense", ()), vectors)
-        if description.get("normalize"):
+        vectors = sentence_embedding(encoder, params, rows, pooling, convolution)
+        vectors = apply_dense(params.get("dense", {}), dense, vectors)
+        if normalize:
             vectors = vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         return vectors
 
-    reader = JoinedPairs(tokenizer) if is_cross_encoder and isinstance(tokenizer, Tokenizer) else tokenizer
-    return Embedder(embed, reader, description["max_seq_length"], batch_size)
+    return embed
+
+
+@lru_cache(maxsize=32)
+def _pair_scores(config: BertConfig, dtype: str) -> Embed:
+    encoder = make_encoder(config, jnp.dtype(dtype))
+
+    def embed(params: Params, rows: Rows) -> Float[Array, "rows scores"]:
+        return pair_score(encoder, params, rows)
+
+    return embed
 
 
 def _word_embedder(

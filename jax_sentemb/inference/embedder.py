@@ -52,13 +52,13 @@ class Embedder:
         tokenizer: TextEncoder,
         max_seq_length: int,
         batch_size: int = 64,
-        buckets: Sequence[int] = BUCKETS,
+        buckets: Sequence[int] | None = None,
         sharding: Sharding | None = None,
     ) -> None:
         self.embed = embed
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
-        self.buckets = buckets
+        self.buckets = BUCKETS if buckets is None else buckets
         self.truncated = 0
         self._sharding = sharding
         self._cpu = jax.default_backend() == "cpu"

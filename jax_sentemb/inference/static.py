@@ -5,8 +5,8 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.sparse import csr_matrix
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
 from jax_sentemb.formats.static_embedding import StaticTable
@@ -32,7 +32,7 @@ class Pieces:
         rows = np.split(ids, np.cumsum(counts)[:-1]) if len(counts) else []
         return [row[:max_seq_length] for row in rows], int((counts > max_seq_length).sum())
 
-    def shares(self, sentences: Sequence[str], max_seq_length: int, rows: int) -> tuple[csr_matrix, int]:
+    def shares(self, sentences: Sequence[str], max_seq_length: int, rows: int) -> "tuple[scipy.sparse.csr_matrix, int]":
         """float32 [N, rows]: the share of each piece in each sentence; and how many sentences were cut."""
         check_text(sentences)
         ids, counts = self.inner.pieces(list(sentences))
@@ -41,7 +41,7 @@ class Pieces:
             place = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
             ids = ids[place < max_seq_length]
         shares = np.repeat(1 / np.maximum(kept, 1), kept).astype(np.float32)
-        return csr_matrix((shares, ids, np.append(0, np.cumsum(kept))), shape=(len(kept), rows)), cut
+        return scipy.sparse.csr_matrix((shares, ids, np.append(0, np.cumsum(kept))), shape=(len(kept), rows)), cut
 
 
 class StaticEmbedder(Embedder):

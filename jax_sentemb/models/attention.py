@@ -115,7 +115,7 @@ class AttentionDropout(NamedTuple):
 class AttentionMemory(NamedTuple):
     """How attention is computed: `block` queries at once (0: all), or by a `fused` kernel.
 
-    "cudnn" and "xla" are kernels of `jax.nn.dot_product_attention`, "pallas" is our own, for rows that lie on the devices of `mesh`.
+    "cudnn" and "xla" are kernels of `jax.nn.dot_product_attention`; "pallas" is our own, for rows on the devices of `mesh`.
     """
 
     block: int = 0
@@ -158,9 +158,7 @@ def self_attention(
 
         assert memory.mesh is not None, "fused_attention=pallas needs the mesh of the run"
         if bias is not None:
-            raise ConfigError(
-                "train.fused_attention=pallas has no relative or local attention: leave it out for MPNet and ModernBERT"
-            )
+            raise ConfigError("train.fused_attention=pallas has no relative or local positions: leave it out for this encoder")
         return attend_in_kernel(query, key, value, mask, dropout, memory.mesh)
     if memory.fused:
         return attend_fused(query, key, value, mask, memory.fused, bias)

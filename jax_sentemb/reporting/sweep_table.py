@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
+import scipy
 
 from jax_sentemb import terminal
 from jax_sentemb.errors import ConfigError
@@ -268,7 +268,7 @@ def _interval_text(values: list[float]) -> str:
     count, mean = len(values), float(np.mean(values))
     if count < 2:
         return f"{mean:+.2f} ({count})"
-    half = float(student.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
+    half = float(scipy.stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
     return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}] ({count})"
 
 

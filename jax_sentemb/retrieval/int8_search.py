@@ -6,7 +6,7 @@ is stored: a quarter of the memory traffic of float32.
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int, Real
@@ -34,6 +34,11 @@ class QuantizedSource(Protocol):
     def stored(self, rows: slice, /) -> Real[np.ndarray, "n width"]: ...
 
     def take(self, rows: Int[np.ndarray, " n"], /) -> Float[np.ndarray, "n width"]: ...
+
+
+def is_quantized(vectors: object) -> TypeGuard[QuantizedSource]:
+    """Whether `vectors` are stored as int8 or uint8."""
+    return bool(getattr(vectors, "is_int8", False))
 
 
 class Pool(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
+import scipy
 
 from jax_sentemb.config import Evaluation
 from jax_sentemb.data import synthetic
@@ -186,7 +186,7 @@ def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dic
             ("bag of words", bag_of_words_similarity(first, second)),
             ("tf-idf", tf_idf_similarity(first, second, corpus)),
         ):
-            correlation: Any = spearmanr(values, gold)  # SciPy declares no attributes
+            correlation: Any = scipy.stats.spearmanr(values, gold)  # SciPy declares no attributes
             scores[label][name] = float(100 * correlation.statistic)
     return scores
 

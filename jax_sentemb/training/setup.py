@@ -69,7 +69,10 @@ class RunSetup(NamedTuple):
 
 
 def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSetup:
-    """Builds the setup of a run that keeps the readout of `start`. ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other."""
+    """Builds the setup of a run that keeps the readout of `start`.
+
+    ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other.
+    """
     data, method, seed = config.data, config.method, config.train.seed
     scored = _evaluation_sets(config.eval, data, method)
     source = _encoder_source(config, scored.sentences)

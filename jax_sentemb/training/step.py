@@ -7,14 +7,16 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
-from jaxtyping import Key, PyTree
+from jaxtyping import Float, Key, PyTree
 
 from jax_sentemb.losses import Scalar, merge_microbatches, split_microbatches
 from jax_sentemb.methods.anchor import ANCHOR, anchored
 from jax_sentemb.methods.base import Carry, Encoded, Method, Objective, Seeds
-from jax_sentemb.models.dense import DENSE
+from jax_sentemb.models.architectures import make_encoder
+from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.dense import DENSE, apply_dense
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.word_vectors import FROZEN
+from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.parallel import batch_sharding, fsdp_sharding, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
@@ -36,7 +38,7 @@ def create_state(
 
     `loaded`: parameters by part ("encoder", "cnn"...) of a model directory, {} for a new model.
     """
-    create = _creator(method, encoder, optimizer, seed)
+    create = make_creator(method, encoder, optimizer, seed)
     shardings = fsdp_sharding(mesh, jax.eval_shape(create, loaded))
     return jax.jit(create, out_shardings=shardings)(loaded)
 
@@ -45,14 +47,15 @@ def state_shapes(
     method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, loaded: Params, mesh: Mesh
 ) -> TrainState:
     """The state of `create_state` as shapes with their shardings: nothing is computed, `loaded` may be shapes too."""
-    shapes = jax.eval_shape(_creator(method, encoder, optimizer, 0), loaded)
+    shapes = jax.eval_shape(make_creator(method, encoder, optimizer, 0), loaded)
     shardings = fsdp_sharding(mesh, shapes)
     return jax.tree.map(lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, shardings)
 
 
-def _creator(
+def make_creator(
     method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, seed: int
 ) -> Callable[[Params], TrainState]:
+    """The function from loaded parameters to the state at step 0."""
     method = anchored(method)
 
     def create(loaded: Params) -> TrainState:
@@ -127,6 +130,14 @@ def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[
         return {"loss": loss, **metrics}
 
     return jax.jit(measure, in_shardings=(None, batch_sharding(mesh)), out_shardings=replicated(mesh))
+
+
+def make_embed(
+    method: Method, config: BertConfig | WordsConfig, dense: tuple[str, ...] = ()
+) -> Callable[[Params, Rows], Float[Array, "rows width"]]:
+    """The embedding of rows in evaluations, behind `dense` layers of these activations: without dropout, in float32."""
+    encoder = make_encoder(config)
+    return lambda params, rows: apply_dense(params.get(DENSE, {}), dense, method.embed(encoder, params, rows))
 
 
 def split_frozen(params: Params) -> tuple[Params, Params]:

@@ -17,8 +17,6 @@ from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import write_metadata
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
-from jax_sentemb.models.architectures import make_encoder
-from jax_sentemb.models.dense import DENSE, apply_dense
 from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh, process_share
 from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
 from jax_sentemb.training.evaluator import Scorer
@@ -30,7 +28,7 @@ from jax_sentemb.training.run_metadata import about, checkpoint_metadata, descri
 from jax_sentemb.training.setup import corpus_sample, prepare, run_encoder
 from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.start import averaged, dense_layers, is_kept, stated_start, with_start
-from jax_sentemb.training.step import create_state, make_step
+from jax_sentemb.training.step import create_state, make_embed, make_step
 from jax_sentemb.training.validation import Validation
 from jax_sentemb.types import Batch, Params, TrainState
 
@@ -157,9 +155,8 @@ class Trainer:
 
     def _make_scorer(self, is_cross_encoder: bool) -> Scorer:
         config, setup = self.config, self.setup
-        encoder, dense = make_encoder(setup.encoder_config), dense_layers(config, self.start)
         embedder = Embedder(
-            lambda params, rows: apply_dense(params.get(DENSE, {}), dense, config.method.embed(encoder, params, rows)),
+            make_embed(config.method, setup.encoder_config, dense_layers(config, self.start)),
             JoinedPairs(setup.tokenizer) if is_cross_encoder and isinstance(setup.tokenizer, Tokenizer) else setup.tokenizer,
             config.eval.max_seq_length,
             config.eval.batch_size,
