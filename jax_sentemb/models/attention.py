@@ -5,14 +5,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, Shaped, UInt
 
-from jax_sentemb.errors import ConfigError
 from jax_sentemb.models.layers import keep_mask, kept_at
 from jax_sentemb.types import Array
 
-WITHOUT_DROPOUT = ("cudnn", "xla")  # kernels that do not drop attention weights
 NORMALIZER_BLOCK = 128  # queries whose log-sum-exp is computed at once beside a fused kernel
 MAX_POSITIONS = 2**11  # for which the counters of random numbers provide; more for an encoder with more positions
 NEVER = -1e9  # the score of a key that gets no attention; finite, so that a row of padding has uniform weights and not NaN
@@ -112,17 +109,6 @@ class AttentionDropout(NamedTuple):
     positions: int = MAX_POSITIONS
 
 
-class AttentionMemory(NamedTuple):
-    """How attention is computed: `block` queries at once (0: all), or by a `fused` kernel.
-
-    "cudnn" and "xla" are kernels of `jax.nn.dot_product_attention`; "pallas" is our own, for rows on the devices of `mesh`.
-    """
-
-    block: int = 0
-    fused: str = ""
-    mesh: Mesh | None = None
-
-
 def queried(
     states: Float[Array, "rows tokens width"], first_only: bool, places: Int[Array, "rows places"] | None
 ) -> Float[Array, "rows _ width"]:
@@ -141,30 +127,6 @@ def queried_bias(
     if places is not None:
         return jnp.moveaxis(bias[:, places], 1, 0)
     return bias[None, :, :1] if first_only else bias[None]
-
-
-def self_attention(
-    query: Float[Array, "rows heads queries size"],
-    key: Float[Array, "rows heads tokens size"],
-    value: Float[Array, "rows heads tokens size"],
-    mask: Bool[Array, "rows tokens"],
-    dropout: AttentionDropout,
-    memory: AttentionMemory,
-    bias: Float[Array, "_ _ queries tokens"] | None = None,
-) -> tuple[Float[Array, "rows heads queries size"], Attention]:
-    """Computes `attend` in the way that `memory` says, for all queries. Kernels WITHOUT_DROPOUT do not drop weights."""
-    if memory.fused == "pallas":
-        from jax_sentemb.models.attention_kernel import attend_in_kernel  # Pallas takes a third of a second to import
-
-        assert memory.mesh is not None, "fused_attention=pallas needs the mesh of the run"
-        if bias is not None:
-            raise ConfigError("train.fused_attention=pallas has no relative or local positions: leave it out for this encoder")
-        return attend_in_kernel(query, key, value, mask, dropout, memory.mesh)
-    if memory.fused:
-        return attend_fused(query, key, value, mask, memory.fused, bias)
-    if memory.block:
-        return attend_in_blocks(query, key, value, mask, dropout, memory.block, bias)
-    return attend(query, key, value, mask, dropout, bias=bias)
 
 
 def attend(

@@ -17,18 +17,16 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.models.attention import (
-    WITHOUT_DROPOUT,
     Attention,
     AttentionDropout,
-    AttentionMemory,
     Capture,
     attend,
     counted_positions,
     queried,
     queried_bias,
-    self_attention,
 )
 from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmul, row_major
+from jax_sentemb.models.self_attention import WITHOUT_DROPOUT, AttentionMemory, self_attention
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")

@@ -16,18 +16,16 @@ from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.models.attention import (
     NEVER,
-    WITHOUT_DROPOUT,
     Attention,
     AttentionDropout,
-    AttentionMemory,
     Capture,
     attend,
     queried,
     queried_bias,
-    self_attention,
 )
 from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertConfig, BertOutput
 from jax_sentemb.models.layers import LayerNorm, dropout, matmul
+from jax_sentemb.models.self_attention import WITHOUT_DROPOUT, AttentionMemory, self_attention
 from jax_sentemb.types import Array, Rows
 
 Angles = tuple[Array, Array]  # cosines and sines, float32 [..., places, size / 2]

@@ -1,0 +1,47 @@
+"""The way in which a layer computes its attention: whole maps, blocks of queries, or a fused kernel."""
+
+from typing import NamedTuple
+
+from jax.sharding import Mesh
+from jaxtyping import Bool, Float
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.models.attention import Attention, AttentionDropout, attend, attend_fused, attend_in_blocks
+from jax_sentemb.types import Array
+
+WITHOUT_DROPOUT = ("cudnn", "xla")  # kernels that do not drop attention weights
+
+
+class AttentionMemory(NamedTuple):
+    """How attention is computed: `block` queries at once (0: all), or by a `fused` kernel.
+
+    "cudnn" and "xla" are kernels of `jax.nn.dot_product_attention`; "pallas" is our own, for rows on the devices of `mesh`.
+    """
+
+    block: int = 0
+    fused: str = ""
+    mesh: Mesh | None = None
+
+
+def self_attention(
+    query: Float[Array, "rows heads queries size"],
+    key: Float[Array, "rows heads tokens size"],
+    value: Float[Array, "rows heads tokens size"],
+    mask: Bool[Array, "rows tokens"],
+    dropout: AttentionDropout,
+    memory: AttentionMemory,
+    bias: Float[Array, "_ _ queries tokens"] | None = None,
+) -> tuple[Float[Array, "rows heads queries size"], Attention]:
+    """Computes `attend` in the way that `memory` says, for all queries. Kernels WITHOUT_DROPOUT do not drop weights."""
+    if memory.fused == "pallas":
+        from jax_sentemb.models.attention_kernel import attend_in_kernel  # Pallas takes a third of a second to import
+
+        assert memory.mesh is not None, "fused_attention=pallas needs the mesh of the run"
+        if bias is not None:
+            raise ConfigError("train.fused_attention=pallas has no relative or local positions: leave it out for this encoder")
+        return attend_in_kernel(query, key, value, mask, dropout, memory.mesh)
+    if memory.fused:
+        return attend_fused(query, key, value, mask, memory.fused, bias)
+    if memory.block:
+        return attend_in_blocks(query, key, value, mask, dropout, memory.block, bias)
+    return attend(query, key, value, mask, dropout, bias=bias)
