@@ -4,6 +4,8 @@ Every command runs in its own process with a time limit. "Refused" means the exp
 The exit code is 1 if an attack succeeded.
 """
 
+import os
+import platform
 import resource
 import shutil
 import sys
@@ -30,6 +32,7 @@ def processor() -> float:
 
 def main(argv: list[str]) -> int:
     chosen = set(map(int, argv[1:])) or set(TITLES)
+    start, load = time.time(), os.getloadavg()[0]
     results: dict[int, list[tuple[str, str, float]]] = {}
     for number, name, attack in sorted(CASES, key=lambda case: case[0]):
         if number not in chosen:
@@ -49,6 +52,12 @@ def main(argv: list[str]) -> int:
         seconds = sum(used for _, _, used in found)
         held = len(found) - len(failed)
         print(f"| {number}. {TITLES[number]} | {len(found)} | {held} | {'; '.join(failed) or '-'} | {seconds:.0f} |")
+    seconds, held = processor(), sum(not problem for found in results.values() for _, problem, _ in found)
+    print(
+        f"\n{held} of {sum(map(len, results.values()))} held. {time.strftime('%Y-%m-%d', time.gmtime(start))}, {platform.machine()} with "
+        f"{os.cpu_count()} cores, load {load:.0f} at the start and {os.getloadavg()[0]:.0f} at the end; "
+        f"{(time.time() - start) / 60:.0f} minutes, {seconds:.0f} processor seconds"
+    )
     return int(any(problem for found in results.values() for _, problem, _ in found))
 
 
