@@ -52,13 +52,13 @@ def main(argv: list[str]) -> int:
         seconds = sum(used for _, _, used in found)
         held = len(found) - len(failed)
         print(f"| {number}. {TITLES[number]} | {len(found)} | {held} | {'; '.join(failed) or '-'} | {seconds:.0f} |")
-    seconds, held = processor(), sum(not problem for found in results.values() for _, problem, _ in found)
+    problems = [problem for found in results.values() for _, problem, _ in found]
+    date, machine = time.strftime("%Y-%m-%d", time.gmtime(start)), f"{platform.machine()} with {os.cpu_count()} cores"
     print(
-        f"\n{held} of {sum(map(len, results.values()))} held. {time.strftime('%Y-%m-%d', time.gmtime(start))}, {platform.machine()} with "
-        f"{os.cpu_count()} cores, load {load:.0f} at the start and {os.getloadavg()[0]:.0f} at the end; "
-        f"{(time.time() - start) / 60:.0f} minutes, {seconds:.0f} processor seconds"
+        f"\n{problems.count('')} of {len(problems)} held. {date}, {machine}, load {load:.0f} at the start and "
+        f"{os.getloadavg()[0]:.0f} at the end; {(time.time() - start) / 60:.0f} minutes, {processor():.0f} processor seconds"
     )
-    return int(any(problem for found in results.values() for _, problem, _ in found))
+    return int(any(problems))
 
 
 if __name__ == "__main__":
