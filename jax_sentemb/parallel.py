@@ -169,9 +169,9 @@ _end_of_runtime = ctypes.CFUNCTYPE(None)(_end_lost_run)  # lives as long as the 
 def _own_end_of_lost_runs() -> Iterator[None]:
     """Inside, jax.distributed.initialize gets `_end_lost_run` for the loss of a process, where JAX aborts with exit code 134.
 
-    JAX 0.10 has no public way: jaxlib's client takes the callback, but `initialize` has no argument for it, and with
-    jax_enable_recoverability the others would wait in their collectives instead of ending. jaxlib 0.10.2 cannot convert the
-    argument of the callback: the call ends in std::terminate, whose handler is therefore `_end_lost_run` too.
+    JAX 0.10 has no public way: jaxlib's client takes the callback, but `initialize` has no argument for it, and
+    jax_enable_recoverability is for processes that go on without the lost one. jaxlib 0.10.2 cannot convert the argument of the
+    callback: the call ends in std::terminate, whose handler is therefore `_end_lost_run` too.
     """
     runtime: Any = vars(distributed)["_jax"]
     original = runtime.get_distributed_runtime_client

@@ -74,8 +74,8 @@ def saved(workdir):
     return max((int(name) for name in names if name.isdecimal()), default=0)
 
 
-def disturb(workdir, disk, pause, target, options):
-    """Runs until `target` is saved; yields each event that ended a process: (kind, seconds since its start, newest saved step).
+def disturb(workdir, disk, pause, target, options, end):
+    """Runs until `target` is saved or the time `end`; yields each event that ended a process: (kind, seconds, newest saved step).
 
     A process runs for about `pause` seconds, and until it has saved a step.
     """
@@ -86,7 +86,7 @@ def disturb(workdir, disk, pause, target, options):
         while saved(workdir) < target and (time.monotonic() < until or saved(workdir) == before):
             assert process.poll() is None, f"ended by itself with {process.returncode}"
             time.sleep(0.5)
-        reached = saved(workdir) >= target
+        reached = saved(workdir) >= target or time.monotonic() > end
         kind = "SIGTERM" if reached else kind
         if kind == "full disk":
             fill(process, disk)
@@ -175,17 +175,20 @@ def test_a_long_run_keeps_its_memory_files_and_bits(folder, disk):
         workdir, ends = mounted / "run", []
         if disturbed.exists():
             shutil.copytree(disturbed, workdir)
-        for end in disturb(workdir, mounted, seconds / 20, target, options):
-            ends.append(end)
+        for event in disturb(workdir, mounted, seconds / 20, target, options, begin + minutes * 60):
+            ends.append(event)
             record(events=Counter(kind for kind, *_ in ends), processes=len(ends), saved=ends[-1][2], disk=mounted.is_mount())
         shutil.rmtree(disturbed, ignore_errors=True)
         shutil.copytree(workdir, disturbed)
+    compared = min(saved(disturbed), target)  # less than the target where the time was too short; the next stretch goes on
     both = [dict(trained(run)) for run in (straight, disturbed)]
-    losses = [[steps[number] for number in range(1, target + 1)] for steps in both]
-    arrays = [digest(run / "checkpoints" / str(target)) for run in (straight, disturbed)]
-    record(same_losses=losses[0] == losses[1], same_weights=arrays[0] == arrays[1], complete=True)
+    losses = [[steps[number] for number in range(1, compared + 1)] for steps in both]
+    steps = [run / "checkpoints" / str(target) for run in (straight, disturbed)]
+    arrays = [digest(step) for step in steps if step.is_dir()]
+    same_weights = arrays[0] == arrays[1] if len(arrays) == 2 else None
+    record(compared=compared, same_losses=losses[0] == losses[1], same_weights=same_weights, complete=True)
     print(json.dumps(figures, indent=2))
     assert losses[0] == losses[1]
-    assert arrays[0] == arrays[1]
+    assert same_weights is not False
     assert found["MB in the last six parts"] < A_SAVE * found["saves in the last six parts"] + NOISE
     assert found["open files, late median"] <= found["open files, early median"] + 2  # a save may be under way

@@ -121,6 +121,10 @@ def test_a_list_under_another_name_is_refused(tmp_path):
     (tmp_path / "part-1-of-2.json").rename(tmp_path / "part-2-of-2.json")
     with pytest.raises(DataError, match=r"lists another part.*delete it and encode this part again"):
         write(tmp_path, Part(2, 2))
+    (tmp_path / "part-2-of-2.json").unlink()
+    for part in Part(1, 2).all_parts():
+        write(tmp_path, part)
+    assert len(Vectors(tmp_path)) == 97
 
 
 def test_a_folder_that_was_begun_whole(tmp_path):

@@ -4,6 +4,8 @@ Every command runs in its own process with a time limit. "Refused" means the exp
 The exit code is 1 if an attack succeeded.
 """
 
+import os
+import platform
 import resource
 import shutil
 import sys
@@ -30,6 +32,7 @@ def processor() -> float:
 
 def main(argv: list[str]) -> int:
     chosen = set(map(int, argv[1:])) or set(TITLES)
+    start, load = time.time(), os.getloadavg()[0]
     results: dict[int, list[tuple[str, str, float]]] = {}
     for number, name, attack in sorted(CASES, key=lambda case: case[0]):
         if number not in chosen:
@@ -49,7 +52,13 @@ def main(argv: list[str]) -> int:
         seconds = sum(used for _, _, used in found)
         held = len(found) - len(failed)
         print(f"| {number}. {TITLES[number]} | {len(found)} | {held} | {'; '.join(failed) or '-'} | {seconds:.0f} |")
-    return int(any(problem for found in results.values() for _, problem, _ in found))
+    problems = [problem for found in results.values() for _, problem, _ in found]
+    date, machine = time.strftime("%Y-%m-%d", time.gmtime(start)), f"{platform.machine()} with {os.cpu_count()} cores"
+    print(
+        f"\n{problems.count('')} of {len(problems)} held. {date}, {machine}, load {load:.0f} at the start and "
+        f"{os.getloadavg()[0]:.0f} at the end; {(time.time() - start) / 60:.0f} minutes, {processor():.0f} processor seconds"
+    )
+    return int(any(problems))
 
 
 if __name__ == "__main__":

@@ -88,8 +88,11 @@ def fresh(name: str) -> Path:
 
 
 def corpus(lines: int = 600) -> Path:
+    """A text with words of the generated sentences that the small run knows."""
     file = fresh("corpus") / "corpus.txt"
-    file.write_text("".join(f"a man number {n} plays the guitar\n" for n in range(lines)), encoding="utf-8")
+    people, things = ("cellist", "farmer", "surgeon", "cook", "porter"), ("gravy", "cargo", "hull", "parchment", "turnips", "cut")
+    texts = (f"a man number {n} was the {people[n % 5]} who treated the {things[n // 5 % 6]}\n" for n in range(lines))
+    file.write_text("".join(texts), encoding="utf-8")
     return file
 
 

@@ -156,7 +156,8 @@ def _check_place(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy")
     if directory.is_dir() and not (directory / MANIFEST).is_file():
-        mine = () if not list(directory.glob(LISTS)) else (".npy", ".parquet", ".json")
+        parts = [*directory.glob(LISTS), *directory.glob(LISTS.replace(".json", ".LOCK"))]  # the list of one may have been deleted
+        mine = (".npy", ".parquet", ".json") if parts else ()
         ours = (".LOCK", ".partial", *mine)
         if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix not in ours]:
             raise ConfigError(f"--output {directory} contains {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
