@@ -131,7 +131,7 @@ def workspace(tmp_path_factory):
         yield folder
 
 
-def rehearse(config, workdir):
+def rehearse(config, workdir, **options):
     """As run.run up to the first compilation; the work directory is then that of a trained encoder of its kind."""
     prepare(config, workdir / "rehearsed")
     shutil.copytree("made/multi_view" if isinstance(config.encoder, Words) else "made/micse", workdir, dirs_exist_ok=True)

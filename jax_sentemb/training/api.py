@@ -58,7 +58,7 @@ def train(
             return _train(config, sentences, user_path(workdir))
         folder = tempfile.mkdtemp(prefix="jax_sentemb-")
         try:
-            encoder = _train(config, sentences, Path(folder) / "sentence-encoder")
+            encoder = _train(config, sentences, Path(folder) / "sentence-encoder", temporary=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -83,13 +83,13 @@ def with_arguments(message: str) -> str:
     return message.replace("--workdir", "workdir").replace("--help beside --config", "jax-sentemb train --config RECIPE --help")
 
 
-def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path) -> SentenceEncoder:
+def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path, temporary: bool = False) -> SentenceEncoder:
     """The encoder of a run in `workdir`."""
     if not isinstance(sentences, str | Path):
         _write(sentences, workdir / CORPUS)
         config.data.files = str(workdir / CORPUS)
     check(config)
-    if training_run.run(config, workdir) == PREEMPTED:
+    if training_run.run(config, workdir, temporary=temporary) == PREEMPTED:
         _export_best(workdir)
     return SentenceEncoder(workdir / "export")
 

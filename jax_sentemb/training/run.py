@@ -24,15 +24,18 @@ from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
 
 
-def run(config: Config, workdir: Path) -> int:
-    """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving."""
+def run(config: Config, workdir: Path, *, temporary: bool = False) -> int:
+    """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving.
+
+    The last lines name the results, but not those of a `temporary` work directory.
+    """
     if config.sweep or config.variants:
         code = run_all(config, workdir, _run_one)
         if code != PREEMPTED:
             _report(workdir)
     else:
         code = _run_one(config, workdir)
-    if code == 0 and is_main_process():
+    if code == 0 and is_main_process() and not temporary:
         print(where_the_results_are(config, workdir), flush=True)
     return code
 
