@@ -46,7 +46,8 @@ def where_the_results_are(config: Config, workdir: Path) -> str:
     if config.sweep or config.variants:
         lines.append(("table", f"{workdir / 'vary.md'}"))
     elif (export := workdir / "export").is_dir():
-        files = config.data.files if user_path(config.data.files).is_file() else "corpus.txt"
+        own = workdir / "corpus.txt"  # of generated sentences
+        files = config.data.files if user_path(config.data.files).is_file() else str(own) if own.is_file() else "corpus.txt"
         if config.method.is_cross_encoder:
             command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
         elif type(config.method).__name__ == "MaskedLM":  # not an encoder of sentences yet
