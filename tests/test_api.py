@@ -1,5 +1,7 @@
 """jax_sentemb.train: from sentences in memory to an encoder, and what is refused before anything is compiled."""
 
+import contextlib
+import io
 import signal
 import subprocess
 import sys
@@ -28,7 +30,15 @@ def trained():
     with pytest.MonkeyPatch.context() as patch:
         seen = []
         run = api.training_run.run
-        patch.setattr(api.training_run, "run", lambda config, *rest: (seen.append(config), run(config, *rest))[1])
+
+        def seen_run(config, workdir, *rest, **options):
+            seen.append(config)
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                code = run(config, workdir, *rest, **options)
+            assert "next " not in output.getvalue()  # the folder is gone with the encoder
+            return code
+
+        patch.setattr(api.training_run, "run", seen_run)
         encoder = train(learning_rate=2e-3, eval__batch_size=16)
     return encoder, seen[0]
 

@@ -131,7 +131,7 @@ def workspace(tmp_path_factory):
         yield folder
 
 
-def rehearse(config, workdir, begin=lambda: None):
+def rehearse(config, workdir, begin=lambda: None, **options):
     """As run.run up to the first compilation; the work directory is then that of a trained encoder of its kind."""
     begin()
     prepare(config, workdir / "rehearsed")

@@ -109,6 +109,9 @@ def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path):
     words = shlex.split(lines[2])[1:]
     assert words[:2] == ["jax-sentemb", "search"]
     assert words[words.index("--corpus") + 1] == str(corpus)
+    config.data.files = "grammar:20"  # a corpus that the run has written
+    (tmp_path / "corpus.txt").write_text("A sentence.\n")
+    assert f"--corpus {tmp_path}/corpus.txt" in where_the_results_are(config, tmp_path)
     config.method = MaskedLM()
     assert "--config simcse" in where_the_results_are(config, tmp_path)
     config.sweep = "train.seed=1,2"

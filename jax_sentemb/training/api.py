@@ -63,7 +63,7 @@ def train(
             return _train(config, sentences, user_path(workdir))
         folder = tempfile.mkdtemp(prefix="jax_sentemb-")
         try:
-            encoder = _train(config, sentences, Path(folder) / "sentence-encoder")
+            encoder = _train(config, sentences, Path(folder) / "sentence-encoder", temporary=True)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -88,7 +88,7 @@ def with_arguments(message: str) -> str:
     return message.replace("--workdir", "workdir").replace("--help beside --config", "jax-sentemb train --config RECIPE --help")
 
 
-def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path) -> SentenceEncoder:
+def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path, temporary: bool = False) -> SentenceEncoder:
     """The encoder of a run in `workdir`."""
     corpus = workdir / CORPUS
     if not isinstance(sentences, str | Path):
@@ -101,7 +101,7 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path)
             _write(sentences, corpus)  # behind the lock: another run in this directory reads its own sentences there
 
     with protected():
-        if training_run.run(config, workdir, begin) == PREEMPTED:
+        if training_run.run(config, workdir, begin, temporary=temporary) == PREEMPTED:
             _export_best(workdir)
     return SentenceEncoder(workdir / "export")
 

@@ -24,10 +24,11 @@ from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
 
 
-def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None) -> int:
+def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, *, temporary: bool = False) -> int:
     """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving.
 
-    `begin` is called when `workdir` is locked and nothing is read yet; not for a sweep.
+    `begin` is called when `workdir` is locked and nothing is read yet; not for a sweep. The last lines name the results, but not those
+    of a `temporary` work directory.
     """
     if config.sweep or config.variants:
         code = run_all(config, workdir, _run_one)
@@ -35,7 +36,7 @@ def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None)
             _report(workdir)
     else:
         code = _run_one(config, workdir, begin)
-    if code == 0 and is_main_process():
+    if code == 0 and is_main_process() and not temporary:
         print(where_the_results_are(config, workdir), flush=True)
     return code
 
@@ -46,7 +47,8 @@ def where_the_results_are(config: Config, workdir: Path) -> str:
     if config.sweep or config.variants:
         lines.append(("table", f"{workdir / 'vary.md'}"))
     elif (export := workdir / "export").is_dir():
-        files = config.data.files if user_path(config.data.files).is_file() else "corpus.txt"
+        own = workdir / "corpus.txt"  # of generated sentences
+        files = config.data.files if user_path(config.data.files).is_file() else str(own) if own.is_file() else "corpus.txt"
         if config.method.is_cross_encoder:
             command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
         elif type(config.method).__name__ == "MaskedLM":  # not an encoder of sentences yet
