@@ -78,14 +78,14 @@ def test_a_step_keeps_the_start(state):
     [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), SBERT(), ISBERT(), MaskedLM()],
     ids=lambda one: type(one).__name__,
 )
-def test_every_method_that_embeds_has_the_setting(method):
+def test_every_method_that_embeds_has_the_setting(method, state):
     assert anchored(method) is method
     with_anchor = anchored(dataclasses.replace(method, anchor=1.0))
     assert isinstance(with_anchor, Anchored)
     loaded = {"encoder": jax.eval_shape(ENCODER.init, jax.random.key(0), BATCH.rows)["params"]}
     learned = jax.eval_shape(lambda loaded: with_anchor.init(ENCODER, loaded, jax.random.key(0)), loaded)
     encoded = jax.eval_shape(
-        lambda params: with_anchor.encode(ENCODER, params, None, BATCH, jnp.arange(4, dtype=jnp.uint32)), learned.params
+        lambda params: with_anchor.encode(ENCODER, params, state, BATCH, jnp.arange(4, dtype=jnp.uint32)), learned.params
     )
     assert encoded.distance.shape == (4,)
 
