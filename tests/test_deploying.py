@@ -1,6 +1,7 @@
 """The code of docs/deploying.md that needs a server: PostgreSQL with pgvector, started by the test."""
 
 import re
+import tempfile
 from pathlib import Path
 
 import jax
@@ -35,12 +36,13 @@ def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
     write_export(model, SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40))
     assert program(main, ["jax-sentemb", "encode", "--model", str(model), "--input", "corpus.txt", "--output", "vectors"]) == 0
     code = next(block for block in re.findall(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S) if "psycopg" in block)
-    server = pgserver.get_server(tmp_path / "server")
-    try:
-        names = {}
-        exec(code.replace("dbname=search", server.get_uri()).replace("runs/micse", str(model)), names)
-    finally:
-        server.cleanup()
+    names = {}
+    with tempfile.TemporaryDirectory() as folder:  # not below tmp_path: for root the server runs as another user, who reads it
+        server = pgserver.get_server(folder)
+        try:
+            exec(code.replace("dbname=search", server.get_uri()).replace("runs/micse", str(model)), names)
+        finally:
+            server.cleanup()
     query = SentenceEncoder(model).encode(["A man is playing a guitar."])
     hits = search(query, Vectors(tmp_path / "vectors"), 5)
     assert [row for row, _, _ in names["found"]] == hits.indices[0].tolist()

@@ -125,7 +125,7 @@ def _slices(static: Comparison, params: Params, rows: Rows, seeds: Array | None)
 
     def logs(layer: int, attention: Attention) -> tuple[Array, Array]:
         assert attention.scores is not None  # whole maps, not blocks
-        near = local if attention.bias is None else (attention.bias > NEVER / 2).all(axis=0)
+        near = local if attention.bias is None else jnp.asarray(attention.bias > NEVER / 2).all(axis=0)
         return attention.scores - attention.log_normalizer, near
 
     encoder = make_encoder(static.config, dropout=static.dropout)

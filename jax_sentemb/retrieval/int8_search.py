@@ -22,9 +22,12 @@ POOL = 8  # candidates of all queries are cut when they are this many times as m
 
 @runtime_checkable
 class QuantizedSource(Protocol):
-    """Vectors [N, E] stored as int8 or uint8, such as `jax_sentemb.Vectors` of `encode --precision int8`."""
+    """Vectors [N, E] that may be stored as int8 or uint8, such as `jax_sentemb.Vectors` of `encode --precision int8`."""
 
-    ranges: Float[np.ndarray, "2 width"]
+    ranges: Any  # float32 [2, E] if `is_int8`
+
+    @property
+    def is_int8(self) -> bool: ...
 
     @property
     def shape(self) -> tuple[int, ...]: ...

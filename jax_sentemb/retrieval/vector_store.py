@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Real
 from jax_sentemb.data.tables import import_arrow
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import BusyError, ConfigError, DataError
-from jax_sentemb.files import replacing, say, sha256, shown, sole_writer
+from jax_sentemb.files import replacing, say, sha256, shown, sole_writer, user_path
 from jax_sentemb.retrieval.quantize import quantize, ranges_of, restore
 from jax_sentemb.retrieval.vector_manifest import (
     LISTS,
@@ -248,12 +248,13 @@ class Vectors:
     Quantised rows are restored to float32. Memory is needed for the slices only.
     """
 
-    def __init__(self, path: Path, verify: bool = True) -> None:
+    def __init__(self, path: str | Path, verify: bool = True) -> None:
         """Opens a directory of `write_shards`, or one .npy file; DataError if it is incomplete or damaged.
 
         `verify`: reads each shard once per process and compares it with its SHA-256, also a single .npy file with a
         NAME.json beside it; other files have no SHA-256.
         """
+        path = user_path(path)
         single = not path.is_dir()
         if single and not manifest_path(path).is_file():
             self.manifest = {"precision": "float32", "ranges": None, "width": None, "model_sha256": None, "corpus_sha256": None}
