@@ -34,7 +34,8 @@ def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
     config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 48, pad_token_id=tokenizer.pad_id)
     params = Bert(config).init(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
     write_export(model, SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40))
-    assert program(main, ["jax-sentemb", "encode", "--model", str(model), "--input", "corpus.txt", "--output", "vectors"]) == 0
+    command = f"jax-sentemb encode --model {model} --input corpus.txt --output corpus-vectors"
+    assert program(main, command.split()) == 0
     code = next(block for block in re.findall(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S) if "psycopg" in block)
     names = {}
     with tempfile.TemporaryDirectory() as folder:  # not below tmp_path: for root the server runs as another user, who reads it
@@ -44,7 +45,7 @@ def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
         finally:
             server.cleanup()
     query = SentenceEncoder(model).encode(["A man is playing a guitar."])
-    hits = search(query, Vectors(tmp_path / "vectors"), 5)
+    hits = search(query, Vectors(tmp_path / "corpus-vectors"), 5)
     assert [row for row, _, _ in names["found"]] == hits.indices[0].tolist()
     np.testing.assert_allclose([cosine for _, _, cosine in names["found"]], hits.scores[0], atol=1e-5)
     assert all(text == SENTENCES[row] for row, text, _ in names["found"])
