@@ -54,7 +54,7 @@ class SentenceEncoder:
 
         A path is a work directory of a run, an export, a Hugging Face directory (BERT, RoBERTa, MPNet, ModernBERT and others), a
         sentence-transformers directory of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or
-        @first_last replaces the pooling of the directory; PATH@f+max and the like choose the views and poolings of a multi-view model.
+        @first_last replaces the pooling of the directory; PATH@f+max and the like choose views and poolings of a multi-view model.
 
         `dtype` is that of the matrix products, float32 or bfloat16. `max_seq_length` in tokens replaces the model's own.
         ConfigError if the model is missing, ModelFileError if it is damaged or of an unsupported kind.
