@@ -4,13 +4,14 @@
 
 The backends need packages of their own, which may need other versions of transformers: run each in an environment with
 `sentence-transformers[onnx]` or `sentence-transformers[openvino]`. Encoded and timed are the distinct sentences of STS-B test;
-speed is the median of three passes in wall time and in processor time of all threads, which a busy machine disturbs less. int8:
+speed is the median of `--passes` in wall time and in processor time of all threads, which a busy machine disturbs less. int8:
 dynamic quantisation for AVX-512 VNNI (ONNX); weights and activations, calibrated on sentences of STS-B train (OpenVINO).
 """
 
 import argparse
 import csv
 import os
+import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -74,6 +75,7 @@ def main():
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--backend", required=True)
+    parser.add_argument("--passes", type=int, default=1)
     parser.add_argument("--results", type=Path)
     options = parser.parse_args()
     import numpy as np
@@ -84,11 +86,11 @@ def main():
     sentences = list(dict.fromkeys(first + second))
     encode(sentences[:64])
     seconds = []
-    for _ in range(3):
+    for _ in range(options.passes):
         begin = time.monotonic(), time.process_time()
         vectors = encode(sentences)
         seconds.append((time.monotonic() - begin[0], time.process_time() - begin[1]))
-    wall, processor = (sorted(side)[1] for side in zip(*seconds, strict=True))
+    wall, processor = (statistics.median(side) for side in zip(*seconds, strict=True))
     place = {sentence: number for number, sentence in enumerate(sentences)}
     one, other = (np.asarray(vectors)[[place[sentence] for sentence in side]] for side in (first, second))
     cosines = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)

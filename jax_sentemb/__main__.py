@@ -23,6 +23,7 @@ COMMANDS = {
     "report": ("jax_sentemb.cli.report", "report.html from the files of a work directory"),
     "plots": ("jax_sentemb.cli.plots", "pictures of a run, of attention, of a low-shot study"),
     "distill": ("jax_sentemb.cli.distill", "an encoder as a small static table, many times faster"),
+    "postprocess": ("jax_sentemb.cli.postprocess", "a linear map behind the pooling, fitted on your text, in an export"),
     "export": ("jax_sentemb.cli.export", "a checkpoint as a directory for sentence-transformers"),
     "completion": ("jax_sentemb.cli.completion", "a script that completes commands and options in a shell"),
 }

@@ -27,6 +27,7 @@ RANDOM = np.random.default_rng(0)
 ENCODER = Bert(BertConfig(40, 8, 1, 2, 16, 20), dropout=0.1)
 BATCH = Batch(RANDOM.integers(5, 40, (4, 6)).astype(np.int32), np.ones((4, 6), bool))
 WEIGHT = 3.0
+PAIRS = Batch(BATCH.tokens.reshape(2, 2, 6), BATCH.mask.reshape(2, 2, 6), np.ones(2, np.float32))
 METHODS = [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), SBERT(), ISBERT(), MaskedLM()]
 
 
@@ -78,16 +79,16 @@ def test_a_step_keeps_the_start(state):
     [SimCSE(), MirrorBERT(span=0), ContrastiveTension(), SBERT(), ISBERT(), MaskedLM()],
     ids=lambda one: type(one).__name__,
 )
-def test_every_method_that_embeds_has_the_setting(method):
+def test_every_method_that_embeds_has_the_setting(method, state):
     assert anchored(method) is method
     with_anchor = anchored(dataclasses.replace(method, anchor=1.0))
     assert isinstance(with_anchor, Anchored)
     loaded = {"encoder": jax.eval_shape(ENCODER.init, jax.random.key(0), BATCH.rows)["params"]}
     learned = jax.eval_shape(lambda loaded: with_anchor.init(ENCODER, loaded, jax.random.key(0)), loaded)
-    encoded = jax.eval_shape(
-        lambda params: with_anchor.encode(ENCODER, params, None, BATCH, jnp.arange(4, dtype=jnp.uint32)), learned.params
-    )
-    assert encoded.distance.shape == (4,)
+    batch = PAIRS if isinstance(method, SBERT) else BATCH
+    seeds = jnp.arange(len(batch.tokens), dtype=jnp.uint32)
+    encoded = jax.eval_shape(lambda params: with_anchor.encode(ENCODER, params, state, batch, seeds), learned.params)
+    assert encoded.distance.shape == seeds.shape
 
 
 @pytest.mark.parametrize(("anchor", "weights", "words"), [(-1.0, "x", "at least 0"), (1.0, "", "encoder.weights")])

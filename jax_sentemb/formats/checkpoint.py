@@ -27,7 +27,8 @@ from jax_sentemb.parallel import is_main_process
 from jax_sentemb.types import Params, TrainState
 
 PATTERN = "*?[\\"  # Orbax treats these characters of a path as a pattern: it saves there, but then reads nothing or another folder
-ADDED = {"data.length_grouping": 32}  # settings that checkpoints of earlier versions lack, with the values that these versions used
+# Settings that checkpoints of earlier versions lack, with the values that these versions used.
+ADDED = {"data.length_grouping": 32, "method.anchor": 0.0}
 SHOWN = 10  # mismatching arrays that a message names
 Warn = Callable[[int, str], None]  # receives a step and a warning
 

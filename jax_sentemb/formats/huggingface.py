@@ -1,4 +1,4 @@
-"""Reads BERT and RoBERTa directories of Hugging Face transformers: configuration, safetensors weights, tokenizer.
+"""Reads directories of Hugging Face transformers: configuration, safetensors weights, tokenizer.
 
 Pickle files are never opened.
 """
@@ -48,7 +48,7 @@ def _classes(tensors: dict[str, np.ndarray]) -> int:
 
 
 def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
-    """Architecture and float32 weights (NumPy) of a BERT or RoBERTa directory, also with modules of sentence-transformers.
+    """Architecture and float32 weights (NumPy) of a directory of transformers, also with modules of sentence-transformers.
 
     ModelFileError for a file that is missing, damaged, or does not match the architecture.
     """

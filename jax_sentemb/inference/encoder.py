@@ -52,9 +52,9 @@ class SentenceEncoder:
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
         """Load the model at a path or of a name on the hub, or use a LoadedModel.
 
-        A path is a work directory of a run, an export, a Hugging Face BERT or RoBERTa directory, a sentence-transformers directory
-        of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or @first_last replaces the pooling of the
-        directory; PATH@f+max and the like choose the views and poolings of a multi-view model.
+        A path is a work directory of a run, an export, a Hugging Face directory (BERT, RoBERTa, MPNet, ModernBERT and others), a
+        sentence-transformers directory of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or
+        @first_last replaces the pooling of the directory; PATH@f+max and the like choose views and poolings of a multi-view model.
 
         `dtype` is that of the matrix products, float32 or bfloat16. `max_seq_length` in tokens replaces the model's own.
         ConfigError if the model is missing, ModelFileError if it is damaged or of an unsupported kind.

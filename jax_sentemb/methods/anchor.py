@@ -27,7 +27,7 @@ class AnchoredEncoding(NamedTuple):
 class Anchored(Method):
     """A method with its `anchor` times the mean of 1 - cosine(embedding, the start's embedding), without dropout, in the loss.
 
-    The term costs a forward pass of the start, and one of the encoder with its gradient (ContrastiveTension: of both encoders).
+    It costs a forward pass of the start and a forward and backward pass of the encoder (ContrastiveTension: of both encoders).
     The start's weights are the part "anchor" of the parameters, which has no gradient.
     """
 

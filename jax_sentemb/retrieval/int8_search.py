@@ -6,7 +6,7 @@ is stored: a quarter of the memory traffic of float32.
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int, Real
@@ -22,9 +22,12 @@ POOL = 8  # candidates of all queries are cut when they are this many times as m
 
 @runtime_checkable
 class QuantizedSource(Protocol):
-    """Vectors [N, E] stored as int8 or uint8, such as `jax_sentemb.Vectors` of `encode --precision int8`."""
+    """Vectors [N, E] that may be stored as int8 or uint8, such as `jax_sentemb.Vectors` of `encode --precision int8`."""
 
-    ranges: Float[np.ndarray, "2 width"]
+    ranges: Any  # float32 [2, E] if `is_int8`
+
+    @property
+    def is_int8(self) -> bool: ...
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -34,11 +37,6 @@ class QuantizedSource(Protocol):
     def stored(self, rows: slice, /) -> Real[np.ndarray, "n width"]: ...
 
     def take(self, rows: Int[np.ndarray, " n"], /) -> Float[np.ndarray, "n width"]: ...
-
-
-def is_quantized(vectors: object) -> TypeGuard[QuantizedSource]:
-    """Whether `vectors` are stored as int8 or uint8."""
-    return bool(getattr(vectors, "is_int8", False))
 
 
 class Pool(NamedTuple):

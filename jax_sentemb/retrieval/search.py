@@ -80,7 +80,8 @@ def search(
     kept = min(top_k, len(corpus))
     if not kept or not len(queries):
         return Hits(np.zeros((len(queries), kept), np.int64), np.zeros((len(queries), kept), np.float32))
-    if rescore and jax.default_backend() == "cpu" and int8_search.is_quantized(corpus) and int8_search.is_available():
+    on_cpu = rescore and jax.default_backend() == "cpu"
+    if on_cpu and isinstance(corpus, int8_search.QuantizedSource) and corpus.is_int8 and int8_search.is_available():
         asked = np.asarray(prepare(queries[:], unit))
         return Hits(*int8_search.search_int8(asked, corpus, kept, unit, rescore * (kept + 8))[::-1])
     few = len(queries) <= FEW and jax.default_backend() == "cpu"

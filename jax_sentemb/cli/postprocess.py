@@ -1,0 +1,68 @@
+"""jax-sentemb postprocess --model DIR --corpus corpus.txt --remove 1 --output DIR: a linear map behind the pooling."""
+
+import sys
+
+from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.data.corpus_files import open_text
+from jax_sentemb.errors import ConfigError, DataError, plain
+from jax_sentemb.files import user_path
+
+EPILOG = f"""\
+The map is fitted on the embeddings of your text and is exported as a dense layer, which sentence-transformers reads. Whether it
+helps depends on model and text: score both models on pairs that you trust (jax-sentemb evaluate).
+
+examples:
+  jax-sentemb postprocess --model bert-base-uncased --corpus corpus.txt --remove 1 --output models/centred
+  jax-sentemb postprocess --model runs/micse --corpus corpus.txt --whiten --width 256 --output models/whitened
+
+{EXIT_CODES}"""
+
+
+def parser() -> Parser:
+    """The options."""
+    found = Parser(
+        prog="jax-sentemb postprocess",
+        description="Remove the strongest components of a model's embeddings of your text, or whiten them.",
+        epilog=EPILOG,
+    )
+    found.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
+    found.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
+    found.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+    found.add_argument("--output", type=user_path, required=True, help="directory to write")
+    found.add_argument("--remove", type=positive, help="subtract the mean and so many of the strongest components")
+    found.add_argument("--whiten", action="store_true", help="mean 0 and covariance 1")
+    found.add_argument("--width", type=positive, default=0, help="with --whiten: only so many of the strongest components")
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Exit code of the command line `argv` (program name first)."""
+    options = parser().parse_args(argv[1:])
+    if bool(options.remove) == options.whiten or (options.width and not options.whiten):
+        raise ConfigError("give --remove N, or --whiten with or without --width N")
+    sentences = open_text("--corpus", options.corpus, options.column)
+    if not len(sentences):
+        raise DataError(f"--corpus {options.corpus}: no sentence, all lines are blank")
+
+    from jax_sentemb.inference.export import export_loaded
+    from jax_sentemb.inference.load import load
+    from jax_sentemb.inference.postprocess import SAMPLE, before_length, whitening, with_layer, without_components
+    from jax_sentemb.parallel import use_compilation_cache
+
+    use_compilation_cache()
+    try:
+        model = load(options.model)
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+    some = [sentences[row] for row in range(0, len(sentences), -(-len(sentences) // SAMPLE))]
+    vectors = before_length(model, some)
+    layer = without_components(vectors, options.remove) if options.remove else whitening(vectors, options.width)
+    changed = with_layer(model, layer)
+    export_loaded(options.output, changed, changed.params, model.embedder.max_seq_length, options.model)
+    inputs, outputs = layer["kernel"].shape
+    print(plain(f"{options.output}: {inputs} numbers become {outputs}, fitted on {len(some):,} sentences"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))

@@ -1,0 +1,83 @@
+"""A linear map behind the pooling, fitted on text: removes the strongest components, or whitens; exported as a dense layer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.formats.run_dir import is_words
+from jax_sentemb.inference.build import build_embedder
+from jax_sentemb.inference.load import LoadedModel
+from jax_sentemb.inference.static import StaticEmbedder
+from jax_sentemb.models.dense import DENSE
+from jax_sentemb.types import Params
+
+SAMPLE = 50_000  # sentences of a corpus that are encoded, evenly spaced
+VARIES = 1e-10  # of the largest variance: directions with less have none
+
+
+def without_components(vectors: Float[np.ndarray, "n width"], count: int) -> Params:
+    """The layer that subtracts the mean of the vectors and their `count` strongest components (Mu and Viswanath 2018)."""
+    mean, _, axes = _components(vectors)
+    if not 1 <= count < len(mean):
+        raise ConfigError(
+            f"{count} components of {len(mean)} dimensions cannot be removed: give a number from 1 to {len(mean) - 1}"
+        )
+    kernel = np.eye(len(mean)) - axes[:, :count] @ axes[:, :count].T
+    return _layer(kernel, mean)
+
+
+def whitening(vectors: Float[np.ndarray, "n width"], width: int = 0) -> Params:
+    """The layer after which the vectors have mean 0 and covariance 1 in their `width` strongest components (Su et al. 2021).
+
+    width=0 keeps all. ConfigError for more dimensions than the vectors vary in.
+    """
+    mean, variances, axes = _components(vectors)
+    varies = int((variances > VARIES * variances[0]).sum())
+    width = width or varies
+    if width > varies:
+        raise ConfigError(f"width={width}: {len(vectors):,} embeddings of {len(mean)} numbers vary in {varies} dimensions only")
+    return _layer(axes[:, :width] / np.sqrt(variances[:width]), mean)
+
+
+def with_layer(model: LoadedModel, layer: Params) -> LoadedModel:
+    """The model with one more dense layer, without an activation, behind its pooling and its other layers."""
+    stated: dict[str, Any] = model.metadata
+    layers = {**model.params.get(DENSE, {}), f"layer_{len(stated.get('dense', ()))}": layer}
+    stated = {**stated, "dense": [*stated.get("dense", ()), "identity"]}
+    return model._replace(embedder=_embedder(model, stated), params={**model.params, DENSE: layers}, metadata=stated)
+
+
+def before_length(model: LoadedModel, sentences: Sequence[str]) -> Float[np.ndarray, "n width"]:
+    """Embeddings float32 [N, E] before they are scaled to unit length.
+
+    ConfigError for a model on word vectors or a static table, which have no layers behind the pooling.
+    """
+    if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
+        raise ConfigError("a model on word vectors or a static table has no dense layers: give a BERT or a sentence encoder")
+    return _embedder(model, {**model.metadata, "normalize": False})(model.params, list(sentences))
+
+
+def _embedder(model: LoadedModel, stated: dict[str, Any]) -> Any:
+    tokenizer: Any = model.embedder.tokenizer
+    return build_embedder({**stated, "max_seq_length": model.embedder.max_seq_length}, tokenizer, model.embedder.batch_size)
+
+
+def _components(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, variances and axes [E, E] of the vectors in float64, the largest variance first."""
+    vectors = np.asarray(vectors, np.float64)
+    if len(vectors) < 2:
+        raise DataError("a linear map is fitted on two sentences or more")
+    if not np.isfinite(vectors).all():
+        raise NumericsError("the embeddings are not finite (NaN or Inf)")
+    mean = vectors.mean(axis=0)
+    centred = vectors - mean
+    variances, axes = np.linalg.eigh(centred.T @ centred / len(vectors))
+    return mean, np.maximum(variances[::-1], 0.0), axes[:, ::-1]
+
+
+def _layer(kernel: np.ndarray, mean: np.ndarray) -> Params:
+    return jax.tree.map(lambda leaf: leaf.astype(np.float32), {"kernel": kernel, "bias": -mean @ kernel})
