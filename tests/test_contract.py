@@ -59,7 +59,7 @@ ENCODERS = first_of(KINDS, lambda path: str(load(path).encoder))
 STATES = ("micse", "ct", "cons_sent_multitask", "mlm")  # a queue and an average; two encoders; optimisers of parts; plain
 QUICK = {*METHODS, *READOUTS, *(path for path in CONFIGS if path.stem in (*STATES, *COMMANDS))}
 SEVERAL = ("micse", "cons_sent_multitask")  # every part of BERTs and of models on word vectors
-TRIED_IN_PARTS = ("SimCSE", "ISBERT", "ContrastiveTension", "MirrorBERT", "ConsSent")  # in test_gradients.py
+TRIED_IN_PARTS = ("SimCSE", "ISBERT", "ContrastiveTension", "MirrorBERT", "ConsSent")  # in test_step.py
 
 
 class Tiny:

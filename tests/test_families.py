@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import tokenizers
@@ -53,15 +54,15 @@ def test_states_and_attention_equal_transformers_for_every_length(theirs):
     tokens = random.integers(5, 90, (len(LENGTHS), width)).astype(np.int32)
     mask = np.arange(width) < np.array(LENGTHS)[:, None]
     tokens[~mask] = config.pad_token_id
-    encoder = Bert(config)
     capture = Capture((2,), lambda number, attention: attention.probabilities)
-    ours = encoder.apply({"params": params}, Rows(tokens, mask), capture=capture)
+    encode = jax.jit(lambda rows: Bert(config).apply({"params": params}, rows, capture=capture))
+    ours = encode(Rows(tokens, mask))
     with torch.no_grad():
         output = model(torch.tensor(tokens).long(), torch.tensor(mask).long(), output_attentions=True)
     for row, length in enumerate(LENGTHS):
         expected = output.last_hidden_state[row, :length].numpy()
         np.testing.assert_allclose(ours.hidden[-1][row, :length], expected, atol=1e-5)
-        alone = encoder.apply({"params": params}, Rows(tokens[row : row + 1, :length], mask[row : row + 1, :length]))
+        alone = encode(Rows(tokens[row : row + 1, :length], mask[row : row + 1, :length]))
         np.testing.assert_allclose(ours.hidden[-1][row, :length], alone.hidden[-1][0], atol=1e-5)  # padding changes nothing
         attention = output.attentions[1][row, :, :length, :length].numpy()
         np.testing.assert_allclose(ours.observed[2][row, :, :length, :length], attention, atol=1e-5)
