@@ -71,6 +71,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: names.index(item.path.stem) if item.path.stem in names else len(names))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Fails where two processes run tests of one file: each would build its fixtures and compile its programs."""
+    worker, run = (os.environ.get(f"PYTEST_XDIST_{name}") for name in ("WORKER", "TESTRUNUID"))
+    if worker and request.path.stem != "test_contract":
+        note = tmp_path_factory.getbasetemp().parent / f"{request.path.stem}.{run}"
+        note.touch()
+        assert note.read_text() in ("", worker), "pytest_xdist_make_scheduler has no effect"
+        note.write_text(worker)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with real data (environment variable JAX_SENTEMB_SHARED); tests that need it skip without it."""
