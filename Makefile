@@ -12,7 +12,7 @@ quickstart: .venv/.core  ## trains a small encoder from scratch on generated sen
 install: .venv/.dev  ## installs the package, PyTorch and the development tools into .venv
 
 test: .venv/.dev  ## runs all tests except nightly and soak tests
-	.venv/bin/python -m pytest -n logical --maxprocesses 4 --dist loadgroup
+	.venv/bin/python -m pytest -n logical --maxprocesses 4
 
 test-nightly: .venv/.dev  ## runs the long tests, such as 200 kills of a run at random times and at every stage of a save
 	.venv/bin/python -m pytest -s -m nightly

@@ -43,15 +43,43 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it 
 jax.config.update("jax_num_cpu_devices", 8)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "xdist_group: tests of one group run in one process")  # known without xdist as well
+# Files that take longest. They begin first, so that no process works alone at the end.
+LONGEST = ("docs", "faults", "parallel", "trainer", "contract", "collection", "checkpoint_selection", "bad_input", "robustness")
+
+
+def scope(nodeid: str) -> str:
+    """What one process works on: the tests of a file, which share fixtures and compiled programs, or those of a config."""
+    file, _, test = nodeid.partition("::")
+    return file + test[test.find("[") :] if file.endswith("test_contract.py") and "[" in test else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distributes tests by `scope`: pytest-xdist's own groups (--dist loadgroup) have no effect with pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByScope(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope(nodeid)
+
+    config.option.loadscopereorder = False  # which counts tests
+    return ByScope(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What shares compiled steps goes to one process: the tests of a file, and of the contract those of a config."""
-    for item in items:
-        config = getattr(item, "callspec", None) and item.callspec.params.get("tiny")
-        item.add_marker(pytest.mark.xdist_group(config.stem if config else item.path.stem))
+    names = [f"test_{name}" for name in LONGEST]
+    items.sort(key=lambda item: names.index(item.path.stem) if item.path.stem in names else len(names))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_process(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Fails where two processes run tests of one file: each would build its fixtures and compile its programs."""
+    worker, run = (os.environ.get(f"PYTEST_XDIST_{name}") for name in ("WORKER", "TESTRUNUID"))
+    if worker and request.path.stem != "test_contract":
+        note = tmp_path_factory.getbasetemp().parent / f"{request.path.stem}.{run}"
+        note.touch()
+        assert note.read_text() in ("", worker), "pytest_xdist_make_scheduler has no effect"
+        note.write_text(worker)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training import api, loop
 
 SENTENCES = synthetic.sentences(60, seed=0)
-FAST = {"max_steps": 2, "eval.data": "", "save_steps": 0, "report_sentences": 0, "diagnostic_sentences": 16}
+FAST = {"max_steps": 2, "eval.data": "", "save_steps": 0, "report_sentences": 0, "diagnostic_sentences": 16, "num_hidden_layers": 1}
 
 
 def train(sentences=SENTENCES, **settings):

@@ -121,6 +121,7 @@ def two_encoders(**settings):
     """Four steps, evaluated at 2 and 4."""
     config = sized(Config(method=ContrastiveTension(group=4, **settings)), "tiny")
     config.eval.eval_steps, config.eval.report_sentences, config.optimizer.learning_rate = 2, 0, 1e-2
+    config.encoder.num_hidden_layers = 1
     config.train.max_steps, config.train.save_steps, config.train.keep_checkpoints = 4, 1, 5
     return config
 

@@ -324,7 +324,10 @@ def test_each_encoder_and_classifier_is_trained_as_if_by_its_own_optimiser(token
         given = batch if batch.label is None else batch._replace(label=batch.label % 2)
 
         def loss_of(trained, given, alone=alone, names=names):
-            params = {**frozen, **dict(zip(("lstm", "classifier"), (trained[name] for name in names), strict=False))}
+            params = {
+                **jax.tree.map(jnp.asarray, frozen),
+                **dict(zip(("lstm", "classifier"), (trained[name] for name in names), strict=False)),
+            }
             return alone.objective(params, NO_STATE, alone.encode(encoder, params, NO_STATE, given, SEEDS))[0]
 
         compiled.setdefault(task, jax.jit(jax.value_and_grad(loss_of)))

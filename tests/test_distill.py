@@ -38,7 +38,7 @@ def teacher(tmp_path_factory):
     folder = tmp_path_factory.mktemp("teacher")
     tokenizer = Tokenizer.train(SENTENCES, 80)
     config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 40, pad_token_id=tokenizer.pad_id)
-    params = Bert(config).init(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
+    params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
     write_export(folder / "model", SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40))
     (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     return folder

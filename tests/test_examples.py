@@ -118,6 +118,51 @@ def test_a_copy_is_no_longer_than_its_row_says_and_ends_with_sep(examples):
             assert (ids[0], ids[-1], ids.count(TOKENIZER.sep_id)) == (TOKENIZER.cls_id, TOKENIZER.sep_id, 1)
 
 
+def test_the_fingerprint_knows_the_span(examples):
+    assert examples().fingerprint != examples(span=7).fingerprint
+
+
+def test_a_text_that_is_edited_ends_the_run_and_one_that_is_touched_does_not(tmp_path):
+    file = tmp_path / "a.txt"
+    text = "".join(line + "\n" for line in ROWS)
+    file.write_text(text)
+    sentences = open_corpus(str(file))
+    examples = SpanMasked(tokenize(sentences, TOKENIZER, LENGTH, tmp_path / "cache"), sentences, TOKENIZER, SPAN, 0)
+    before = examples.texts(ALL, 0)[1]
+    file.touch()
+    file.rename(tmp_path / "b.txt")
+    for old, new in zip(before, examples.texts(ALL, 0)[1], strict=True):
+        np.testing.assert_array_equal(old, new)
+    with (tmp_path / "b.txt").open("r+") as opened:  # in place, with as many bytes and the same length of every line
+        opened.write(text.replace("quick", "wrong"))
+    with pytest.raises(DataError, match=r"a\.txt changed while it was read"):
+        examples.texts(ALL, 1)
+
+
+def test_a_text_that_is_edited_and_restored_while_a_batch_is_read_is_read_again(tmp_path, monkeypatch):
+    file = tmp_path / "a.txt"
+    text = "".join(line + "\n" for line in ROWS)
+    file.write_text(text)
+    sentences = open_corpus(str(file))
+    examples = SpanMasked(tokenize(sentences, TOKENIZER, LENGTH, tmp_path / "cache"), sentences, TOKENIZER, SPAN, 0)
+    expected, halves = examples.texts(ALL, 0)[1], examples._halves
+
+    def write(content):
+        with file.open("r+") as opened:
+            opened.write(content)
+
+    def disturbed(row, epoch):  # sentence 1, which the first row of the batch has, is read while it is another
+        monkeypatch.setattr(examples, "_halves", halves)
+        write(text.replace("quick", "wrong"))
+        found = halves(1, epoch)
+        write(text)
+        return found
+
+    monkeypatch.setattr(examples, "_halves", disturbed)
+    for old, new in zip(expected[1:], examples.texts(ALL[1:], 0)[1], strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 def test_batches_hold_both_texts_of_their_rows_and_epoch(examples):
     made = examples()
     batches = Batches(made, 3, 0, buckets=(4, 8, 16))

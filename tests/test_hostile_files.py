@@ -217,8 +217,8 @@ def mutated_weights(folder, count, seed):
 @linux
 def test_random_damage_of_a_weight_file_is_one_line_or_finite_weights(folder):
     with within(seconds=120):
-        found = mutated_weights(folder, 3000, SEED)
-    assert found["flip_data", "read"] > 300  # nothing but a hash tells
+        found = mutated_weights(folder, 1200, SEED)
+    assert found["flip_data", "read"] > 120  # nothing but a hash tells
     assert {name for name, outcome in found if outcome == "read"} <= {"flip_data", "flip_header", "twist"}
 
 
@@ -828,6 +828,9 @@ def assert_line(error):
     assert len(str(error)) < 2100
 
 
+COUNTS = [200, pytest.param(5000, marks=pytest.mark.nightly)]  # changes of a file
+
+
 def encode_some(folder):
     tokenizer = read_tokenizer(folder, BertConfig(**CONFIG))
     for row in tokenizer.encode([*SENTENCES, "\u6f22 x" * 50, ""], 12)[0]:
@@ -843,11 +846,13 @@ def embed_none(folder):
     assert model.metadata["pooling"] in ("cls", "mean")
 
 
-def test_two_thousand_damaged_tokenizers_are_one_line_or_give_ids_of_the_encoder(folder):
-    assert 500 < changed_json(folder, "tokenizer.json", 2000, encode_some) < 2000
+@pytest.mark.parametrize("count", COUNTS)
+def test_damaged_tokenizers_are_one_line_or_give_ids_of_the_encoder(folder, count):
+    assert count / 4 < changed_json(folder, "tokenizer.json", count, encode_some) < count
 
 
-def test_damaged_tokenizers_of_words_are_one_line(words, tmp_path):
+@pytest.mark.parametrize("count", COUNTS)
+def test_damaged_tokenizers_of_words_are_one_line(words, tmp_path, count):
     folder = Path(shutil.copytree(words, tmp_path / "model"))
 
     def encode_words(folder):
@@ -856,16 +861,17 @@ def test_damaged_tokenizers_of_words_are_one_line(words, tmp_path):
             assert len(row) <= 12
             assert all(0 <= number < tokenizer.vocab_size for number in row)
 
-    assert 100 < changed_json(folder, "tokenizer.json", 500, encode_words) < 500
+    assert count / 5 < changed_json(folder, "tokenizer.json", count, encode_words) < count
 
 
 @pytest.mark.parametrize(
     "file", ["config.json", "modules.json", "1_Pooling/config.json", "tokenizer_config.json", "sentence_bert_config.json"]
 )
-def test_damaged_descriptions_are_one_line_or_the_same_model(exported, tmp_path, file):
+@pytest.mark.parametrize("count", COUNTS)
+def test_damaged_descriptions_are_one_line_or_the_same_model(exported, tmp_path, file, count):
     folder = Path(shutil.copytree(exported, tmp_path / "export"))
     (folder / MANIFEST).unlink()
-    assert 100 < changed_json(folder, file, 500, embed_none) < 500
+    assert count / 5 < changed_json(folder, file, count, embed_none) < count
 
 
 def test_damaged_manifests_models_and_facts_are_one_line(exported, words, tmp_path):

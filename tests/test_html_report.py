@@ -30,7 +30,7 @@ def workdir(tmp_path_factory):
     config = sized(Config(method=SimCSE()), "tiny")
     config.data = Data(files=str(corpus), vocab_size=200, max_seq_length=24, batch_size=8)
     config.train = dataclasses.replace(config.train, max_steps=4, save_steps=0)
-    config.eval.eval_steps = 2
+    config.eval.eval_steps, config.encoder.num_hidden_layers = 2, 1
     (folder / "<run>").mkdir()
     (folder / "<run>" / "metrics.jsonl").write_text('{"step": 3, "event": "not finite"}\n')  # of an attempt before this one
     assert run.run(config, folder / "<run>") == 0

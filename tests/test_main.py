@@ -15,6 +15,7 @@ from jax_sentemb.main import main
 
 ROOT = Path(__file__).parents[1]
 TINY = f"--config={ROOT}/configs/simcse.py:tiny"
+ONE_LAYER = ("--config.encoder.num_hidden_layers=1",)
 
 
 def start(*arguments, **options):
@@ -108,6 +109,7 @@ def test_nan_stops_the_run_with_exit_5_before_anything_is_saved(capsys, tmp_path
         TINY,
         "--config.optimizer.learning_rate=1e30",
         "--config.optimizer.max_grad_norm=0",
+        "--config.encoder.num_hidden_layers=1",
         f"--workdir={tmp_path}",
     )
     assert re.search(r"step \d+: loss nan", message)
@@ -117,7 +119,7 @@ def test_nan_stops_the_run_with_exit_5_before_anything_is_saved(capsys, tmp_path
 
 def test_tensorboard_gets_the_same_numbers(tmp_path):
     pytest.importorskip("tensorboardX")
-    flags = ["--config.train.max_steps=2", "--config.train.tensorboard=True", f"--workdir={tmp_path}"]
+    flags = ["--config.train.max_steps=1", "--config.train.tensorboard=True", *ONE_LAYER, f"--workdir={tmp_path}"]
     assert program(main, ["main", TINY, *flags]) == 0
     events = list((tmp_path / "tb").glob("events.*"))
     assert len(events) == 1
@@ -132,7 +134,7 @@ def test_another_run_in_the_work_directory_is_exit_6(capsys, tmp_path):
 
 
 def test_a_changed_setting_is_refused_when_a_run_continues(capsys, tmp_path):
-    assert program(main, ["main", TINY, "--config.train.max_steps=1", f"--workdir={tmp_path}"]) == 0
-    message = fails(capsys, 4, TINY, "--config.train.max_steps=1", "--config.train.seed=7", f"--workdir={tmp_path}")
+    assert program(main, ["main", TINY, "--config.train.max_steps=1", *ONE_LAYER, f"--workdir={tmp_path}"]) == 0
+    message = fails(capsys, 4, TINY, "--config.train.max_steps=1", "--config.train.seed=7", *ONE_LAYER, f"--workdir={tmp_path}")
     assert "train.seed=42" in message
     assert "7" in message

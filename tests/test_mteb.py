@@ -1,35 +1,36 @@
 """An export scored by mteb itself, on STS-B in the format of SentEval: the same number as ours."""
 
-import os
-from pathlib import Path
-
+import jax
 import numpy as np
 import pytest
 
 from jax_sentemb import SentenceEncoder
-from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
-from jax_sentemb.main import main
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.types import Rows
 
 PLACE = "downstream/STS/STSBenchmark/sts-test.csv"
-SHARED = Path(os.environ.get("JAX_SENTEMB_SHARED", "absent")) / "data/senteval"
 
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
-    """Of a mean over tokens: with [CLS] all cosines of an untrained encoder agree to rounding, and their order means nothing."""
-    folder = tmp_path_factory.mktemp("run")
-    assert program(main, ["main", "--config=quickstart:tiny", "--config.train.max_steps=1", f"--workdir={folder}"]) == 0
-    return folder / "export"
+    """An untrained encoder that is read by the mean: with [CLS] all its cosines agree to rounding, and their order means nothing."""
+    first, second, _ = synthetic.graded_pairs(80, seed=3)
+    tokenizer = Tokenizer.train([*first, *second], 400)
+    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 40, pad_token_id=tokenizer.pad_id)
+    params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(np.zeros((1, 3), np.int32), np.ones((1, 3), bool)))["params"]
+    folder = tmp_path_factory.mktemp("export") / "export"
+    write_export(folder, SentenceModel(config, {"encoder": jax.device_get(params)}, tokenizer, "mean", 40))
+    return folder
 
 
 @pytest.fixture(params=["generated", "published"])
 def senteval(request, tmp_path):
     """A SentEval folder with the test part of STS-B: written here, or the published one."""
     if request.param == "published":
-        if not (SHARED / PLACE).is_file():
-            pytest.skip("needs JAX_SENTEMB_SHARED")
-        return SHARED
+        return request.getfixturevalue("shared") / "data/senteval"
     (tmp_path / PLACE).parent.mkdir(parents=True)
     pairs = enumerate(zip(*synthetic.graded_pairs(80, seed=3), strict=True))
     lines = [f"main\tmade\t2026\t{row}\t{gold:.3f}\t{first}\t{second}\n" for row, (first, second, gold) in pairs]

@@ -55,6 +55,15 @@ def test_adam_without_bias_correction_and_with_decoupled_decay_of_kernels():
             np.testing.assert_allclose(path[step][name], value, atol=1e-5)
 
 
+def test_a_linear_rate_warms_up_and_ends_at_zero_and_others_have_their_shape():
+    linear = make_schedule(Optimizer(learning_rate=1e-2, warmup_steps=2), 10)
+    assert [float(linear(step)) for step in (0, 1, 2, 6, 10)] == pytest.approx([0, 5e-3, 1e-2, 5e-3, 0])
+    constant = make_schedule(Optimizer(learning_rate=0.1, lr_scheduler_type="constant"), 10)
+    assert float(constant(9)) == pytest.approx(0.1)
+    cosine = make_schedule(Optimizer(learning_rate=0.1, lr_scheduler_type="cosine"), 10)
+    assert [float(cosine(step)) for step in (0, 5, 10)] == pytest.approx([0.1, 0.05, 0.0])
+
+
 def test_a_rate_that_falls_in_steps():
     options = Optimizer(learning_rate=1e-5, lr_scheduler_type="steps", lr_steps="500:8e-6,1000:6e-6", warmup_steps=100)
     rate = make_schedule(options, 5000)

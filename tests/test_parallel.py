@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 FLAGS = {
     "--config": "configs/simcse.py:tiny",
     "--config.eval.data": "",
+    "--config.eval.report_sentences": "0",
+    "--config.encoder.num_hidden_layers": "1",
     "--config.train.save_steps": "2",
     "--config.train.max_steps": "4",
 }

@@ -42,7 +42,7 @@ def test_states_and_gradients_are_torchs_on_packed_sequences(made):
         found = run_rnn(kind, params, vectors, mask)
         return (jnp.square(found.states) * weights).sum() + found.last.sum()
 
-    gradients = jax.grad(loss)(params)
+    gradients = jax.jit(jax.grad(loss))(params)
     for direction, ending in (("forward", ""), ("backward", "_reverse")):
         for name, torch_name in (("input", "ih"), ("recurrent", "hh")):
             theirs = getattr(module, f"weight_{torch_name}_l0{ending}").grad.numpy().T

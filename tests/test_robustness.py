@@ -241,7 +241,7 @@ def built(tmp_path_factory):
     )
     tokenizer = Tokenizer.train(LINES, 200)
     config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size)
-    params = Bert(config).init(jax.random.key(0), Rows(np.zeros((1, 4), np.int32), np.ones((1, 4), bool)))["params"]
+    params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(np.zeros((1, 4), np.int32), np.ones((1, 4), bool)))["params"]
     write_export(folder, SentenceModel(config, {"encoder": jax.device_get(params)}, tokenizer, pooling="mean", max_seq_length=16))
     return folder
 

@@ -26,7 +26,7 @@ from jax_sentemb.training.run_metadata import description
 
 def tiny(**changes):
     config = sized(Config(method=ISBERT(Convolution((1, 3), 8))), "tiny")
-    config.train = Train(max_steps=2, save_steps=0)
+    config.train, config.encoder.num_hidden_layers = Train(max_steps=2, save_steps=0), 1
     return dataclasses.replace(config, **changes)
 
 

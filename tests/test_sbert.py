@@ -89,13 +89,14 @@ def test_both_texts_of_a_pair_are_embedded_by_one_encoder_with_dropout_of_their_
     method, still = SBERT(convolution=convolution), Bert(CONFIG, jnp.float32, 0.0)
     params = method.init(still, {"encoder": weights}, jax.random.key(0)).params
     batch, seeds = Batch(tokens, mask, np.arange(4, dtype=np.float32)), jnp.arange(4, dtype=jnp.uint32)
-    encoded = method.encode(still, params, NO_STATE, batch, seeds)
+    encoded = jax.jit(lambda params: method.encode(still, params, NO_STATE, batch, seeds))(params)
+    embed = jax.jit(lambda rows: method.embed(ENCODER, params, rows))
     for side, vectors in enumerate((encoded.first, encoded.second)):
         rows = Rows(tokens[:, side], mask[:, side])
-        np.testing.assert_allclose(vectors, method.embed(ENCODER, params, rows), atol=1e-5)
+        np.testing.assert_allclose(vectors, embed(rows), atol=1e-5)
     np.testing.assert_array_equal(encoded.label, np.arange(4))
     same = Batch(tokens[:, [0, 0]], mask[:, [0, 0]], batch.label)
-    loud = method.encode(ENCODER, params, NO_STATE, same, seeds)
+    loud = jax.jit(lambda params: method.encode(ENCODER, params, NO_STATE, same, seeds))(params)
     assert (np.abs(loud.first - loud.second).max(axis=1) > 0.02).all()
 
 
@@ -107,7 +108,7 @@ def test_a_cross_encoder_scores_joined_rows_as_transformers_does(weights, tmp_pa
     params = {"encoder": weights, "pooler": pooler, "classifier": classifier}
     ids, cut = JoinedPairs(TOKENIZER).encode(PAIRS, 10)
     rows = pad(ids, 11, TOKENIZER.pad_id)
-    ours = np.asarray(pair_score(ENCODER, params, rows))
+    ours = np.asarray(jax.jit(lambda params: pair_score(ENCODER, params, rows))(params))
 
     TOKENIZER.save(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -136,8 +137,9 @@ def test_a_cross_encoder_learns_the_squared_difference_with_dropout_and_scores_w
     params = method.init(ENCODER, {"encoder": weights}, jax.random.key(0)).params
     rows = pad(JoinedPairs(TOKENIZER).encode(PAIRS, 10)[0], 11, TOKENIZER.pad_id)
     batch = Batch(*rows, np.arange(4, dtype=np.float32))
-    one, two = (method.encode(ENCODER, params, NO_STATE, batch, jnp.full(4, seed, jnp.uint32)).scores for seed in (0, 1))
-    still = method.embed(ENCODER, params, rows)
+    encode = jax.jit(lambda seeds: method.encode(ENCODER, params, NO_STATE, batch, seeds))
+    one, two = (encode(jnp.full(4, seed, jnp.uint32)).scores for seed in (0, 1))
+    still = jax.jit(lambda params: method.embed(ENCODER, params, rows))(params)
     assert one.shape == still.shape == (4, 1)
     assert np.abs(one - two).min() > 0
     assert np.abs(one - still).min() > 0
@@ -151,7 +153,7 @@ def test_a_cross_encoder_learns_classes_and_another_one_goes_on_from_its_encoder
     assert metrics["accuracy"] == 0.5
     params = method.init(ENCODER, {"encoder": weights}, jax.random.key(0)).params
     rows = pad(JoinedPairs(TOKENIZER).encode(PAIRS, 10)[0], 11, TOKENIZER.pad_id)
-    assert method.embed(ENCODER, params, rows).shape == (4, 3)
+    assert jax.eval_shape(lambda params: method.embed(ENCODER, params, rows), params).shape == (4, 3)
     after = CrossEncoder().init(ENCODER, params, jax.random.key(1)).params
     np.testing.assert_array_equal(after["pooler"]["kernel"], params["pooler"]["kernel"])
     assert after["classifier"]["kernel"].shape == (16, 1)

@@ -158,7 +158,8 @@ def test_a_masked_language_model_is_the_one_that_transformers_reads(made, tmp_pa
     tokens = np.random.default_rng(1).integers(5, config.vocab_size, (2, 9)).astype(np.int32)
     with torch.no_grad():
         theirs = model.eval()(torch.tensor(tokens).long()).logits.numpy()
-    states = Bert(config).apply({"params": params["encoder"]}, Rows(tokens, np.ones_like(tokens, bool))).hidden[-1]
+    rows = Rows(tokens, np.ones_like(tokens, bool))
+    states = jax.jit(lambda params: Bert(config).apply({"params": params}, rows).hidden[-1])(params["encoder"])
     head, words = params["token_head"], params["encoder"]["embeddings"]["word"]
     ours = token_states(head, states, Bert(config)) @ words.T + head["bias"]
     np.testing.assert_allclose(ours, theirs, atol=1e-4)

@@ -33,7 +33,7 @@ def encoder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("start")
     tokenizer = Tokenizer.train(SENTENCES, 300)
     config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 48, pad_token_id=tokenizer.pad_id)
-    params = Bert(config).init(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
+    params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
     model = SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40, True, None, Prompts({"query": "q: "}))
     write_export(folder / "model", model)
     (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")

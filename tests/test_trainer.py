@@ -37,7 +37,7 @@ STEPS = 6
 def tiny(select="", patience=0, **options):
     """Saved after steps 3 and 6, scored after 2, 4 and 6."""
     config = read_config(f"{CONFIG}:tiny")
-    config.eval.eval_steps, config.eval.report_sentences = 2, 0
+    config.eval.eval_steps, config.eval.report_sentences, config.encoder.num_hidden_layers = 2, 0, 1
     config.eval.select, config.eval.patience = select, patience
     for name, value in options.items():
         setattr(config.train, name, value)

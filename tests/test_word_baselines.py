@@ -30,6 +30,18 @@ def state(params, step=0):
     return TrainState(params, None, None, None, key, jnp.array(step, jnp.int32))
 
 
+def encode(method, params):
+    return jax.jit(lambda params: method.encode(ENCODER, params, state(params), BATCH, SEEDS[:4]))(params)
+
+
+def objective(method, params, encoded, step=0):
+    return jax.jit(lambda params, encoded, now: method.objective(params, now, encoded))(params, encoded, state(params, step))
+
+
+def embed(method, params):
+    return jax.jit(lambda params: method.embed(ENCODER, params, BATCH.rows))(params)
+
+
 @pytest.mark.parametrize("itself", ["zero", "excluded"])
 @pytest.mark.parametrize("context", [1, 2])
 def test_neighbours_share_the_target_evenly(itself, context):
@@ -43,12 +55,13 @@ def test_neighbours_share_the_target_evenly(itself, context):
         losses.append(-np.mean([log_probability[j] for j in near]))
         hits += row.argmax() in near
     unit_vectors = jnp.eye(6)  # the products with them are the scores
-    loss, accuracy = neighbour_loss(jnp.array(scores), unit_vectors, context, itself)
+    ours = jax.jit(lambda values: neighbour_loss(values, unit_vectors, context, itself))
+    loss, accuracy = ours(jnp.array(scores))
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-5)
     assert float(accuracy) == pytest.approx(hits / 6)
     step = RANDOM.normal(size=(6, 6))
-    ends = [float(neighbour_loss(jnp.array(scores + sign * 1e-2 * step), unit_vectors, context, itself)[0]) for sign in (1, -1)]
-    gradient = jax.grad(lambda values: neighbour_loss(values, unit_vectors, context, itself)[0])(jnp.array(scores))
+    ends = [float(ours(jnp.array(scores + sign * 1e-2 * step))[0]) for sign in (1, -1)]
+    gradient = jax.jit(jax.grad(lambda values: ours(values)[0]))(jnp.array(scores))
     assert float((gradient * step).sum()) == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=2e-2)
 
 
@@ -58,9 +71,9 @@ def test_the_right_word_against_others():
     losses = [
         np.log(np.exp(right[b, t]) + np.exp(others[b, t]).sum()) - right[b, t] for b in range(2) for t in range(3) if mask[b, t]
     ]
-    found = sampled_softmax_loss(jnp.array(right), jnp.array(others), jnp.array(mask))
+    ours = jax.value_and_grad(lambda values: sampled_softmax_loss(jnp.array(right), values, jnp.array(mask)))
+    found, gradient = jax.jit(ours)(jnp.array(others))
     assert float(found) == pytest.approx(np.mean(losses), rel=1e-5)
-    gradient = jax.grad(lambda values: sampled_softmax_loss(jnp.array(right), values, jnp.array(mask)))(jnp.array(others))
     assert np.isfinite(gradient).all()
 
 
@@ -68,26 +81,27 @@ def test_the_language_model_predicts_each_next_word_from_the_ones_before():
     method = LanguageModel(hidden=3, candidates=0)
     params = jax.device_get(method.init(ENCODER, LOADED, jax.random.key(1)).params)
     params["word_bias"] = RANDOM.normal(size=20).astype(np.float32)
-    encoded = method.encode(ENCODER, params, state(params), BATCH, jnp.zeros(4, jnp.uint32))
+    encoded = encode(method, params)
     vectors, losses = LOADED["frozen"]["vectors"], []
     for row in range(4):
         for place in range(MASK[row].sum() - 1):
             inner = np.array(encoded.states)[row, place] @ params["output"]["kernel"] + params["output"]["bias"]
             scores = vectors @ inner + params["word_bias"]
             losses.append(np.log(np.exp(scores).sum()) - scores[BATCH.tokens[row, place + 1]])
-    loss, _ = method.objective(params, state(params), encoded)
+    loss, _ = objective(method, params, encoded)
     assert float(loss) == pytest.approx(np.mean(losses), rel=1e-5)
     assert len(losses) == 4 + 0 + 2 + 3
     last = np.array(encoded.states)[np.arange(4), MASK.sum(1) - 1]
-    np.testing.assert_allclose(method.embed(ENCODER, params, BATCH.rows), last, atol=1e-6)
+    np.testing.assert_allclose(embed(method, params), last, atol=1e-6)
 
 
 def test_a_sampled_softmax_is_the_whole_one_on_average():
     whole, sampled = LanguageModel(hidden=3, candidates=0), LanguageModel(hidden=3, candidates=12)
     params = whole.init(ENCODER, LOADED, jax.random.key(1)).params
-    encoded = whole.encode(ENCODER, params, state(params), BATCH, jnp.zeros(4, jnp.uint32))
-    expected = float(whole.objective(params, state(params), encoded)[0])
-    losses = [float(sampled.objective(params, state(params, step), encoded)[0]) for step in range(60)]
+    encoded = encode(whole, params)
+    expected = float(objective(whole, params, encoded)[0])
+    loss_at = jax.jit(lambda now: sampled.objective(params, now, encoded)[0])
+    losses = [float(loss_at(state(params, step))) for step in range(60)]
     assert np.mean(losses) == pytest.approx(expected, abs=0.1)  # 0.5 apart without the logarithm of the expected count
     assert np.std(losses) > 0
 
@@ -101,7 +115,7 @@ def test_infer_sent_compares_in_four_ways():
     for name in ("first", "second", "output"):
         values = values @ params["classifier"][name]["kernel"] + params["classifier"][name]["bias"]
     expected = np.mean([np.log(np.exp(row).sum()) - row[int(right)] for row, right in zip(values, label, strict=True)])
-    loss, (metrics, _) = method.objective(params, NO_STATE, LabelledPairs(*map(jnp.array, (first, second, label))))
+    loss, (metrics, _) = objective(method, params, LabelledPairs(*map(jnp.array, (first, second, label))))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
     assert float(metrics["accuracy"]) == pytest.approx((values.argmax(1) == label).mean())
 
@@ -109,11 +123,11 @@ def test_infer_sent_compares_in_four_ways():
 def test_quick_thoughts_embeds_by_both_encoders():
     method = QuickThoughts(hidden=3)
     params = method.init(ENCODER, LOADED, jax.random.key(1)).params
-    encoded = method.encode(ENCODER, params, NO_STATE, BATCH, SEEDS)
-    np.testing.assert_allclose(method.embed(ENCODER, params, BATCH.rows), np.concatenate(encoded, axis=1))
+    encoded = encode(method, params)
+    np.testing.assert_allclose(embed(method, params), np.concatenate(encoded, axis=1), rtol=1e-6, atol=1e-7)
     assert not np.allclose(encoded.source, encoded.target)
     expected, _ = neighbour_loss(encoded.source @ encoded.target.T, jnp.eye(len(encoded.source)), 1, "zero")
-    assert float(method.objective(params, NO_STATE, encoded)[0]) == pytest.approx(float(expected), rel=1e-5)
+    assert float(objective(method, params, encoded)[0]) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_the_word_average_counts_unknown_words_as_zero():

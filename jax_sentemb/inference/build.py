@@ -14,7 +14,7 @@ from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import shown
 from jax_sentemb.formats.run_dir import convolution_of, is_words
-from jax_sentemb.formats.word_model import method_of
+from jax_sentemb.formats.word_model import WordMethod, method_of
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.methods.multi_view import MultiView
@@ -91,17 +91,23 @@ def _pair_scores(config: BertConfig, dtype: str) -> Embed:
 def _word_embedder(
     description: dict[str, Any], tokenizer: Tokenizer | WordTokenizer, batch_size: int, separate_views: bool, where: str
 ) -> Embedder:
-    method = method_of(description, where)
-    encoder, length = make_encoder(WordsConfig(**description["encoder"])), description.get("max_seq_length")
+    method, length = method_of(description, where), description.get("max_seq_length")
     if not isinstance(length, int) or length < 1:
         raise ModelFileError(f"{where}: max_seq_length={shown(length)} is not a number of words")
+    embed = _word_vectors(type(method), tuple(vars(method).items()), WordsConfig(**description["encoder"]), separate_views)
+    return Embedder(embed, tokenizer, length, batch_size)
+
+
+@lru_cache(maxsize=32)
+def _word_vectors(kind: type[WordMethod], settings: tuple, config: WordsConfig, separate_views: bool) -> Embed:
+    method, encoder = kind(**dict(settings)), make_encoder(config)
 
     def embed(params: Params, rows: Rows) -> Float[Array, "rows width"]:
         if separate_views and isinstance(method, MultiView):
             return jnp.concatenate(method.views_of(encoder, params, rows), axis=-1)
         return method.embed(encoder, params, rows)
 
-    return Embedder(embed, tokenizer, length, batch_size)
+    return embed
 
 
 def views_of(description: dict[str, Any]) -> Views:

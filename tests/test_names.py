@@ -1,0 +1,86 @@
+"""Each module has a test file of its name, or is listed with the file that tests it; a test file of another name has a reason."""
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "jax_sentemb"
+# Modules that are one subject for their tests, such as the parts of a report or the baselines on word vectors.
+TESTED_IN = {
+    "test_bad_input.py": "cli/program cli/cut_files errors settings",
+    "test_check.py": "cli/recommend data/corpus data/quality",
+    "test_checkpoint.py": "formats/manifest",
+    "test_collection.py": "__main__ cli/cluster cli/encode cli/mine retrieval/quantize retrieval/vector_store",
+    "test_cons_sent.py": "data/perturb",
+    "test_distill.py": "formats/static_embedding inference/static",
+    "test_encoder.py": "inference/token_embeddings",
+    "test_evaluate.py": "evaluation/suite",
+    "test_export.py": "inference/verify",
+    "test_hostile_files.py": "data/tokenizer_checks formats/run_dir inference/load",
+    "test_html_report.py": (
+        "cli/report reporting/html_parts reporting/report_data reporting/report_sections reporting/samples reporting/svg"
+    ),
+    "test_huggingface.py": "formats/weight_table",
+    "test_imports.py": "_moved convert encode report senteval vectors",
+    "test_layers.py": "models/attention",
+    "test_model_dir.py": "files",
+    "test_plots.py": "reporting/attention reporting/pair_plots reporting/plot_data",
+    "test_run.py": "training/results training/run_metadata training/setup",
+    "test_sbert.py": "methods/cross_encoder methods/labelled_pairs",
+    "test_search.py": "retrieval/index",
+    "test_sentence_transformers.py": "models/heads",
+    "test_simcse.py": "methods/views",
+    "test_sts.py": "evaluation/sts_data",
+    "test_sweep.py": "reporting/low_shot reporting/sweep_table",
+    "test_trainer.py": "training/evaluator training/loop training/signals",
+    "test_word_baselines.py": "methods/infer_sent methods/language_model methods/quick_thoughts methods/word_average",
+    "test_word_model.py": "evaluation/model_spec inference/build inference/views",
+    "test_word_tokenizer.py": "training/encoder_source",
+    "test_word_vectors.py": "evaluation/postprocess",
+}
+OF_THE_WHOLE = {
+    "test_architecture.py": "the way from the command to the gradient",
+    "test_bad_input.py": "what users get wrong, in every command",
+    "test_bert_scan.py": "models/bert.py with layers under a scan, beside test_bert.py",
+    "test_contract.py": "promises that every recipe keeps",
+    "test_docs.py": "README.md and docs/",
+    "test_faults.py": "processes that are killed, stopped and starved",
+    "test_hostile_files.py": "damaged and hostile model files",
+    "test_imports.py": "the directions of imports",
+    "test_minilm.py": "real weights",
+    "test_mteb.py": "mteb on an export",
+    "test_mutants.py": "tests/mutants.py",
+    "test_names.py": "this file",
+    "test_notebooks.py": "docs/notebooks/",
+    "test_ray.py": "Ray Data",
+    "test_robustness.py": "what other processes, terminals, disks and directories do to a command",
+    "test_soak.py": "hours of training with faults",
+}
+
+
+def modules():
+    paths = (path.relative_to(PACKAGE).with_suffix("").as_posix() for path in PACKAGE.rglob("*.py"))
+    return {path for path in paths if not path.endswith("__init__")}
+
+
+def own_test(module):
+    return f"test_{module.rpartition('/')[2]}.py"
+
+
+FILES = {path.name for path in TESTS.glob("test_*.py")}
+LISTED = {module: file for file, listed in TESTED_IN.items() for module in listed.split()}
+
+
+def test_each_module_has_a_test_file():
+    assert sorted(module for module in modules() if own_test(module) not in FILES and module not in LISTED) == []
+    assert set(TESTED_IN) <= FILES
+
+
+def test_the_list_names_only_modules_that_have_no_file_of_their_own():
+    assert sorted(module for module in LISTED if module not in modules() or own_test(module) in FILES) == []
+
+
+def test_each_test_file_has_the_name_of_a_module_or_a_reason():
+    named = {own_test(module) for module in modules()}
+    assert sorted(FILES - named - set(OF_THE_WHOLE)) == []
+    assert sorted(set(OF_THE_WHOLE) - FILES) == []
+    assert not named & set(OF_THE_WHOLE)
