@@ -16,7 +16,7 @@ PLACE = "downstream/STS/STSBenchmark/sts-test.csv"
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory):
-    """An untrained encoder that is read by the mean: with [CLS] all its cosines agree to rounding, and their order means nothing."""
+    """An untrained encoder that is read by the mean: with [CLS] all its cosines would agree to rounding."""
     first, second, _ = synthetic.graded_pairs(80, seed=3)
     tokenizer = Tokenizer.train([*first, *second], 400)
     config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 40, pad_token_id=tokenizer.pad_id)

@@ -27,8 +27,8 @@ from jax_sentemb.training.trainer import Trainer
 def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, *, temporary: bool = False) -> int:
     """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving.
 
-    `begin` is called when `workdir` is locked and nothing is read yet; not for a sweep. The last lines name the results, but not those
-    of a `temporary` work directory.
+    `begin` is called when `workdir` is locked and nothing is read yet; not for a sweep. The last lines name the results,
+    but not those of a `temporary` work directory.
     """
     if config.sweep or config.variants:
         code = run_all(config, workdir, _run_one)
