@@ -52,8 +52,8 @@ def train(
     Standard output and error that are closed meanwhile (`python script.py | head`) do not stop it. BusyError where another run is
     at work in `workdir`.
 
-    An interrupt (Ctrl-C, a notebook's stop button), SIGTERM or SIGHUP ends training and keeps the best weights so far: the script goes on
-    with them, and a second signal has its usual effect. ConfigError, DataError and
+    An interrupt (Ctrl-C, a notebook's stop button), SIGTERM or SIGHUP ends training and keeps the best weights so far: the script
+    goes on with them, and a second signal has its usual effect. ConfigError, DataError and
     ModelFileError for what cannot be run, before anything is compiled; NumericsError for a training that diverges.
     """
     config = _config(sentences, model, recipe, settings)
