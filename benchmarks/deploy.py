@@ -60,9 +60,8 @@ def quantize(model, backend, options):
     quantization = OVQuantizationConfig(num_samples=CALIBRATION)
     with tempfile.TemporaryDirectory() as folder:  # the calibration reads a data set by its name on the hub, or files
         (Path(folder) / "train.csv").write_text("text\n" + "".join(map(quoted, read_pairs(options.data, "train")[0][:CALIBRATION])))
-        export_static_quantized_openvino_model(
-            model, quantization, str(options.model), dataset_name=folder, dataset_split="train", column_name="text"
-        )
+        source = {"dataset_name": folder, "dataset_config_name": "default", "dataset_split": "train", "column_name": "text"}
+        export_static_quantized_openvino_model(model, quantization, str(options.model), **source)
 
 
 def quoted(text):

@@ -2,17 +2,18 @@
 
     PYTHONPATH=. python benchmarks/int8_search.py --vectors FLOAT32_VECTORS [--queries 100] [--top-k 10] [--rounds 5]
 
-`--vectors` is a directory that `jax-sentemb encode` wrote in float32; its int8 copy is written beside it (DIRECTORY-int8). Queries
-are rows of the corpus, evenly spaced, with noise. Contenders take turns. Printed: medians, the medians over the rounds of (time /
-time of float32), and recall: of exact search in the same int8 rows, and of exact search in the float32 rows.
+`--vectors` is a directory that `jax-sentemb encode` wrote in float32; its int8 copy is written beside it (DIRECTORY-int8).
+Queries are rows of the corpus, evenly spaced, with noise. The searches take turns. Printed: medians of wall time and of the
+processor time of all threads (which a busy machine disturbs less), medians over the rounds of the ratio to float32, and recall:
+of exact search in the same int8 rows, and of exact search in the float32 rows.
 """
 
 import argparse
 import functools
+import os
 import statistics
+import time
 from pathlib import Path
-
-from benchmarks.interleaved import interleave
 
 NOISE = 0.5  # length of the noise on a query of length 1
 
@@ -41,18 +42,15 @@ def queries_of(vectors, count):
     return (rows + noise).astype(np.float32)
 
 
-def make(options, name):
+def searches(options):
+    """name -> a function that searches."""
     from jax_sentemb.retrieval.search import search
 
     vectors, small = stored_as_int8(options.vectors)
     queries = queries_of(vectors, options.queries)
-    source, rescore = {"float32": (vectors, 0), "int8 restored": (small, 0), "int8": (small, options.rescore)}[name]
-
-    def step():
-        return search(queries, source, options.top_k, rescore=rescore).indices
-
-    step()
-    return step
+    sources = {"float32": (vectors, 0), "int8 restored": (small, 0), "int8": (small, options.rescore)}
+    search = functools.partial(search, queries, top_k=options.top_k)
+    return {name: functools.partial(search, source, rescore=rescore) for name, (source, rescore) in sources.items()}
 
 
 def recall(found, expected):
@@ -67,16 +65,24 @@ def main():
     parser.add_argument("--rescore", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    vectors, _ = stored_as_int8(options.vectors)
-    found = {name: make(options, name)() for name in ("float32", "int8 restored", "int8")}
-    times = interleave(functools.partial(make, options), list(found), options.rounds, 1)
-    print(f"{len(vectors):,} rows x {vectors.shape[1]}, {options.queries} queries, top {options.top_k}, rescore {options.rescore}")
-    print(f"{'':<16}{'ms':>8}{'/ float32':>11}{'min':>7}{'max':>7}{'recall (int8 rows)':>20}{'recall (float32)':>18}")
+    run = searches(options)
+    found = {name: step().indices for name, step in run.items()}  # compiles
+    times = {name: [] for name in run}
+    for _ in range(options.rounds):
+        for name, step in run.items():
+            begin = time.perf_counter(), time.process_time()
+            step()
+            times[name].append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+    print(f"{options.queries} queries, top {options.top_k}, rescore {options.rescore}, load {os.getloadavg()[0]:.1f}")
+    columns = f"{'wall ms':>9}{'/ float32':>11}{'processor ms':>14}{'/ float32':>11}"
+    print(f"{'':<15}{columns}{'recall, int8 rows':>19}{'recall, float32':>17}")
     for name, taken in times.items():
-        ratios = [own / other for own, other in zip(taken, times["float32"], strict=True)]
-        shown = f"{statistics.median(taken) * 1e3:>8,.0f}{statistics.median(ratios):>11.2f}{min(ratios):>7.2f}{max(ratios):>7.2f}"
-        recalls = f"{recall(found[name], found['int8 restored']):>20.4f}{recall(found[name], found['float32']):>18.4f}"
-        print(f"{name:<16}{shown}{recalls}")
+        shown = f"{name:<15}"
+        for side, width in ((0, 9), (1, 14)):
+            own, other = ([pair[side] for pair in pairs] for pairs in (taken, times["float32"]))
+            ratio = statistics.median(one / two for one, two in zip(own, other, strict=True))
+            shown += f"{statistics.median(own) * 1e3:>{width},.0f}{ratio:>11.2f}"
+        print(f"{shown}{recall(found[name], found['int8 restored']):>19.4f}{recall(found[name], found['float32']):>17.4f}")
 
 
 if __name__ == "__main__":

@@ -115,7 +115,8 @@ def _finish(file: Path) -> None:
         writer = csv.DictWriter(opened, FIELDS, lineterminator="\n")
         writer.writeheader()
         for row in rows.values():
-            wall, processor = (f"{float(row[name]) / float(rows['MiniLM'][name]):.0f}" for name in SPEEDS)
+            base = rows["MiniLM"]
+            wall, processor = (f"{float(row[name]) / float(base[name]):.0f}" if row[name] else "" for name in SPEEDS)
             writer.writerow({**row, "times_minilm": wall, "times_minilm_cpu": processor})
 
 

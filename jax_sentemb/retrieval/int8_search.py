@@ -17,7 +17,7 @@ from jax_sentemb.retrieval.quantize import quantization_steps
 BLOCK = 1 << 11  # rows whose products are in the cache at once
 QUERIES = 256  # queries that are compared in one pass over the corpus
 LARGEST = 127  # of an int8 query
-POOL = 8  # candidates of all queries are cut when they are this many times as many as will be kept
+POOL = 2  # candidates are cut when they are this many times as many as will be kept; each cut raises what is needed
 
 
 @runtime_checkable
@@ -28,6 +28,9 @@ class QuantizedSource(Protocol):
 
     @property
     def is_int8(self) -> bool: ...
+
+    @property
+    def lengths(self) -> Float[np.ndarray, " rows"]: ...
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -48,14 +51,11 @@ class Pool(NamedTuple):
 
 
 class Products(NamedTuple):
-    """What turns int8 products into approximate scores."""
+    """What turns int8 products into approximate scores: (product * scale + constant) / length of the row."""
 
     packed: Any  # the int8 queries, as numkong reads them
-    scale: Float[np.ndarray, " queries"]
-    constant: Float[np.ndarray, " queries"]
-    low: Float[np.ndarray, " width"]  # the value of level 0 of each dimension, and the distance of two levels
-    step: Float[np.ndarray, " width"]
-    unit: bool  # scores are divided by the length of the row
+    scale: Float[np.ndarray, " queries"]  # float64
+    constant: Float[np.ndarray, " queries"]  # float64
 
 
 def is_available() -> bool:
@@ -87,17 +87,18 @@ def search_int8(
 
 def _candidates(queries: np.ndarray, corpus: QuantizedSource, count: int, unit: bool) -> Int[np.ndarray, "queries count"]:
     """The `count` rows with the best approximate scores, for each query."""
-    products = _products(queries, corpus.ranges, unit)
+    products = _products(queries, corpus.ranges)
+    lengths = corpus.lengths if unit else np.ones(len(corpus), np.float32)
     threads = os.cpu_count() or 1
     share = -(-len(corpus) // (threads * BLOCK)) * BLOCK
     spans = [range(first, min(first + share, len(corpus)), BLOCK) for first in range(0, len(corpus), share)]
     with ThreadPoolExecutor(threads) as pool:
-        parts = list(pool.map(lambda span: _best_of_span(products, corpus, span, len(queries), count), spans))
+        parts = list(pool.map(lambda span: _best_of_span(products, corpus, lengths, span, count), spans))
     together = Pool(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
     return _best(together, count)[0].row.reshape(len(queries), count)
 
 
-def _products(queries: np.ndarray, ranges: np.ndarray, unit: bool) -> Products:
+def _products(queries: np.ndarray, ranges: np.ndarray) -> Products:
     """A row is low + step * level, so a score is (query * step) . level + query . low; the first factor is rounded to int8."""
     import numkong  # pyright: ignore[reportMissingImports]
 
@@ -106,40 +107,38 @@ def _products(queries: np.ndarray, ranges: np.ndarray, unit: bool) -> Products:
     weights = queries * step
     scale = np.maximum(np.abs(weights).max(axis=1), np.finfo(np.float32).tiny) / LARGEST
     rounded = np.ascontiguousarray(np.rint(weights / scale[:, None]).astype(np.int8))
-    return Products(numkong.dots_pack(rounded), scale.astype(np.float32), queries @ low, low, step, unit)
+    return Products(numkong.dots_pack(rounded), scale.astype(np.float64), (queries @ low).astype(np.float64))
 
 
-def _best_of_span(products: Products, corpus: QuantizedSource, span: range, queries: int, count: int) -> Pool:
-    """The best `count` rows for each query among the rows of a span, block by block."""
+def _best_of_span(products: Products, corpus: QuantizedSource, lengths: np.ndarray, span: range, count: int) -> Pool:
+    """The best `count` rows for each query among the rows of a span, block by block.
+
+    A product is compared with the least one that can be among them, so nearly all of them are read once and never become scores.
+    """
     import numkong  # pyright: ignore[reportMissingImports]
 
-    best, least = Pool(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32)), np.full(queries, -np.inf, np.float32)
-    scores, whole = np.empty((BLOCK, queries), np.float32), numkong.zeros((BLOCK, queries), dtype="int32")
+    queries = len(products.scale)
+    best, least = Pool(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float64)), np.full(queries, -np.inf)
+    whole = numkong.zeros((BLOCK, queries), dtype="int32")
     for start in span:
-        levels = _as_int8(corpus.stored(slice(start, min(start + BLOCK, span.stop))))
-        block = _scores(products, levels, whole, scores[: len(levels)])
+        rows = slice(start, min(start + BLOCK, span.stop))
+        levels, own = _as_int8(corpus.stored(rows)), np.maximum(lengths[rows], 1e-12)
+        room = {"out": whole} if len(levels) == BLOCK else {}
+        block = np.asarray(numkong.dots_packed(levels, products.packed, **room))
         if start == span.start and len(block) > count:
-            least = np.partition(block, len(block) - count, axis=0)[len(block) - count]
-        row, query = np.nonzero(block >= least)
-        new = Pool(query, row + start, block[row, query])
+            scores = (block * products.scale + products.constant) / own[:, None]
+            least = np.partition(scores, len(block) - count, axis=0)[len(block) - count]
+        needed = (np.minimum(least * own.min(), least * own.max()) - products.constant) / products.scale
+        at_least = np.clip(np.floor(np.maximum(needed, -(2.0**31))), -(2**31), 2**31 - 1).astype(np.int32)
+        place = np.flatnonzero(block >= at_least)
+        row, query = place // queries, place % queries
+        score = (block[row, query] * products.scale[query] + products.constant[query]) / own[row]
+        good = score >= least[query]
+        new = Pool(query[good], row[good] + start, score[good])
         best = Pool(*(np.concatenate(sides) for sides in zip(best, new, strict=True)))
         if len(best.row) > POOL * count * queries:
             best, least = _best(best, count, least)
     return _best(best, count)[0]
-
-
-def _scores(products: Products, levels: np.ndarray, whole: Any, out: np.ndarray) -> np.ndarray:
-    """Approximate scores [rows, queries] of a block, written into `out`; `whole` has room for the products of a full block."""
-    import numkong  # pyright: ignore[reportMissingImports]
-
-    room = {"out": whole} if len(levels) == BLOCK else {}
-    np.multiply(np.asarray(numkong.dots_packed(levels, products.packed, **room)), products.scale, out=out)
-    out += products.constant
-    if products.unit:
-        rows = levels * products.step
-        rows += products.low
-        out /= np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-12)[:, None]
-    return out
 
 
 def _best(pool: Pool, count: int, least: np.ndarray | None = None) -> tuple[Pool, np.ndarray]:

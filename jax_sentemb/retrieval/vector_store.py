@@ -5,6 +5,7 @@ content for a single file NAME is in NAME.json.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,6 +47,7 @@ class EncodedSentences(NamedTuple):
     truncated: int  # number of distinct sentences that were cut
 
 
+LENGTHS = 1 << 12  # rows whose lengths are computed at once
 _intact: set[tuple] = set()  # verified shards: path, inode, size and times of the file, and SHA-256
 Encode = Callable[[list[str]], EncodedSentences]
 
@@ -311,6 +313,12 @@ class Vectors:
             parts = [self._shards[0][:0]]
         found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy for rows of one shard
         return found
+
+    @functools.cached_property
+    def lengths(self) -> Float[np.ndarray, " rows"]:
+        """The length of every row, float32; computed when it is first needed."""
+        parts = (self[start : start + LENGTHS] for start in range(0, len(self), LENGTHS))
+        return np.concatenate([np.sqrt(np.vecdot(rows, rows)) for rows in parts])
 
     def take(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n width"]:
         """The rows of these numbers, in this order, as float32."""
