@@ -34,9 +34,6 @@ FLAGS = (
     "--config.data.validation=16",
     "--config.eval.eval_steps=15",
     "--config.eval.report_sentences=0",
-    "--config.encoder.num_hidden_layers=1",
-    "--config.data.max_seq_length=16",  # one width to compile for
-    "--config.eval.max_seq_length=16",
 )
 POINTS = ("write", "finalize", "hash", "manifest", "rename", "delete", "deleting", "done")
 
