@@ -89,10 +89,7 @@ class Protocols(NamedTuple):
 
 
 def select(text: str, setting: str = "--tasks ") -> list[tuple[str, bool]]:
-    """Task names of a comma-separated list of tasks and groups, with True for those that the list names individually.
-
-    ConfigError, which names the `setting`, for an unknown name.
-    """
+    """Task names of a comma-separated list of tasks and groups, True for those named individually; `setting` is for messages."""
     chosen: dict[str, bool] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         if word == "all":
