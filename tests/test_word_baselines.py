@@ -100,8 +100,8 @@ def test_a_sampled_softmax_is_the_whole_one_on_average():
     params = whole.init(ENCODER, LOADED, jax.random.key(1)).params
     encoded = encode(whole, params)
     expected = float(objective(whole, params, encoded)[0])
-    loss_at = jax.jit(lambda now: sampled.objective(params, now, encoded)[0])
-    losses = [float(loss_at(state(params, step))) for step in range(60)]
+    loss_at = jax.jit(lambda params, now: sampled.objective(params, now, encoded)[0])
+    losses = [float(loss_at(params, state(params, step))) for step in range(60)]
     assert np.mean(losses) == pytest.approx(expected, abs=0.1)  # 0.5 apart without the logarithm of the expected count
     assert np.std(losses) > 0
 
