@@ -1,8 +1,8 @@
-import re
 
 """Promises that every config keeps, tried on its ":tiny" form. A new config is tested by being there."""
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
