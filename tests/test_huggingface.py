@@ -84,7 +84,7 @@ def test_token_states_equal_torch_for_any_length_and_padding(tmp_path, family, w
             attention_mask=torch.tensor(mask, dtype=torch.long),
             output_hidden_states=True,
         ).hidden_states
-    hidden = jax.jit(lambda rows: Bert(config).apply({"params": params}, rows).hidden)(Rows(tokens, mask))
+    hidden = jax.jit(lambda params, rows: Bert(config).apply({"params": params}, rows).hidden)(params, Rows(tokens, mask))
     assert len(hidden) == len(expected) == 4
     for ours, theirs in zip(hidden, expected, strict=True):
         np.testing.assert_allclose(np.asarray(ours)[mask], theirs.numpy()[mask], atol=1e-5)
