@@ -1,4 +1,3 @@
-
 """Promises that every config keeps, tried on its ":tiny" form. A new config is tested by being there."""
 
 import json

@@ -36,7 +36,7 @@ def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
     write_export(model, SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40))
     command = f"jax-sentemb encode --model {model} --input corpus.txt --output corpus-vectors"
     assert program(main, command.split()) == 0
-    code = next(block for block in re.findall(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S) if "psycopg" in block)
+    code = next(block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S) if "psycopg" in block)
     names = {}
     with tempfile.TemporaryDirectory() as folder:  # not below tmp_path: for root the server runs as another user, who reads it
         server = pgserver.get_server(folder)

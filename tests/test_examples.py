@@ -197,7 +197,7 @@ def test_what_is_held_out_decides_the_fingerprint(examples):
 
 
 @pytest.mark.parametrize("joined", [False, True])
-def test_batches_of_pairs_hold_their_labels(joined):
+def test_batches_of_pairs_hold_their_labels(joined, every_shape):
     pairs = PairTokens(PAIRS, TOKENIZER, LENGTH, joined)
     batches = Batches(pairs, 2, 0)
     seen = []

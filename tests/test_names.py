@@ -19,10 +19,12 @@ TESTED_IN = {
     "test_html_report.py": (
         "cli/report reporting/html_parts reporting/report_data reporting/report_sections reporting/samples reporting/svg"
     ),
-    "test_huggingface.py": "formats/weight_table",
+    "test_families.py": "models/architectures models/modern_bert models/mpnet",
+    "test_huggingface.py": "formats/tensors formats/weight_table",
     "test_imports.py": "_moved convert encode report senteval vectors",
-    "test_layers.py": "models/attention",
+    "test_layers.py": "models/attention models/self_attention",
     "test_model_dir.py": "files",
+    "test_modules.py": "models/dense",
     "test_plots.py": "reporting/attention reporting/pair_plots reporting/plot_data",
     "test_run.py": "training/results training/run_metadata training/setup",
     "test_sbert.py": "methods/cross_encoder methods/labelled_pairs",
@@ -35,14 +37,15 @@ TESTED_IN = {
     "test_word_baselines.py": "methods/infer_sent methods/language_model methods/quick_thoughts methods/word_average",
     "test_word_model.py": "evaluation/model_spec inference/build inference/views",
     "test_word_tokenizer.py": "training/encoder_source",
-    "test_word_vectors.py": "evaluation/postprocess",
 }
 OF_THE_WHOLE = {
     "test_architecture.py": "the way from the command to the gradient",
     "test_bad_input.py": "what users get wrong, in every command",
     "test_bert_scan.py": "models/bert.py with layers under a scan, beside test_bert.py",
     "test_contract.py": "promises that every recipe keeps",
+    "test_deploying.py": "the code for databases in docs/deploying.md",
     "test_docs.py": "README.md and docs/",
+    "test_docs_names.py": "what README.md and docs/ name",
     "test_faults.py": "processes that are killed, stopped and starved",
     "test_hostile_files.py": "damaged and hostile model files",
     "test_imports.py": "the directions of imports",
