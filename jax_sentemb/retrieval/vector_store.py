@@ -274,11 +274,10 @@ class Vectors:
             files = [path] if single else [path / shard["file"] for shard in shards]
             for file, shard in zip(files, shards, strict=True) if verify else ():
                 _verify(file, shard, manifest_path(path).name)
-        kind = STORED[self.manifest["precision"]]
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
         self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # mapped raises DataError for missing files
-        self._shards = [mapped(file, kind) for file in files]
+        self._shards = [mapped(file, STORED[self.manifest["precision"]]) for file in files]
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
             raise DataError(f"{path}: the shards do not have the numbers of rows in {MANIFEST}")
@@ -309,16 +308,14 @@ class Vectors:
             if first < end and start < stop:
                 _check_size(*file)
                 parts.append(shard[max(start - first, 0) : end - first])
-        if not parts:
-            parts = [self._shards[0][:0]]
-        found = parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy for rows of one shard
-        return found
+        parts = parts or [self._shards[0][:0]]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)  # no copy for rows of one shard
 
     @functools.cached_property
     def lengths(self) -> Float[np.ndarray, " rows"]:
         """The length of every row, float32; computed when it is first needed."""
         parts = (self[start : start + LENGTHS] for start in range(0, len(self), LENGTHS))
-        return np.concatenate([np.sqrt(np.vecdot(rows, rows)) for rows in parts])
+        return np.concatenate([np.linalg.norm(rows, axis=1) for rows in parts])
 
     def take(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n width"]:
         """The rows of these numbers, in this order, as float32."""
