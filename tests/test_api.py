@@ -88,7 +88,7 @@ def test_a_second_call_in_a_work_directory_leaves_the_sentences_of_the_first_alo
 CLOSED = """
 import os, sys
 from jax_sentemb.training import api
-def run(config, workdir, begin):  # the place of the run
+def run(config, workdir, begin, temporary):  # the place of the run
     sys.stdin.readline()  # the test has closed the other end
     for _ in range(3):
         print("x" * 100_000, flush=True)

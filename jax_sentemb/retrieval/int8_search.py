@@ -123,8 +123,8 @@ def _best_of_span(products: Products, corpus: QuantizedSource, lengths: np.ndarr
     for start in span:
         rows = slice(start, min(start + BLOCK, span.stop))
         levels, own = _as_int8(corpus.stored(rows)), np.maximum(lengths[rows], 1e-12)
-        room = {"out": whole} if len(levels) == BLOCK else {}
-        block = np.asarray(numkong.dots_packed(levels, products.packed, **room))
+        room = whole if len(levels) == BLOCK else None
+        block = np.asarray(numkong.dots_packed(levels, products.packed, out=room))
         if start == span.start and len(block) > count:
             scores = (block * products.scale + products.constant) / own[:, None]
             least = np.partition(scores, len(block) - count, axis=0)[len(block) - count]
