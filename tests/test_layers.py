@@ -8,7 +8,7 @@ import pytest
 from jax_sentemb.methods import attention_mi, masked_lm
 from jax_sentemb.models import attention as bert_attention
 from jax_sentemb.models import bert, heads
-from jax_sentemb.models.attention import attend
+from jax_sentemb.models.attention import AttentionDropout, attend
 from jax_sentemb.models.layers import dropout, keep_mask, layer_norm, matmul, random_bits
 from jax_sentemb.types import Rows
 
@@ -74,7 +74,7 @@ def test_attention_divides_the_weights_that_dropout_left_by_their_share():
     random = np.random.default_rng(0)
     query, key, value = (jnp.array(random.normal(size=(6, 2, 4, 3)), jnp.float32) for _ in range(3))
     mask = jnp.arange(4) < jnp.array([[4], [3], [4], [2], [4], [4]])
-    context, attention = attend(query, key, value, mask, bert.AttentionDropout(SEEDS, 0.3, 8))
+    context, attention = attend(query, key, value, mask, AttentionDropout(SEEDS, 0.3, 8))
     assert 0 < attention.kept.mean() < 1
     np.testing.assert_allclose(attention.probabilities.sum(-1), 1, rtol=1e-6)
     weights = np.where(attention.kept, np.asarray(attention.probabilities) / 0.7, 0)

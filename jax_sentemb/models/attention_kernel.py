@@ -17,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.models.attention import NORMALIZER_BLOCK, Attention, AttentionDropout, attend_in_blocks, counter_strides
+from jax_sentemb.models.attention import NEVER, NORMALIZER_BLOCK, Attention, AttentionDropout, attend_in_blocks, counter_strides
 from jax_sentemb.models.layers import counter_step, drop_limit, hash32, row_key
 from jax_sentemb.types import Array
 
@@ -179,7 +179,7 @@ def _maps(
     plan: Plan, real: Bool[Array, "1 tokens"], key_of_row: UInt[Array, "1 1"], head: Int[Array, ""], query: Part, key: Part
 ) -> tuple[Float[Array, "tokens tokens"], Float[Array, "tokens tokens"] | float]:
     """The attention of one head in float32, and by what dropout multiplies it; as in `attend`, bit for bit the same masks."""
-    scores = jnp.where(real, _product(query, key, 1, 1) / plan.head_size**0.5, -1e9)
+    scores = jnp.where(real, _product(query, key, 1, 1) / plan.head_size**0.5, NEVER)
     exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
     probabilities = exponentials / exponentials.sum(-1, keepdims=True)
     if not plan.rate:

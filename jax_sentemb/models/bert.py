@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.models.attention import (
     Attention,
-    AttentionDropout,
     Capture,
     attend,
     counted_positions,
@@ -26,7 +25,7 @@ from jax_sentemb.models.attention import (
     queried_bias,
 )
 from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmul, row_major
-from jax_sentemb.models.self_attention import WITHOUT_DROPOUT, AttentionMemory, self_attention
+from jax_sentemb.models.self_attention import AttentionMemory, self_attention
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
@@ -128,20 +127,23 @@ class Bert(nn.Module):
         apart = min((self.config.num_hidden_layers, *captured_layers))  # the first layer that is not like the others
         if self.scan and apart > 2 and not self.is_initializing():
             hidden += self._scan(hidden[0], rows.mask, seeds, rate, apart - 1, kept, bias)
+        memory = self.attention_memory()
         for number in range(len(hidden), self.config.num_hidden_layers + 1):
-            memory = self.attention_block, self.fused_attention, self.activations, self.mesh
-            layer = kind(self.config, self.dtype, number, *memory, name=f"layer_{number - 1}")
+            layer = kind(self.config, self.dtype, number, memory, self.activations, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
             states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, captured, places, bias)
-            dropped = 0.0 if self.fused_attention in WITHOUT_DROPOUT else rate
-            dropped = AttentionDropout(seeds, dropped, STREAMS * number, self.config.counted_positions)
-            attention = attention._replace(**dropped._asdict(), bias=bias)
+            drop = memory.dropout(seeds, rate, STREAMS * number, self.config.counted_positions)
+            attention = attention._replace(**drop._asdict(), bias=bias)
             hidden.append(states)
             if capture is not None and captured:
                 observed[number] = capture.read(number, attention)
         return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
+
+    def attention_memory(self) -> AttentionMemory:
+        """How the layers compute their attention."""
+        return AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
 
     def attention_bias(self, width: int) -> Float[Array, "_ tokens tokens"] | None:
         """What is added to the scores of every layer [H, T, T]; None in this architecture."""
@@ -163,8 +165,7 @@ class Bert(nn.Module):
 
         def one(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
             number, params = layer
-            memory = self.attention_block, self.fused_attention, self.activations, self.mesh
-            module = Layer(self.config, self.dtype, number, *memory, parent=None)
+            module = Layer(self.config, self.dtype, number, self.attention_memory(), self.activations, parent=None)
             found, _ = module.apply({"params": params}, states, mask, seeds, rate, False, False, None, bias)
             return found, found
 
@@ -207,10 +208,8 @@ class Layer(nn.Module):
     config: BertConfig
     dtype: DTypeLike
     number: int | Int[Array, ""]
-    attention_block: int = 0
-    fused_attention: str = ""
+    memory: AttentionMemory = AttentionMemory()
     activations: DTypeLike = jnp.float32
-    mesh: Mesh | None = None
 
     @nn.compact
     def __call__(
@@ -237,14 +236,12 @@ class Layer(nn.Module):
 
         few_queries = places is not None or (first_only and not captured)
         query, key, value = self.query_key_value(states, asked if few_queries else states)
-        drop = AttentionDropout(seeds, rate, stream, config.counted_positions)
+        drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
         bias = queried_bias(bias, first_only and few_queries, places)
         if few_queries:
-            drop = drop._replace(rate=0.0) if self.fused_attention in WITHOUT_DROPOUT else drop
             context, attention = attend(query, key, value, mask, drop, bias=bias)
         else:
-            memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
-            context, attention = self_attention(query, key, value, mask, drop, memory, bias)
+            context, attention = self_attention(query, key, value, mask, drop, self.memory, bias)
         states, context = asked, context[:, :, : asked.shape[1]]
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)

@@ -17,7 +17,6 @@ from jaxtyping import Bool, Float, Int, UInt
 from jax_sentemb.models.attention import (
     NEVER,
     Attention,
-    AttentionDropout,
     Capture,
     attend,
     queried,
@@ -25,7 +24,7 @@ from jax_sentemb.models.attention import (
 )
 from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertConfig, BertOutput
 from jax_sentemb.models.layers import LayerNorm, dropout, matmul
-from jax_sentemb.models.self_attention import WITHOUT_DROPOUT, AttentionMemory, self_attention
+from jax_sentemb.models.self_attention import AttentionMemory, self_attention
 from jax_sentemb.types import Array, Rows
 
 Angles = tuple[Array, Array]  # cosines and sines, float32 [..., places, size / 2]
@@ -95,20 +94,19 @@ class ModernBert(nn.Module):
         observed = {}
         kind = nn.remat(ModernLayer, static_argnums=(4, 5, 6)) if self.remat else ModernLayer
         size = config.hidden_size // config.num_attention_heads
+        memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
         near = window_bias(width, config.local_attention // 2)
         for number in range(1, config.num_hidden_layers + 1):
             whole = config.is_global(number)
             angles = rotary_angles(width, size, config.global_rope_theta if whole else config.local_rope_theta)
             bias = None if whole else near
-            memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
             layer = kind(config, self.dtype, number, memory, self.activations, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == config.num_hidden_layers
             places, first_only = token_places if last else None, first_token_only and last
             states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_only, captured, places, angles, bias)
-            dropped = 0.0 if memory.fused in WITHOUT_DROPOUT else rate
-            dropped = AttentionDropout(seeds, dropped, STREAMS * number, config.counted_positions)
-            attention = attention._replace(**dropped._asdict(), bias=bias)
+            drop = memory.dropout(seeds, rate, STREAMS * number, config.counted_positions)
+            attention = attention._replace(**drop._asdict(), bias=bias)
             hidden.append(states)
             if capture is not None and captured:
                 observed[number] = capture.read(number, attention)
@@ -167,10 +165,9 @@ class ModernLayer(nn.Module):
         else:
             query, key, value = self._split(normal, kernel)
         query, key = rotate(query, own).astype(self.dtype), rotate(key, angles).astype(self.dtype)
-        drop = AttentionDropout(seeds, rate, stream, config.counted_positions)
+        drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
         bias = queried_bias(bias, first_only and few, places)
         if few:
-            drop = drop._replace(rate=0.0) if self.memory.fused in WITHOUT_DROPOUT else drop
             context, attention = attend(query, key, value, mask, drop, bias=bias)
         else:
             context, attention = self_attention(query, key, value, mask, drop, self.memory, bias)

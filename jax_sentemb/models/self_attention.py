@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from jax.sharding import Mesh
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.models.attention import Attention, AttentionDropout, attend, attend_fused, attend_in_blocks
@@ -21,6 +21,12 @@ class AttentionMemory(NamedTuple):
     block: int = 0
     fused: str = ""
     mesh: Mesh | None = None
+
+    def dropout(
+        self, seeds: UInt[Array, " rows"] | None, rate: float, stream: int | Int[Array, ""], positions: int
+    ) -> AttentionDropout:
+        """The dropout of attention weights at `rate`; off for a kernel that does not drop them."""
+        return AttentionDropout(seeds, 0.0 if self.fused in WITHOUT_DROPOUT else rate, stream, positions)
 
 
 def self_attention(
