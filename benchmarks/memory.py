@@ -4,7 +4,7 @@
 
 A row a block: growth of resident memory (MB); how much of it malloc has given out, and how much it returns when it is asked to;
 memory of Python's objects; what remains. Steps that warm up come first: each kind once. `--keep`: saves do not return what malloc
-keeps free, as without `checkpoint._release_memory`. `best` are saves of the parameters alone.
+keeps free, as without `allocator.return_freed_memory`. `best` are saves of the parameters alone.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     if options.keep:
-        checkpoint._release_memory = lambda: None
+        checkpoint.return_freed_memory = lambda: None
     use_compilation_cache()
     config = read_config(options.config)
     for name, value in SETTINGS.items():

@@ -210,6 +210,9 @@ def torch_stepper(options, method, precision):
 
 
 def jax_stepper(options, name, precision):
+    from jax_sentemb.allocator import keep_freed_memory
+
+    keep_freed_memory()  # as a run does, before JAX has threads
     import jax
     import jax.numpy as jnp
     import numpy as np

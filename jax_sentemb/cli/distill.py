@@ -4,9 +4,9 @@ import argparse
 import sys
 from typing import Any
 
+from jax_sentemb.cli.encode import corpus_sentences, naming_model
 from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, program
-from jax_sentemb.data.corpus_files import open_text
-from jax_sentemb.errors import ConfigError, DataError, plain
+from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.terminal import bar
 
@@ -29,9 +29,7 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     if options.vectors and not options.epochs:
         raise ConfigError("--vectors is what the table is trained on: give --epochs, too")
-    sentences = open_text("--corpus", options.corpus, options.column)
-    if not len(sentences):
-        raise DataError(f"--corpus {options.corpus}: no sentence, all lines are blank")
+    sentences = corpus_sentences(options)
 
     from jax_sentemb.distillation.distill import Regression, Settings, distill
     from jax_sentemb.inference.load import load
@@ -39,10 +37,8 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.vector_store import Vectors
 
     use_compilation_cache()
-    try:
+    with naming_model():
         model = load(options.model, batch_size=options.batch_size)
-    except ConfigError as error:
-        raise ConfigError(f"--model {error}") from None
     vectors = Vectors(options.vectors) if options.vectors else None
     regression = Regression(options.epochs, options.batch_size, options.learning_rate, options.seed) if options.epochs else None
     bars: dict[str, Any] = {}

@@ -1,8 +1,10 @@
 """jax-sentemb encode: the vectors of a text file of any size, in files. JAX is imported when the arguments are understood."""
 
 import argparse
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +12,8 @@ import numpy as np
 
 from jax_sentemb import __version__
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
-from jax_sentemb.data.corpus_files import open_text
-from jax_sentemb.errors import ConfigError, plain
+from jax_sentemb.data.corpus_files import Sentences, open_text
+from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
 from jax_sentemb.retrieval.vector_manifest import Part
@@ -81,13 +83,28 @@ def open_encoder(options: argparse.Namespace) -> "SentenceEncoder":
     """The model of a command line."""
     from jax_sentemb.inference.encoder import SentenceEncoder
 
-    try:
+    with naming_model():
         encoder = SentenceEncoder.load(options.model, dtype=options.dtype)
-    except ConfigError as error:
-        raise ConfigError(f"--model {error}") from None
     if options.max_seq_length:
         encoder.max_seq_length = options.max_seq_length
     return encoder
+
+
+@contextlib.contextmanager
+def naming_model() -> Iterator[None]:
+    """Errors of a model that is opened inside name the option that it was given with."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+
+
+def corpus_sentences(options: argparse.Namespace) -> Sentences:
+    """The text of --corpus, with at least one sentence; DataError without."""
+    sentences = open_text("--corpus", options.corpus, options.column)
+    if not len(sentences):
+        raise DataError(f"--corpus {options.corpus}: no sentence, all lines are blank")
+    return sentences
 
 
 def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:

@@ -2,9 +2,9 @@
 
 import sys
 
+from jax_sentemb.cli.encode import corpus_sentences, naming_model
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
-from jax_sentemb.data.corpus_files import open_text
-from jax_sentemb.errors import ConfigError, DataError, plain
+from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
 
 EPILOG = f"""\
@@ -40,9 +40,7 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     if bool(options.remove) == options.whiten or (options.width and not options.whiten):
         raise ConfigError("give --remove N, or --whiten with or without --width N")
-    sentences = open_text("--corpus", options.corpus, options.column)
-    if not len(sentences):
-        raise DataError(f"--corpus {options.corpus}: no sentence, all lines are blank")
+    sentences = corpus_sentences(options)
 
     from jax_sentemb.inference.export import export_loaded
     from jax_sentemb.inference.load import load
@@ -50,10 +48,8 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.parallel import use_compilation_cache
 
     use_compilation_cache()
-    try:
+    with naming_model():
         model = load(options.model)
-    except ConfigError as error:
-        raise ConfigError(f"--model {error}") from None
     some = [sentences[row] for row in range(0, len(sentences), -(-len(sentences) // SAMPLE))]
     vectors = before_length(model, some)
     layer = without_components(vectors, options.remove) if options.remove else whitening(vectors, options.width)

@@ -4,7 +4,7 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Real
 
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.inference.postprocess import VARIES, check_embeddings, principal_axes
 from jax_sentemb.inference.views import unit_length
 
 
@@ -29,16 +29,6 @@ def whiten(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]
 
     Directions in which the embeddings do not vary become 0. N sentences vary in at most N - 1 directions.
     """
-    vectors = check_embeddings(vectors)
-    centred = vectors - vectors.mean(axis=0)
-    values, axes = np.linalg.eigh(centred.T @ centred / max(1, len(vectors)))
-    varies = values > 1e-10 * max(values[-1], 0.0)
-    return (centred @ axes * np.where(varies, 1 / np.sqrt(np.where(varies, values, 1.0)), 0.0)) if varies.any() else centred
-
-
-def check_embeddings(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
-    """The embeddings as float64; NumericsError if one of them is not finite."""
-    vectors = np.asarray(vectors, np.float64)
-    if not np.isfinite(vectors).all():
-        raise NumericsError("the embeddings are not finite (NaN or Inf)")
-    return vectors
+    mean, variances, axes = principal_axes(vectors)
+    varies = variances > VARIES * variances[0]
+    return (vectors - mean) @ axes * np.where(varies, 1 / np.sqrt(np.where(varies, variances, 1.0)), 0.0)

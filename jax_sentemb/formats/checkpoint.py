@@ -4,8 +4,6 @@ A step is valid when it has its manifest (manifest.py). Orbax first writes and f
 happen in the background.
 """
 
-import contextlib
-import ctypes
 import errno
 import json
 import os
@@ -21,6 +19,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from jax_sentemb import __version__, files
+from jax_sentemb.allocator import return_freed_memory
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.formats import manifest
 from jax_sentemb.parallel import is_main_process
@@ -168,7 +167,7 @@ class Steps:
                     if old < step and old not in self._kept(step):
                         manifest.remove(self.folder / str(old))
                 (self.folder / manifest.UNFINISHED).unlink()
-            _release_memory()
+            return_freed_memory()  # each save leaves 0.2 MB in the arenas of its threads
         except Exception as error:  # reported by the main thread
             self._error = error
 
@@ -248,15 +247,6 @@ def _check_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < 1.2 * size:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free:,} bytes are free, it needs {round(1.2 * size):,}")
-
-
-def _release_memory() -> None:
-    """Returns to the system what malloc keeps free (glibc only), in milliseconds.
-
-    It keeps 300 MB after compiling, and 0.2 MB more after each save, whose threads allocate in arenas of their own.
-    """
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _leaves(state: TrainState) -> dict[str, Any]:

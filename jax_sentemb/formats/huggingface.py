@@ -23,6 +23,7 @@ from jax_sentemb.formats.tensors import check_finite, read_safetensors, weight_f
 from jax_sentemb.formats.weight_table import HEAD_TABLES, from_torch, head_table
 from jax_sentemb.models.architectures import config_class
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
+from jax_sentemb.models.dense import DENSE
 from jax_sentemb.types import Params
 
 PREFIXES = tuple(
@@ -78,7 +79,7 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     if found := read_convolution(root):
         parts["cnn"] = found[1]
     if dense := read_dense(root):
-        parts["dense"] = dense[1]
+        parts[DENSE] = dense[1]
     return config, parts
 
 

@@ -26,6 +26,7 @@ from jax_sentemb.formats.modules import convolution_to_torch, dense_files
 from jax_sentemb.formats.weight_table import head_to_torch, to_torch
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.modern_bert import ModernBertConfig
 from jax_sentemb.types import Params
 
@@ -76,7 +77,7 @@ class SentenceModel:
     @property
     def width(self) -> int:
         """The width of an embedding."""
-        return self.params["dense"][f"layer_{len(self.dense) - 1}"]["kernel"].shape[1] if self.dense else self.pooled_width
+        return self.params[DENSE][f"layer_{len(self.dense) - 1}"]["kernel"].shape[1] if self.dense else self.pooled_width
 
     @property
     def pooled_width(self) -> int:
@@ -164,7 +165,7 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
         }
         _write_tensors(directory / CNN_FOLDER, convolution_to_torch(convolution, model.params["cnn"]))
     for number, (folder, _) in enumerate(layers):
-        files[f"{folder}/config.json"], tensors = dense_files(model.dense[number], model.params["dense"][f"layer_{number}"])
+        files[f"{folder}/config.json"], tensors = dense_files(model.dense[number], model.params[DENSE][f"layer_{number}"])
         _write_tensors(directory / folder, tensors)
     if masked:
         weights = {"vocab": [""] * config.vocab_size, "word_weights": {}, "unknown_word_weight": 1}

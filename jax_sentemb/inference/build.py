@@ -21,7 +21,7 @@ from jax_sentemb.methods.multi_view import MultiView
 from jax_sentemb.models.architectures import make_encoder, transformer_config
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.cnn import Convolution
-from jax_sentemb.models.dense import apply_dense
+from jax_sentemb.models.dense import DENSE, apply_dense
 from jax_sentemb.models.heads import pair_score
 from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.models.word_vectors import WordsConfig
@@ -70,7 +70,7 @@ def _sentence_vectors(
 
     def embed(params: Params, rows: Rows) -> Float[Array, "rows width"]:
         vectors = sentence_embedding(encoder, params, rows, pooling, convolution)
-        vectors = apply_dense(params.get("dense", {}), dense, vectors)
+        vectors = apply_dense(params.get(DENSE, {}), dense, vectors)
         if normalize:
             vectors = vectors / jnp.maximum(jnp.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
         return vectors

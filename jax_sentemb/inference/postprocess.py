@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.formats.run_dir import is_words
@@ -19,9 +19,29 @@ SAMPLE = 50_000  # sentences of a corpus that are encoded, evenly spaced
 VARIES = 1e-10  # of the largest variance: directions with less have none
 
 
+def principal_axes(vectors: Real[np.ndarray, "n width"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean [E], variances [E] and axes [E, E] of embeddings in float64, the largest variance first.
+
+    NumericsError if one of them is not finite.
+    """
+    vectors = check_embeddings(vectors)
+    mean = vectors.mean(axis=0)
+    centred = vectors - mean
+    variances, axes = np.linalg.eigh(centred.T @ centred / max(1, len(vectors)))
+    return mean, np.maximum(variances[::-1], 0.0), axes[:, ::-1]
+
+
+def check_embeddings(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
+    """The embeddings as float64; NumericsError if one of them is not finite."""
+    vectors = np.asarray(vectors, np.float64)
+    if not np.isfinite(vectors).all():
+        raise NumericsError("the embeddings are not finite (NaN or Inf)")
+    return vectors
+
+
 def without_components(vectors: Float[np.ndarray, "n width"], count: int) -> Params:
     """The layer that subtracts the mean of the vectors and their `count` strongest components (Mu and Viswanath 2018)."""
-    mean, _, axes = _components(vectors)
+    mean, _, axes = _sample_axes(vectors)
     if not 1 <= count < len(mean):
         raise ConfigError(
             f"{count} components of {len(mean)} dimensions cannot be removed: give a number from 1 to {len(mean) - 1}"
@@ -35,7 +55,7 @@ def whitening(vectors: Float[np.ndarray, "n width"], width: int = 0) -> Params:
 
     width=0 keeps all. ConfigError for more dimensions than the vectors vary in.
     """
-    mean, variances, axes = _components(vectors)
+    mean, variances, axes = _sample_axes(vectors)
     varies = int((variances > VARIES * variances[0]).sum())
     width = width or varies
     if width > varies:
@@ -66,17 +86,10 @@ def _embedder(model: LoadedModel, stated: dict[str, Any]) -> Any:
     return build_embedder({**stated, "max_seq_length": model.embedder.max_seq_length}, tokenizer, model.embedder.batch_size)
 
 
-def _components(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, variances and axes [E, E] of the vectors in float64, the largest variance first."""
-    vectors = np.asarray(vectors, np.float64)
+def _sample_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if len(vectors) < 2:
         raise DataError("a linear map is fitted on two sentences or more")
-    if not np.isfinite(vectors).all():
-        raise NumericsError("the embeddings are not finite (NaN or Inf)")
-    mean = vectors.mean(axis=0)
-    centred = vectors - mean
-    variances, axes = np.linalg.eigh(centred.T @ centred / len(vectors))
-    return mean, np.maximum(variances[::-1], 0.0), axes[:, ::-1]
+    return principal_axes(vectors)
 
 
 def _layer(kernel: np.ndarray, mean: np.ndarray) -> Params:

@@ -95,7 +95,7 @@ def _candidates(queries: np.ndarray, corpus: QuantizedSource, count: int, unit: 
     with ThreadPoolExecutor(threads) as pool:
         parts = list(pool.map(lambda span: _best_of_span(products, corpus, lengths, span, count), spans))
     together = Pool(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
-    return _best(together, count)[0].row.reshape(len(queries), count)
+    return _best(together, count).row.reshape(len(queries), count)
 
 
 def _products(queries: np.ndarray, ranges: np.ndarray) -> Products:
@@ -137,23 +137,27 @@ def _best_of_span(products: Products, corpus: QuantizedSource, lengths: np.ndarr
         new = Pool(query[good], row[good] + start, score[good])
         best = Pool(*(np.concatenate(sides) for sides in zip(best, new, strict=True)))
         if len(best.row) > POOL * count * queries:
-            best, least = _best(best, count, least)
-    return _best(best, count)[0]
+            best = _best(best, count)
+            least = _raised(least, best, count)
+    return _best(best, count)
 
 
-def _best(pool: Pool, count: int, least: np.ndarray | None = None) -> tuple[Pool, np.ndarray]:
-    """The best `count` candidates of each query, by query; and for each query the score that a further one needs."""
+def _best(pool: Pool, count: int) -> Pool:
+    """The best `count` candidates of each query, by query, best first."""
     order = np.lexsort((pool.row, -pool.score, pool.query))
     query = pool.query[order]
     first = np.searchsorted(query, query, side="left")
     order = order[np.arange(len(order)) - first < count]
-    best = Pool(*(side[order] for side in pool))
-    if least is not None:
-        least = least.copy()
-        numbers, begins, counts = np.unique(best.query, return_index=True, return_counts=True)
-        full = counts == count
-        least[numbers[full]] = best.score[begins[full] + count - 1]
-    return best, least if least is not None else np.zeros(0, np.float32)
+    return Pool(*(side[order] for side in pool))
+
+
+def _raised(least: np.ndarray, best: Pool, count: int) -> np.ndarray:
+    """The score that a further candidate of each query needs: that of its last one in `best`, if it has `count` of them."""
+    least = least.copy()
+    numbers, begins, counts = np.unique(best.query, return_index=True, return_counts=True)
+    full = counts == count
+    least[numbers[full]] = best.score[begins[full] + count - 1]
+    return least
 
 
 def _rescored(
