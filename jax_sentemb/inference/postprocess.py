@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float, Real
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.formats.run_dir import is_words
+from jax_sentemb.formats.run_dir import convolution_of, is_words
+from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import StaticEmbedder
@@ -74,10 +75,11 @@ def with_layer(model: LoadedModel, layer: Params) -> LoadedModel:
 def before_length(model: LoadedModel, sentences: Sequence[str]) -> Float[np.ndarray, "n width"]:
     """Embeddings float32 [N, E] before they are scaled to unit length.
 
-    ConfigError for a model on word vectors or a static table, which have no layers behind the pooling.
+    ConfigError for word vectors and static tables, which have no layers behind the pooling, and for a pooling without an export.
     """
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
         raise ConfigError("a model on word vectors or a static table has no dense layers: give a BERT or a sentence encoder")
+    check_exportable(model.metadata["pooling"], convolution_of(model.metadata))
     return _embedder(model, {**model.metadata, "normalize": False})(model.params, list(sentences))
 
 
