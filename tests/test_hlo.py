@@ -73,6 +73,25 @@ def test_the_compilers_own_count_of_a_loop_wins():
     assert Program(known).collectives(8)[0].count == 5
 
 
+SCATTERED = """\
+%all-reduce-scatter.1 (input: f32[512,256]) -> f32[64,256] {
+  %input = f32[512,256]{1,0:T(8,128)} parameter(0)
+  %sum = f32[512,256]{1,0:T(8,128)} all-reduce(%input), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add
+  %place = s32[]{:T(128)} constant(0)
+  ROOT %own = f32[64,256]{1,0:T(8,128)} dynamic-slice(%sum, %place, %place), dynamic_slice_sizes={64,256}
+}
+
+ENTRY %main (a: f32[512,256]) -> f32[64,256] {
+  %a = f32[512,256]{1,0:T(8,128)} parameter(0)
+  ROOT %part = f32[64,256]{1,0:T(8,128)} fusion(%a), kind=kCustom, calls=%all-reduce-scatter.1
+}
+"""
+
+
+def test_a_sum_of_which_each_device_keeps_a_part_is_a_reduce_scatter():
+    assert Program(SCATTERED).collectives(8) == [Collective("reduce-scatter", 8, 1, 512 * 256 * 4)]
+
+
 def test_collectives_by_kind_and_group():
     found = program(
         [

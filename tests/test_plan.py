@@ -13,6 +13,7 @@ from jax_sentemb.cli import plan as command
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.planning import targets
+from jax_sentemb.planning.hlo import Program
 from jax_sentemb.planning.plan import Plan, check_units, compile_plan, largest_batch, smallest_split
 from jax_sentemb.planning.step import PlannedRun, generated_batches
 from jax_sentemb.planning.targets import describe_devices, parse_target
@@ -131,6 +132,16 @@ def test_every_recipe_is_traced_for_a_pod(path, eight_devices):
     config = read_config(f"{path}:tiny")
     traced, _ = PlannedRun(config).trace(eight_devices, 64, 2)
     assert traced.jaxpr is not None
+
+
+def test_fsdp_sends_parameters_between_devices_and_not_activations(eight_devices):
+    """Each parameter is gathered for the forward and the backward pass, and its gradient summed: about three times its bytes."""
+    config = read_config(f"{CONFIGS}/micse.py:tiny")
+    traced, (state, _) = PlannedRun(config).trace(eight_devices, 512, 8)
+    sent = Program(traced.lower().compile().as_text()).collectives(8)
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.params))
+    assert sum(one.bytes for one in sent) < 5 * size
+    assert "all-to-all" not in {one.kind for one in sent}
 
 
 def compiler(name):

@@ -162,7 +162,10 @@ class Program:
             if line.opcode == "fusion":
                 for name in CALLED.findall(line.attributes):
                     for inner in self.computations.get(name, ()):
-                        yield inner, runs
+                        if name.startswith("all-reduce-scatter") and inner.opcode == "all-reduce":  # a TPU's reduce-scatter
+                            yield line._replace(opcode="reduce-scatter", attributes=inner.attributes), runs
+                        else:
+                            yield inner, runs
 
     def _moved(self, line: Instruction, shapes: dict[str, list[Shape]], hbm_only: bool) -> float:
         if line.opcode in FREE or line.opcode.endswith("-done"):

@@ -100,7 +100,9 @@ def make_step(
 
     def step(state: TrainState, batch: Parts) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-        loss, metrics, carry, gradients = loss_and_gradients(method, encoder, state, parts_of(batch), key, chunk)
+        used = gather(state._replace(opt_state=()))._replace(opt_state=state.opt_state)
+        loss, metrics, carry, gradients = loss_and_gradients(method, encoder, used, parts_of(batch), key, chunk)
+        gradients = scatter(gradients)
         trained, frozen = split_frozen(state.params)
         updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
         params: Params = {**optax.apply_updates(trained, updates), **frozen}  # type: ignore[dict-item]
@@ -110,7 +112,26 @@ def make_step(
 
     whole = replicated(mesh)
     shardings = shardings or whole
+    gather, scatter = _fsdp(mesh, shardings)
     return jax.jit(step, donate_argnums=0, in_shardings=(shardings, batch_sharding(mesh)), out_shardings=(shardings, whole))
+
+
+def _fsdp(mesh: Mesh, shardings: PyTree) -> tuple[Callable[[PyTree], PyTree], Callable[[Params], Params]]:
+    """How a step gathers the split arrays of a state, once, and scatters gradients to the devices that update them.
+
+    Without these two the compiler splits products along the split parameters, and sends activations between devices instead.
+    """
+    if mesh.shape["fsdp"] == 1:
+        return lambda state: state, lambda gradients: gradients
+
+    def gather(arrays: PyTree) -> PyTree:
+        return jax.lax.with_sharding_constraint(arrays, replicated(mesh))
+
+    def scatter(gradients: Params) -> Params:
+        own = {name: shardings.params[name] for name in gradients}
+        return jax.lax.with_sharding_constraint(gather(gradients), own)  # a sum over devices, of which each takes its part
+
+    return gather, scatter
 
 
 def parts_of(batch: Parts) -> tuple[Batch, ...]:
