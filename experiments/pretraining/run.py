@@ -3,6 +3,7 @@
     python experiments/pretraining/run.py --corpora corpora --senteval senteval --weights bert-mini --workdir runs/pretraining
     python experiments/pretraining/run.py ... --trial 150                 rates, masking rates and dropout, so many steps each
     python experiments/pretraining/run.py ... --decay-from 8000 --steps 1000   ends the run from that step: rate linear to 0
+    python experiments/pretraining/run.py ... --decay-from 8000 --publish experiments/pretraining/mini-2   its weights in float16
 
 `--corpora` and `--senteval` are folders; `--captions` adds the rows of captions_multi30k that no STS or SICK file shares a sentence
 with. A run that was stopped continues with the same command. The rate is constant after the warm-up, so that a run may end at any
@@ -14,6 +15,7 @@ import csv
 import json
 import lzma
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -226,6 +228,21 @@ def decay(options):
     return follow(options, options.workdir / f"decay-{options.decay_from}", settings)
 
 
+def publish(options):
+    """Write the weights of the run that --decay-from ended as a BERT directory in float16; its model card stays."""
+    import numpy as np
+    from safetensors.numpy import load_file, save_file
+
+    source, target = options.workdir / f"decay-{options.decay_from}" / "export", options.publish
+    target.mkdir(parents=True, exist_ok=True)
+    tensors = {name: np.asarray(values, np.float16) for name, values in load_file(source / "model.safetensors").items()}
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copyfile(source / name, target / name)
+    print(f"{target}: {sum(file.stat().st_size for file in target.iterdir()) / 1e6:.1f} MB")
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("corpora", "senteval", "workdir"):
@@ -236,9 +253,12 @@ def main():
     parser.add_argument("--score-every", type=int, default=500, help="steps between two checkpoints that are scored")
     parser.add_argument("--trial", type=int, default=0, help="compare settings, so many steps each")
     parser.add_argument("--decay-from", type=int, default=0, help="step of the run from which on its rate falls to 0")
+    parser.add_argument("--publish", type=Path, help="folder for the weights of the run that --decay-from ended")
     options = parser.parse_args()
     options.weights = str(Path(options.weights).absolute())
     options.workdir.mkdir(parents=True, exist_ok=True)
+    if options.publish:
+        return publish(options)
     if options.trial:
         return trial(options)
     return decay(options) if options.decay_from else follow(options, options.workdir, {})
