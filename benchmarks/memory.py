@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from jax_sentemb.allocator import keep_freed_memory
 from jax_sentemb.config import check
 from jax_sentemb.formats import checkpoint
 from jax_sentemb.parallel import fsdp_sharding, use_compilation_cache
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("--blocks", default="steps=300,evaluations=60,saves=100,best=40,steps=300,saves=100")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
+    keep_freed_memory()  # as a run does
     if options.keep:
         checkpoint.return_freed_memory = lambda: None
     use_compilation_cache()
