@@ -220,7 +220,7 @@ def test_what_is_not_an_export_is_never_replaced(model, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"pooling": "first_last"}, ConfigError, "pooling='first_last' cannot be exported"),
+        ({"pooling": "max"}, ConfigError, "pooling='max' cannot be exported"),
         ({"max_seq_length": 41}, ConfigError, "max_seq_length=41 is not between 2 and the encoder's 40 positions"),
         ({"params": {"head": {"bias": np.zeros(2)}}}, ModelFileError, "is missing"),
     ],

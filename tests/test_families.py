@@ -135,12 +135,14 @@ def test_an_export_has_the_name_of_its_architecture_and_loads_without_a_warning(
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     assert "pooler" not in read_parts(tmp_path)[1]
-    vectors = load(tmp_path)(TEXTS)
-    for text, vector in zip(TEXTS, vectors, strict=True):
+    vectors, averages = load(tmp_path)(TEXTS), load(f"{tmp_path}@first_last")(TEXTS)
+    for text, vector, average in zip(TEXTS, vectors, averages, strict=True):
         ids, _ = tokenizer.encode([text], 20)
         with torch.no_grad():
-            states = again.eval()(torch.tensor(ids[0][None]).long()).last_hidden_state[0]
-        np.testing.assert_allclose(vector, states.mean(0).numpy(), atol=1e-5)
+            output = again.eval()(torch.tensor(ids[0][None]).long(), output_hidden_states=True)
+        np.testing.assert_allclose(vector, output.last_hidden_state[0].mean(0).numpy(), atol=1e-5)
+        layers = output.hidden_states  # WeightedLayerPooling reads these
+        np.testing.assert_allclose(average, (layers[1] + layers[2])[0].mean(0).numpy() / 2, atol=1e-5)
 
 
 @pytest.mark.parametrize("theirs", ["mpnet", "modernbert"], indirect=True)

@@ -69,8 +69,3 @@ def test_the_export_has_the_layer_and_unit_length(tmp_path, capsys):
     np.testing.assert_allclose(vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
     for wrong in (["--whiten", "--remove", "1"], ["--remove", "1", "--width", "3"], []):
         assert program(main, [*common, *wrong, "--output", f"{tmp_path}/x"]) == 2
-    pooled = [f"{tmp_path}/model@first_last" if part == f"{tmp_path}/model" else part for part in common]
-    assert program(main, [*pooled, "--remove", "1", "--output", f"{tmp_path}/x"]) == 2
-    assert "pooling='first_last' cannot be exported" in capsys.readouterr().err
-    with pytest.raises(ConfigError, match="cannot be exported"):  # before the corpus is encoded
-        before_length(load(f"{tmp_path}/model@first_last"), [])

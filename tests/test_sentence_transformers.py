@@ -1,19 +1,23 @@
 """Exports with more than an encoder: convolutions, masked-language-model heads, cross-encoders; read back by torch and by us."""
 
+import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.files import write_json
 from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.formats.model_card import Card
 from jax_sentemb.formats.modules import read_convolution
 from jax_sentemb.formats.run_dir import convolution_of
-from jax_sentemb.formats.sentence_transformers import SentenceModel
+from jax_sentemb.formats.sentence_transformers import SentenceModel, pooling_config
 from jax_sentemb.formats.weight_table import from_torch, table
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.export import export
@@ -129,14 +133,51 @@ def test_a_convolution_with_an_activation_cannot_be_exported(made, tmp_path):
     ],
 )
 def test_a_changed_convolution_is_refused_in_one_line(is_bert, tmp_path, name, change, says):
-    import shutil
-
     folder = tmp_path / "changed"
     shutil.copytree(is_bert[0], folder)
     (folder / "jax_sentemb.json").unlink()
     file = folder / name
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(ModelFileError, match=says) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def first_last(made, tmp_path_factory):
+    tokenizer, config = made[0], dataclasses.replace(made[1], num_hidden_layers=3)
+    random = np.random.default_rng(1)
+    tensors = {row.torch: random.normal(0, 0.3, row.shape).astype(np.float32) for row in table(config)}
+    run = Embedder(lambda params, rows: sentence_embedding(Bert(config), params, rows, "first_last"), tokenizer, LENGTH, 16, ())
+    folder, params = tmp_path_factory.mktemp("first_last") / "export", {"encoder": from_torch(config, tensors, "here")}
+    model = SentenceModel(config, params, tokenizer, pooling="first_last", max_seq_length=LENGTH)
+    export(folder, model, lambda sentences: run(params, sentences))
+    return folder, run(params, PLAIN)
+
+
+def test_the_mean_of_layer_1_and_the_last_is_that_of_sentence_transformers(first_last):
+    folder, expected = first_last
+    assert load(folder).metadata["pooling"] == "first_last"
+    np.testing.assert_allclose(load(folder)(PLAIN), expected, atol=1e-5)
+    transformers = pytest.importorskip("sentence_transformers")
+    model = transformers.SentenceTransformer(str(folder), device="cpu")
+    assert [type(module).__name__ for module in model] == ["Transformer", "WeightedLayerPooling", "Pooling"]
+    np.testing.assert_allclose(model.encode(PLAIN, batch_size=3), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("change", [{"layer_start": 0}, {"num_hidden_layers": 4}, {"num_hidden_layers": "3"}, "weights", "cls"])
+def test_another_mean_over_layers_is_refused_in_one_line(first_last, tmp_path, change):
+    folder = tmp_path / "changed"
+    shutil.copytree(first_last[0], folder)
+    (folder / "jax_sentemb.json").unlink()
+    if change == "weights":
+        save_file({"layer_weights": np.array([1, 1, 1], np.float32)}, folder / "1_WeightedLayerPooling" / "model.safetensors")
+    elif change == "cls":
+        write_json(folder / "1_Pooling" / "config.json", pooling_config(16, "cls"))
+    else:
+        file = folder / "1_WeightedLayerPooling" / "config.json"
+        write_json(file, {**json.loads(file.read_text()), **change})
+    with pytest.raises(ModelFileError, match="mean") as caught:
         load(folder)
     assert "\n" not in str(caught.value)
 

@@ -18,7 +18,7 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, shown, user_path
 from jax_sentemb.formats.families import FAMILIES, check_stated, family_of
 from jax_sentemb.formats.model_dir import check_hashes, transformer_folder
-from jax_sentemb.formats.modules import read_convolution, read_dense
+from jax_sentemb.formats.modules import check_layer_mean, read_convolution, read_dense
 from jax_sentemb.formats.tensors import check_finite, read_safetensors, weight_files
 from jax_sentemb.formats.weight_table import HEAD_TABLES, from_torch, head_table
 from jax_sentemb.models.architectures import config_class
@@ -76,6 +76,7 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
             parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")
     if "pooler" in parts and _is_placeholder(parts["pooler"]):
         del parts["pooler"]
+    check_layer_mean(root)
     if found := read_convolution(root):
         parts["cnn"] = found[1]
     if dense := read_dense(root):

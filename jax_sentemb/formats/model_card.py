@@ -13,6 +13,7 @@ from jax_sentemb.models.cnn import Convolution
 POOLING_WORDS = {
     "cls": "the state of the first token ([CLS]) in the last layer, before any training head",
     "mean": "the mean of the last layer over the real tokens",
+    "first_last": "the mean over the real tokens of the average of layer 1 and the last layer",
 }
 _KIND = {
     "pipeline_tag": "sentence-similarity",

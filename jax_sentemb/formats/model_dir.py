@@ -51,11 +51,12 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
 class Readout(NamedTuple):
     """The steps by which a sentence-transformers directory reduces token states to one vector."""
 
-    pooling: str | None  # "cls" or "mean"; None for a plain encoder directory
+    pooling: str | None  # "cls", "mean" or "first_last"; None for a plain encoder directory
     normalize: bool  # to unit length
     cnn: Path | None  # folder of a CNN module between encoder and pooling
     masked: bool  # token states at [PAD] are set to zero before the CNN
     dense: tuple[Path, ...] = ()  # folders of dense layers behind the pooling
+    layers: Path | None = None  # folder of a mean over layers before the pooling; `modules.check_layer_mean` reads it
 
 
 def read_readout(path: str | Path) -> Readout:
@@ -67,11 +68,11 @@ def read_readout(path: str | Path) -> Readout:
         return Readout(None, False, None, False)
     place = kinds.index("Pooling") if "Pooling" in kinds else 0
     middle, behind = kinds[1:place], kinds[place + 1 :]
-    known = kinds[0] == "Transformer" and place and middle in ([], ["CNN"], ["WordWeights", "CNN"])
+    known = kinds[0] == "Transformer" and place and middle in ([], ["CNN"], ["WordWeights", "CNN"], ["WeightedLayerPooling"])
     if not known or behind not in (dense := ["Dense"] * behind.count("Dense"), [*dense, "Normalize"]):
         raise ModelFileError(
             f"{path}: modules {' + '.join(kinds)[:200]} are not supported; supported are Transformer + Pooling, with or without "
-            "a CNN between them, and Dense and Normalize after them"
+            "a CNN or WeightedLayerPooling between them, and Dense and Normalize after them"
         )
     if "WordWeights" in folders:
         _check_plain_weights(folders["WordWeights"])
@@ -85,8 +86,17 @@ def read_readout(path: str | Path) -> Readout:
         mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
     if mode not in OLD_POOLING_KEYS.values():
         raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
-    layers = tuple(folder for kind, folder in modules if kind == "Dense")
-    return Readout(mode, "Normalize" in kinds, folders.get("CNN"), "WordWeights" in kinds, layers)
+    mean_of_layers = folders.get("WeightedLayerPooling")
+    if mean_of_layers is not None and mode != "mean":
+        raise ModelFileError(f"{file}: pooling {mode} after WeightedLayerPooling is not supported, only mean")
+    return Readout(
+        "first_last" if mean_of_layers else mode,
+        "Normalize" in kinds,
+        folders.get("CNN"),
+        "WordWeights" in kinds,
+        tuple(folder for kind, folder in modules if kind == "Dense"),
+        mean_of_layers,
+    )
 
 
 NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are no sentence encoders yet

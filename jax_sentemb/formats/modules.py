@@ -67,6 +67,26 @@ def convolution_to_torch(convolution: Convolution, params: Params) -> dict[str, 
     return tensors
 
 
+def check_layer_mean(path: str | Path) -> None:
+    """ModelFileError for a directory whose module over layers is another mean than that of layer 1 and the last (first_last)."""
+    folder = read_readout(user_path(path)).layers
+    if folder is None:
+        return
+    stated, tensors = read_json(folder / "config.json"), module_tensors(folder)
+    weights = tensors.get("layer_weights", np.zeros(0))
+    count = stated.get("num_hidden_layers")
+    expected = layer_mean_files(count, 0)[1]["layer_weights"] if isinstance(count, int) and 0 < count < 1000 else None
+    if stated.get("layer_start") != 1 or expected is None or not np.array_equal(weights, expected):
+        raise ModelFileError(f"{folder}: only the mean of layer 1 and the last layer is supported as a mean over layers")
+
+
+def layer_mean_files(layers: int, width: int) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+    """config.json and tensors (float32) of sentence-transformers' WeightedLayerPooling: the mean of layer 1 and the last layer."""
+    weights = np.zeros(layers, np.float32)
+    weights[[0, -1]] = 1
+    return {"word_embedding_dimension": width, "layer_start": 1, "num_hidden_layers": layers}, {"layer_weights": weights}
+
+
 def read_dense(path: str | Path) -> tuple[tuple[str, ...], Params] | None:
     """Activations and parameters of the dense layers behind the pooling of a sentence-transformers directory; None without any.
 

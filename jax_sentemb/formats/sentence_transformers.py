@@ -22,7 +22,7 @@ from jax_sentemb.files import is_full, sole_writer, write_json
 from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.formats.model_card import Card, module_words, render
 from jax_sentemb.formats.model_dir import MANIFEST, NO_PROMPTS, WORD_WEIGHTS, Prompts
-from jax_sentemb.formats.modules import convolution_to_torch, dense_files
+from jax_sentemb.formats.modules import convolution_to_torch, dense_files, layer_mean_files
 from jax_sentemb.formats.weight_table import head_to_torch, to_torch
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.cnn import Convolution
@@ -30,7 +30,7 @@ from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.modern_bert import ModernBertConfig
 from jax_sentemb.types import Params
 
-# Pooling mode -> key of the Pooling module of sentence-transformers. first_last has no key; it is for evaluation only.
+# Pooling mode -> key of the Pooling module of sentence-transformers. first_last is a mean over tokens after one over layers.
 POOLING_KEYS = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
@@ -39,8 +39,8 @@ POOLING_KEYS = {
 }
 LAST = {"pooling_mode_lasttoken": True}  # written only if needed, because versions that do not know the key raise an error
 MODERN_KEYS = ("local_attention", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta")
-EXPORTABLE = ("cls", "mean")
-CNN_FOLDER, WEIGHTS_FOLDER = "2_CNN", "1_WordWeights"
+EXPORTABLE = ("cls", "mean", "first_last")
+CNN_FOLDER, WEIGHTS_FOLDER, LAYERS_FOLDER = "2_CNN", "1_WordWeights", "1_WeightedLayerPooling"
 
 
 def has_pair_head(params: Params) -> bool:
@@ -138,6 +138,7 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
     config, convolution = model.config, model.convolution
     masked = convolution is not None and not convolution.reference
     kinds = [("", "Transformer")]
+    kinds += [(LAYERS_FOLDER, "WeightedLayerPooling")] * (model.pooling == "first_last")
     kinds += [(WEIGHTS_FOLDER, "WordWeights")] * masked + [(CNN_FOLDER, "CNN")] * (convolution is not None)
     layers = [(f"{2 + number}_Dense", "Dense") for number in range(len(model.dense))]
     kinds += [("1_Pooling", "Pooling"), *layers] + [(f"{2 + len(layers)}_Normalize", "Normalize")] * model.normalize
@@ -154,8 +155,12 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
             "default_prompt_name": model.prompts.default_name,
             "similarity_fn_name": "cosine",
         },
-        "1_Pooling/config.json": pooling_config(model.pooled_width, model.pooling),
+        "1_Pooling/config.json": pooling_config(model.pooled_width, "mean" if model.pooling == "first_last" else model.pooling),
     }
+    if model.pooling == "first_last":
+        stated, tensors = layer_mean_files(config.num_hidden_layers, config.hidden_size)
+        files[f"{LAYERS_FOLDER}/config.json"] = stated
+        _write_tensors(directory / LAYERS_FOLDER, tensors)
     if convolution is not None:
         files[f"{CNN_FOLDER}/cnn_config.json"] = {
             "in_word_embedding_dimension": config.hidden_size,
@@ -246,6 +251,8 @@ def _huggingface_config(model: SentenceModel, heads: Sequence[str], labels: Sequ
         special |= {"id2label": {str(place): name for place, name in numbered.items()}}
         special |= {"label2id": {name: place for place, name in numbered.items()}}
         special |= {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
+    if model.pooling == "first_last":
+        special["output_hidden_states"] = True
     stated = {
         "architectures": [family.architecture + kind],
         "model_type": config.model_type,
