@@ -3,7 +3,7 @@
 Points, in the order of a save: write (before Orbax), finalize (Orbax has written), hash, manifest (before the file is
 opened), rename (before it has its name), delete (old steps are next), deleting (one is renamed, not deleted), done.
 At the point `stopped`, before the save that a signal asks for, the command is not killed: it makes the file `waiting`
-in the work directory and waits for another signal.
+in the work directory and waits for another signal. `slow` only makes each step last 0.1 s longer, so that a test can interrupt it.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import time
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.formats import checkpoint, manifest
+from jax_sentemb.training.signals import StopSignal
 from jax_sentemb.training.trainer import Trainer
 
 
@@ -82,6 +83,14 @@ def install(wanted, count):
         save(self, *arguments)
 
     Trainer._save = waiting
+    at = StopSignal.at
+
+    def slowly(self, step):
+        if wanted == "slow":
+            time.sleep(0.1)
+        return at(self, step)
+
+    StopSignal.at = slowly
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def test_a_run_killed_at_each_stage_of_a_save_ends_as_if_undisturbed(straight, t
 @pytest.mark.slow
 def test_a_run_told_to_stop_saves_the_step_and_goes_on_to_the_same_bits(straight, tmp_path):
     """It is told by a signal, and by a terminal that closes; a closed pipe does not stop it."""
-    process = start(tmp_path)
+    process = start(tmp_path, die_at="slow")
     await_step(process, tmp_path, 3)
     begin = time.monotonic()
     process.send_signal(signal.SIGTERM)
@@ -161,7 +161,7 @@ def test_a_run_told_to_stop_saves_the_step_and_goes_on_to_the_same_bits(straight
     assert manifest.newest(tmp_path / "checkpoints")[0] == first
 
     ours, theirs = pty.openpty()
-    process = start(tmp_path, stdout=theirs, stderr=theirs)
+    process = start(tmp_path, die_at="slow", stdout=theirs, stderr=theirs)
     os.close(theirs)
     await_step(process, tmp_path, first + 1)
     os.close(ours)  # from here on writing is an error

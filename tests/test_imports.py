@@ -25,7 +25,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"methods", "retrieval"},
     {"parallel", "data"},
     {"losses", "models"},
-    {"types", "files", "settings", "terminal", "streams"},
+    {"types", "files", "settings", "terminal", "streams", "allocator"},
     {"errors"},
 )
 FLOOR = {room: number for number, rooms in enumerate(reversed(FLOORS)) for room in rooms}

@@ -100,7 +100,7 @@ def make_step(
 
     def step(state: TrainState, batch: Parts) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-        used = gather(state._replace(opt_state=()))._replace(opt_state=state.opt_state)
+        used = gather(state._replace(opt_state=()))
         loss, metrics, carry, gradients = loss_and_gradients(method, encoder, used, parts_of(batch), key, chunk)
         gradients = scatter(gradients)
         trained, frozen = split_frozen(state.params)
@@ -111,17 +111,17 @@ def make_step(
         return state._replace(step=state.step + 1), metrics
 
     whole = replicated(mesh)
-    shardings = shardings or whole
     gather, scatter = _fsdp(mesh, shardings)
+    shardings = shardings or whole
     return jax.jit(step, donate_argnums=0, in_shardings=(shardings, batch_sharding(mesh)), out_shardings=(shardings, whole))
 
 
-def _fsdp(mesh: Mesh, shardings: PyTree) -> tuple[Callable[[PyTree], PyTree], Callable[[Params], Params]]:
+def _fsdp(mesh: Mesh, shardings: PyTree | None) -> tuple[Callable[[PyTree], PyTree], Callable[[Params], Params]]:
     """How a step gathers the split arrays of a state, once, and scatters gradients to the devices that update them.
 
     Without these two the compiler splits products along the split parameters, and sends activations between devices instead.
     """
-    if mesh.shape["fsdp"] == 1:
+    if shardings is None or mesh.shape["fsdp"] == 1:
         return lambda state: state, lambda gradients: gradients
 
     def gather(arrays: PyTree) -> PyTree:
