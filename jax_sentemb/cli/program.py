@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -104,6 +105,7 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
             logging.getLogger(name).setLevel(logging.CRITICAL)
         sys.unraisablehook = _without_late_answers
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)  # of Orbax, after a save that failed
     try:
         code = main([argument for argument in argv if argument != "--debug"])
         if not (error := refused_output()):
