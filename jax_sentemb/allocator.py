@@ -13,7 +13,7 @@ def keep_freed_memory() -> None:
     """Makes malloc reuse large buffers; a process that runs one program many times calls this before it starts threads.
 
     XLA's programs for CPUs allocate all temporaries of a call in one buffer. Above 32 MB malloc asks the kernel for new pages each
-    time, and the kernel clears them: a fifth of the time of a small BERT's step (benchmarks/README.md). The price is memory that
+    time, and the kernel clears them: 13 of 71 processor seconds of a short run (benchmarks/README.md). The price is memory that
     stays with the process until `return_freed_memory`.
     """
     if any(name.startswith(OWN_SETTINGS) for name in os.environ):

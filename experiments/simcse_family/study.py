@@ -12,9 +12,9 @@ from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Varia
 from jax_sentemb.methods.simcse import SimCSE
 
 READOUTS = {
-    "cls": {"method.pooling": "cls", "method.head": True},
-    "mean": {"method.pooling": "mean", "method.head": False},
-    "first_last": {"method.pooling": "first_last", "method.head": False},
+    "cls": SimCSE(),
+    "mean": SimCSE(pooling="mean", head=False),
+    "first_last": SimCSE(pooling="first_last", head=False),
 }
 STAGES = {
     "rate": "optimizer.learning_rate=3e-5,1e-4,3e-4",
@@ -31,6 +31,6 @@ def get_config(stage: str = "rate") -> Config:
         optimizer=Optimizer(learning_rate=1e-4),
         eval=Evaluation(eval_steps=100, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=300, save_steps=0),
-        variants={name: Variant(SimCSE(), settings | CHOSEN.get(name, {})) for name, settings in READOUTS.items()},
+        variants={name: Variant(method, CHOSEN.get(name, {})) for name, method in READOUTS.items()},
         sweep=STAGES[stage],
     )
