@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import SpanMasked, train_validation_split
+from jax_sentemb.data.examples import Neighbours, SpanMasked, train_validation_split
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
@@ -258,3 +258,37 @@ def test_of_an_ordered_corpus_the_last_sentences_are_held_out_and_labels_stay_wi
     assert held.labels(both, 0).tolist() == [2, 1]
     assert lists(held.texts(both, 0)) == lists(pairs.texts(both + 2, 0))
     assert lists(rest.texts(both, 0)) == lists(pairs.texts(both, 0))
+
+
+def neighbours(folder, text, length=LENGTH):
+    """(pairs of line numbers, the examples) of a text whose lines are sentences."""
+    (folder / "a.txt").write_text(text)
+    sentences = open_corpus(str(folder / "a.txt"))
+    tokens = tokenize(sentences, TOKENIZER, length, folder / "cache", ordered=True)
+    return Neighbours(tokens, sentences), tokens, sentences
+
+
+@pytest.mark.parametrize("chunk", [2, 3, 1 << 18])
+def test_neighbours_are_consecutive_sentences_of_one_document_each_in_one_pair(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(Neighbours, "CHUNK", chunk)
+    documents = [
+        ["a one", "a two", "a three"],
+        ["b one"],
+        ["c one", "c two", "\x00", "c three", "c four"],
+        ["d one", "d two", "d three"],
+    ]
+    made, tokens, sentences = neighbours(tmp_path, "\n".join("".join(line + "\n" for line in document) for document in documents))
+    pairs = [tuple(sentences[int(tokens.line[row])] for row in (first, first + 1)) for first in made._first]
+    assert pairs == [("a one", "a two"), ("c one", "c two"), ("c three", "c four"), ("d one", "d two")]
+    assert [sentences[int(line)] for line in made.line] == [first for first, _ in pairs]
+    assert (made.report["pairs of neighbours"], made.report["without a neighbour"]) == (4, 3)
+    expected = [[ids.tolist() for ids in TOKENIZER.encode(list(side), LENGTH)[0]] for side in zip(*pairs, strict=True)]
+    assert lists(made.texts(np.arange(4), 0)) == expected
+    assert list(made.lengths) == [max(len(one), len(other)) for one, other in zip(*expected, strict=True)]
+    assert made.fingerprint != tokens.fingerprint
+
+
+def test_a_corpus_of_single_sentences_has_no_neighbours(tmp_path):
+    with pytest.raises(DataError, match="no two consecutive sentences") as caught:
+        neighbours(tmp_path, "one\n\nanother\n\na third\n")
+    assert "\n" not in str(caught.value)

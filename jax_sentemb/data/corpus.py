@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import Perturbed, RoundRobin, SpanMasked
+from jax_sentemb.data.examples import Neighbours, Perturbed, RoundRobin, SpanMasked
 from jax_sentemb.data.packing import LONGEST, pack
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.perturb import RANKED
@@ -57,11 +57,19 @@ class Corpus:
 
         DataError for a corpus that seems to be shuffled.
         """
+        return self._ordered()[1]
+
+    def _ordered(self) -> tuple[Sentences, Tokens]:
         files, column = self._files(False)
         sentences = open_corpus(files, column)
         check_order(sentences, files)
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
-        return self._tokens(sentences, ordered=True)
+        return sentences, self._tokens(sentences, ordered=True)
+
+    def neighbours(self) -> Neighbours:
+        """Pairs of consecutive sentences of one document. DataError for a corpus that seems to be shuffled."""
+        sentences, tokens = self._ordered()
+        return Neighbours(tokens, sentences)
 
     def packed(self) -> Tokens:
         """Rows of up to max_seq_length tokens, packed from the sentences in their order, duplicates included."""

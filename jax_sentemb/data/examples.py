@@ -1,4 +1,4 @@
-"""Training examples: rows of one or more texts. Sentences with a masked copy, perturbed sentences, subsets, round robin."""
+"""Training examples: rows of one or more texts. Sentences with a masked copy or a neighbour, perturbed, subsets, round robin."""
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -113,6 +113,55 @@ class SpanMasked:
         random = np.random.Generator(np.random.Philox(key=[self._seed, row], counter=[epoch, 0, 0, 0]))
         start = int(random.integers(len(text) - self._span + 1))
         return text[:start], text[start + self._span :]
+
+
+class Neighbours:
+    """Pairs of consecutive sentences of one document: the first with the second, the third with the fourth, and so on.
+
+    A sentence is in one pair at most, so it is never a negative of itself. The last sentence of an odd number is left out; `report`
+    counts those. `tokens` are the rows of the single `sentences`, in order. DataError for a corpus without a pair.
+    """
+
+    CHUNK = 1 << 18  # sentences whose documents are looked up at once
+
+    def __init__(self, tokens: Tokens, sentences: Sentences) -> None:
+        self._tokens, self._first = tokens, self._pairs(tokens, sentences)
+        if not len(self._first):
+            raise DataError(
+                f"data.files has no two consecutive sentences in its {len(tokens)} usable lines: give running text, a sentence a "
+                "line, with a blank line between documents only"
+            )
+        first = self._first
+        self.line = LazyArray(len(first), lambda rows: tokens.line[first[rows]])
+        self.lengths = LazyArray(len(first), lambda rows: np.maximum(tokens.lengths[first[rows]], tokens.lengths[first[rows] + 1]))
+        self.pad_id, self.max_seq_length = tokens.pad_id, tokens.max_seq_length
+        self.fingerprint = f"{tokens.fingerprint}|neighbours"
+        self.report = {**tokens.report, "pairs of neighbours": len(first), "without a neighbour": len(tokens) - 2 * len(first)}
+
+    @classmethod
+    def _pairs(cls, tokens: Tokens, sentences: Sentences) -> Int[np.ndarray, " pairs"]:
+        """The rows of the first sentences, int64."""
+        found, opened, seen = [np.zeros(0, np.int64)], 0, 0  # `opened`: first row of the open document
+        for start in range(0, len(tokens), cls.CHUNK):
+            rows = np.arange(start, min(start + cls.CHUNK, len(tokens)))
+            lines = tokens.line[rows]
+            documents = np.cumsum(sentences.begin_document(seen, int(lines[-1]) + 1))[lines - seen]
+            starts = np.maximum.accumulate(np.where(np.diff(documents, prepend=0) > 0, rows, opened))
+            found.append(rows[(rows - starts) % 2 == 1] - 1)
+            opened, seen = int(starts[-1]), int(lines[-1]) + 1
+        return np.concatenate(found)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+        """The ids of the first sentences, and of the second ones."""
+        first = self._first[rows]
+        return [self._tokens.texts(some, epoch)[0] for some in (first, first + 1)]
+
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
+        """None: these examples have no labels."""
+        return None
 
 
 class Perturbed:

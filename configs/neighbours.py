@@ -1,0 +1,20 @@
+"""Neighbouring sentences as positive pairs, for running text: a sentence a line, a blank line between documents.
+
+python -m jax_sentemb.main --config configs/neighbours.py --workdir runs/neighbours \\
+    --config.data.files=books.txt --config.encoder.weights=path/to/bert
+
+Close to DeCLUTR (Giorgi et al. 2021), whose pairs are longer spans of a document, in its temperature and its positives.
+"""
+
+from jax_sentemb.config import Config, Data, Evaluation, Optimizer, sized
+from jax_sentemb.methods.neighbours import Neighbours
+
+
+def get_config(size: str = "") -> Config:
+    config = Config(
+        method=Neighbours(temperature=0.05),
+        data=Data(max_seq_length=32, batch_size=64),
+        optimizer=Optimizer(learning_rate=3e-5),
+        eval=Evaluation(eval_steps=250),
+    )
+    return sized(config, size)

@@ -1,0 +1,346 @@
+"""What helps a sentence encoder on the text of a domain without labels: every recipe, domain and seed, beside the start.
+
+    python experiments/adapting/run.py --data data --encoders MiniLM=all-MiniLM-L6-v2 mini-2=mini-2@first_last
+    python experiments/adapting/run.py ... --tune      only the first part: each method at two learning rates
+    python experiments/adapting/run.py ... --table     only the tables of the rows that are there
+
+`--data` is a folder with afs/UKP_ASPECT.tsv, sts_raw/*.tsv (sentence1, sentence2, score, subset) and
+corpora/ordered_novels.txt.xz. A row of results.csv is kept: a study that was stopped continues with the same command.
+"""
+
+import argparse
+import csv
+import functools
+import lzma
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jax_sentemb import SentenceEncoder, score, train
+from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train
+from jax_sentemb.evaluation.arguments import UKP_GRADES
+from jax_sentemb.inference.load import LoadedModel, load
+from jax_sentemb.inference.postprocess import before_length, whitening, with_layer, without_components
+from jax_sentemb.inference.token_embeddings import token_embedder
+from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.base import Method
+from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.masked_lm import MaskedLM
+from jax_sentemb.methods.mirror_bert import MirrorBERT
+from jax_sentemb.methods.neighbours import Neighbours
+from jax_sentemb.methods.simcse import Momentum, SimCSE
+from jax_sentemb.training.start import averaged
+
+FIELDS = ("encoder", "domain", "recipe", "rate", "seed", "share_of_start", "in_domain", "held_out", "out_of_domain", "seconds")
+STEPS, BATCH, WIDTH = 100, 64, 32
+FORUM = ("deft-forum", "answers-forums", "answers-students", "belief")
+NOVELS_SENTENCES, PARAGRAPHS, SENTENCES = 20_000, 500, 8  # trained on; tested; sentences of a tested paragraph
+SIF = 1e-3
+AVERAGED = ("SimCSE", "masked LM", "neighbours")  # also as the average with the start
+LEAST_GAIN = 0.3  # of held-out score, below which the lower rate is kept
+
+
+class Domain(NamedTuple):
+    """Sentences to train on ("" ends a document); labelled pairs or (first, second) halves of paragraphs that are scored."""
+
+    sentences: list[str]
+    test: list[Any]
+    held_out: list[Any] = []  # to choose rates
+    ordered: bool = False
+
+
+def methods(pooling: str) -> dict[str, Method]:
+    """Every recipe with training."""
+    simcse = {"pooling": pooling, "head": False}
+    return {
+        "SimCSE": SimCSE(**simcse),
+        "SimCSE, anchor 1": SimCSE(**simcse, anchor=1.0),
+        "miCSE": SimCSE(**simcse, ami=AttentionMI(weight=2.5e-3), momentum=Momentum(queue_size=384)),
+        "Mirror-BERT": MirrorBERT(pooling=pooling),
+        "CT in batch": ContrastiveTension(form="in_batch", dropout=True, pooling=pooling),
+        "masked LM": MaskedLM(pooling="mean"),
+        "neighbours": Neighbours(pooling=pooling),
+        "neighbours, anchor 1": Neighbours(pooling=pooling, anchor=1.0),
+    }
+
+
+TUNED = {"SimCSE, anchor 1": "SimCSE", "neighbours, anchor 1": "neighbours"}  # these have the rate of the other
+
+
+def domains(data: Path) -> dict[str, Domain]:
+    """The domains of the study."""
+
+    def table(name: str) -> list[dict[str, str]]:
+        with (data / name).open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+    def pairs(rows: list[dict[str, str]]) -> list[tuple[str, str, float]]:
+        return [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]
+
+    def text(rows: list[tuple[str, str, float]]) -> list[str]:
+        return list(dict.fromkeys(sentence for row in rows for sentence in row[:2]))
+
+    years = [row for year in (12, 14, 15) for row in table(f"sts_raw/STS{year}.tsv")]
+    forum, headlines = (pairs([row for row in years if row["subset"] in names]) for names in (FORUM, ("headlines",)))
+    arguments = [
+        (row["sentence1"], row["sentence2"], UKP_GRADES[row["label"]]) for row in table("afs/UKP_ASPECT.tsv")
+    ]  # fmt: skip
+    sick = {part: pairs(table(f"sts_raw/SICK-{part}.tsv")) for part in ("train", "dev", "test")}
+    return {
+        "arguments": Domain(text(arguments), arguments),
+        "SICK": Domain(text([*sick["train"], *sick["dev"], *sick["test"]]), sick["test"], sick["dev"]),
+        "headlines": Domain(text(headlines), headlines),
+        "forum posts": Domain(text(forum), forum),
+        "novels": novels(data / "corpora/ordered_novels.txt.xz"),
+    }
+
+
+def novels(path: Path) -> Domain:
+    """The first sentences of the novels to train on; halves of later paragraphs of SENTENCES sentences, which are scored."""
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        lines = [line.strip() for line in file]
+    found: list[list[str]] = []
+    place = len(lines) - 1
+    step = (len(lines) - 2 * NOVELS_SENTENCES) // (2 * PARAGRAPHS)
+    while len(found) < 2 * PARAGRAPHS:
+        block = lines[place - SENTENCES : place]
+        if all(block):
+            found.append(block)
+        place -= step if all(block) else 1
+    halves = [(" ".join(block[: SENTENCES // 2]), " ".join(block[SENTENCES // 2 :])) for block in found]
+    return Domain(lines[:NOVELS_SENTENCES], halves[::2], halves[1::2], ordered=True)
+
+
+def scored(encoder: SentenceEncoder, rows: list[Any]) -> float:
+    """Spearman x 100 of labelled pairs; of paragraphs, the percentage of first halves whose second half is the nearest."""
+    if not rows:
+        return float("nan")
+    if len(rows[0]) == 3:
+        return score(encoder, rows)["spearman"]
+    first, second = (encoder.encode([row[side] for row in rows], normalize_embeddings=True) for side in (0, 1))
+    return 100 * float((np.argmax(first @ second.T, axis=1) == np.arange(len(rows))).mean())
+
+
+class Study:
+    """The rows of a study, in the order in which they are made."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.domains = options, domains(options.data)
+        self.elsewhere = _sts(options.data)
+        self.rows = read_rows(options.results)
+
+    def add(self, key: tuple[Any, ...], encoder: SentenceEncoder, begin: float) -> None:
+        """Score an encoder, and write its row."""
+        domain = self.domains[key[1]]
+        values = [scored(encoder, rows) for rows in (domain.test, domain.held_out, self.elsewhere)]
+        row = dict(
+            zip(FIELDS, map(str, (*key, *(f"{value:.2f}" for value in values), f"{time.monotonic() - begin:.0f}")), strict=True)
+        )
+        self.rows.append(row)
+        new = not self.options.results.is_file()
+        with self.options.results.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+            if new:
+                writer.writeheader()
+            writer.writerow(row)
+        print(", ".join(row.values()), flush=True)
+
+    def has(self, key: tuple[Any, ...]) -> bool:
+        return any(tuple(row[name] for name in FIELDS[:6]) == tuple(map(str, key)) for row in self.rows)
+
+    def untrained(self, name: str, path: str) -> None:
+        """The start, and linear maps fitted on its embeddings of the domain's text."""
+        for domain, facts in self.domains.items():
+            made = {"start": None, "remove 1": 1, "whiten": 0, "SIF weights": -1}
+            if all(self.has((name, domain, recipe, 0, 0, 0)) for recipe in made):
+                continue
+            model = load(path)
+            text = [sentence for sentence in facts.sentences if sentence]
+            vectors = before_length(model, text)
+            for recipe, remove in made.items():
+                key, begin = (name, domain, recipe, 0, 0, 0), time.monotonic()
+                if self.has(key):
+                    continue
+                if remove == -1:
+                    self.add(key, Weighted(model, text), begin)
+                    continue
+                layer = None if remove is None else without_components(vectors, remove) if remove else whitening(vectors)
+                self.add(key, SentenceEncoder(model if layer is None else with_layer(model, layer)), begin)
+
+    def trained(self, name: str, path: str, domain: str, recipe: str, rate: float, seed: int) -> None:
+        """One run, and for some recipes the average of its weights with the start's."""
+        keys = [(name, domain, recipe, rate, seed, share) for share in ((0, 0.5) if recipe in AVERAGED else (0,))]
+        if all(self.has(key) for key in keys):
+            return
+        folder, _, pooling = path.partition("@")
+        method, begin = methods(pooling or "mean")[recipe], time.monotonic()
+        config = Config(
+            method,
+            Data(max_seq_length=WIDTH, batch_size=BATCH),
+            optimizer=Optimizer(learning_rate=rate, warmup_ratio=0.1),
+            eval=Evaluation(eval_steps=0, select="last", diagnostic_sentences=64, report_sentences=0),
+            train=Train(max_steps=STEPS, seed=seed, save_steps=0, logging_steps=50),
+        )
+        with tempfile.TemporaryDirectory() as work:
+            train(self.domains[domain].sentences, folder, config, workdir=work)
+            reads = f"@{pooling}" if pooling else "@mean" if recipe == "masked LM" else ""
+            model, start = load(f"{work}/export{reads}"), load(path)
+        for key in keys:
+            if not self.has(key):
+                params = averaged(model.params, start.params, key[-1])
+                self.add(key, SentenceEncoder(model._replace(params=params)), begin)
+
+    def rate(self, name: str, recipe: str) -> float:
+        """The learning rate of a recipe for an encoder: by the held-out score of the tuning runs."""
+        rates = self.options.rates[name]
+        domain = tuning_domain(recipe)
+        found = {
+            rate: float(row["held_out"])
+            for row in self.rows
+            for rate in rates
+            if tuple(row[field] for field in FIELDS[:6])
+            == tuple(map(str, (name, domain, TUNED.get(recipe, recipe), rate, 0, 0)))
+        }  # fmt: skip
+        if len(found) < len(rates):
+            raise SystemExit(f"{name}, {recipe}: no rate was chosen; run with --tune first")
+        return next((rate for rate in reversed(rates) if found[rate] > found[rates[0]] + LEAST_GAIN), rates[0])
+
+    def tune(self) -> None:
+        for name, path in self.options.encoders.items():
+            for recipe in methods("mean"):
+                for rate in self.options.rates[name] if recipe not in TUNED else ():
+                    self.trained(name, path, tuning_domain(recipe), recipe, rate, 0)
+
+    def run(self) -> None:
+        for seed in range(self.options.seeds):
+            for name, path in self.options.encoders.items():
+                for domain, facts in self.domains.items():
+                    for recipe in methods("mean"):
+                        if facts.ordered or not recipe.startswith("neighbours"):
+                            self.trained(name, path, domain, recipe, self.rate(name, recipe), seed)
+
+
+class Weighted(SentenceEncoder):
+    """The mean of the last layer's token states with SIF weights of the text, without its first axis."""
+
+    def __init__(self, model: LoadedModel, text: list[str]) -> None:
+        super().__init__(model)
+        self._states = functools.partial(token_embedder(model, "float32"), model.params)
+        counts = Counter(piece for ids in self._ids(text) for piece in ids.tolist())
+        total = sum(counts.values())
+        self._weights = np.array([SIF / (SIF + counts[piece] / total) for piece in range(model.metadata["encoder"]["vocab_size"])])
+        _, _, axes = np.linalg.svd(self._mean(text[:5000]), full_matrices=False)
+        self._axis = axes[0]
+
+    def encode(self, sentences: Any, **options: Any) -> Any:
+        vectors = self._mean(list(sentences))
+        vectors = vectors - np.outer(vectors @ self._axis, self._axis)
+        return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+    def _ids(self, text: list[str]) -> list[np.ndarray]:
+        return self.tokenizer.encode(text, 128)[0]
+
+    def _mean(self, text: list[str]) -> np.ndarray:
+        states = self._states(text, 128, 64)
+        return np.stack(
+            [np.average(rows, axis=0, weights=self._weights[ids]) for rows, ids in zip(states, self._ids(text), strict=True)]
+        )
+
+
+def tuning_domain(recipe: str) -> str:
+    return "novels" if recipe.startswith("neighbours") else "SICK"
+
+
+def _sts(data: Path) -> list[tuple[str, str, float]]:
+    with (data / "sts_raw/STSBenchmark-test.tsv").open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        return [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def tables(rows: list[dict[str, str]]) -> str:
+    """For each encoder: changes of the score by recipe and domain, mean and standard deviation over seeds; and of STS-B."""
+    found = []
+    for name in dict.fromkeys(row["encoder"] for row in rows):
+        own = [row for row in rows if row["encoder"] == name]
+        start = {row["domain"]: row for row in own if row["recipe"] == "start"}
+        found.append(f"| {name} | seeds | " + " | ".join(start) + " | STS-B, mean (lowest) |\n|---|" + "--:|" * (len(start) + 2))
+        cells = [f"{float(row['in_domain']):.2f}" for row in start.values()]
+        found.append(" | ".join(["| start", "", *cells, f"{float(next(iter(start.values()))['out_of_domain']):.2f} |"]))
+        final = {row["recipe"]: row["rate"] for row in own if row["domain"] not in ("SICK", "novels")}
+        final |= {row["recipe"]: row["rate"] for row in own if row["recipe"].startswith("neighbours, ")}
+        final["neighbours"] = final.get("neighbours, anchor 1", "")
+        for recipe, share in dict.fromkeys((row["recipe"], row["share_of_start"]) for row in own if row["recipe"] != "start"):
+            some = [row for row in own if (row["recipe"], row["share_of_start"], row["rate"]) == (recipe, share, final.get(recipe))]
+            changes = {domain: [_change(row, start, "in_domain") for row in some if row["domain"] == domain] for domain in start}
+            away = [_change(row, start, "out_of_domain") for row in some]
+            if away:
+                seeds = max(map(len, changes.values()))
+                title = (
+                    recipe
+                    + (f", {share} of the start" if float(share) else "")
+                    + (f" ({float(some[0]['rate']):.0e})" if float(some[0]["rate"]) else "")
+                )
+                row = [
+                    f"| {title}",
+                    str(seeds),
+                    *map(_cell, changes.values()),
+                    f"{statistics.mean(away):+.2f} ({min(away):+.2f}) |",
+                ]
+                found.append(" | ".join(row))
+        found.append("")
+    return "\n".join(found)
+
+
+def _change(row: dict[str, str], start: dict[str, dict[str, str]], field: str) -> float:
+    return float(row[field]) - float(start[row["domain"]][field])
+
+
+def _cell(changes: list[float]) -> str:
+    if not changes:
+        return ""
+    spread = f" ± {statistics.stdev(changes):.2f}" if len(changes) > 1 else ""
+    return f"{statistics.mean(changes):+.2f}{spread}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--encoders", nargs="+", required=True, help="NAME=DIRECTORY or NAME=DIRECTORY@POOLING")
+    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results.csv"))
+    parser.add_argument(
+        "--rates", nargs="+", default=["1e-5", "3e-5"], help="rates that are tried, or NAME=RATE,RATE of an encoder"
+    )
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    options.encoders = dict(text.split("=", 1) for text in options.encoders)
+    common = [float(text) for text in options.rates if "=" not in text]
+    own = dict(text.split("=") for text in options.rates if "=" in text)
+    options.rates = {name: [float(rate) for rate in own[name].split(",")] if name in own else common for name in options.encoders}
+    study = Study(options)
+    if not options.table:
+        for name, path in options.encoders.items():
+            study.untrained(name, path)
+        study.tune()
+        if not options.tune:
+            study.run()
+    print(tables(study.rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
