@@ -118,6 +118,16 @@ def test_a_copy_is_no_longer_than_its_row_says_and_ends_with_sep(examples):
             assert (ids[0], ids[-1], ids.count(TOKENIZER.sep_id)) == (TOKENIZER.cls_id, TOKENIZER.sep_id, 1)
 
 
+def test_a_prompt_stands_before_a_copy_once(examples, tmp_path):
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in LINES))
+    prompted, sentences = TOKENIZER.with_prompt("report: "), open_corpus(str(tmp_path / "a.txt"))
+    made = SpanMasked(tokenize(sentences, prompted, LENGTH, tmp_path / "cache"), sentences, prompted, SPAN, SEED)
+    prefix = TOKENIZER.encode(["report:"], LENGTH)[0][0].tolist()[1:-1]
+    for row, copy in zip(MASKED, copies(examples(), MASKED, 0), strict=True):
+        expected = [copy[0], *prefix, *copy[1:-1]][: int(made.lengths[row]) - 1]
+        assert copies(made, [row], 0)[0] == [*expected, copy[-1]]
+
+
 def test_the_fingerprint_knows_the_span(examples):
     assert examples().fingerprint != examples(span=7).fingerprint
 

@@ -13,9 +13,11 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.data import synthetic
 from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.evaluation.model_spec import open_model
 from jax_sentemb.formats.huggingface import read_encoder
 from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout, sentence_pooling
 from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
@@ -34,7 +36,7 @@ def encoder(tmp_path_factory):
     tokenizer = Tokenizer.train(SENTENCES, 300)
     config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 48, pad_token_id=tokenizer.pad_id)
     params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
-    model = SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40, True, None, Prompts({"query": "q: "}))
+    model = SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40, True, None, Prompts({"query": "q: "}, "query"))
     write_export(folder / "model", model)
     (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     return folder / "model"
@@ -52,7 +54,9 @@ def test_pooling_and_length_of_the_directory_take_the_place_of_the_methods(encod
     config, notes = started(config_of(encoder, SimCSE()))
     assert (config.method.pooling, config.eval.max_seq_length) == ("mean", 40)
     assert "mean pooling" in notes[0]
-    assert started(config_of(encoder, SimCSE(pooling="mean")))[1] == []
+    notes = started(config_of(encoder, SimCSE(pooling="mean")))[1]
+    assert len(notes) == 1
+    assert "default prompt 'q: '" in notes[0]
 
 
 def test_a_method_may_ask_for_its_own_and_one_with_a_convolution_says_so(encoder):
@@ -104,7 +108,7 @@ def test_check_advises_to_keep_a_sentence_encoder(encoder, capsys):
 def harmful(encoder):
     """A run whose pairs have the start's own cosines as gold: every step is worse. Selected by them, and the last weights."""
     first, second = SENTENCES[:60], SENTENCES[60:120]
-    vectors = load(encoder)([*first, *second])
+    vectors = SentenceEncoder(encoder).encode([*first, *second])  # with the default prompt
     gold = (vectors[:60] * vectors[60:]).sum(axis=1)
     rows = [f"{one}\t{other}\t{score:.9f}" for one, other, score in zip(first, second, gold, strict=True)]
     pairs = encoder.parent / "pairs.tsv"
@@ -135,6 +139,12 @@ def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, enc
     assert scores["verdict"] == ""
     same = (encoder / "model.safetensors").read_bytes()
     assert (harmful["dev"] / "export" / "model.safetensors").read_bytes() == same
+
+
+def test_scores_have_the_default_prompt_too(encoder):
+    scored, plain = open_model(str(encoder), set).fit([])(SENTENCES[:4]), load(encoder)(SENTENCES[:4])
+    np.testing.assert_allclose(scored, SentenceEncoder(encoder).encode(SENTENCES[:4]), atol=1e-6)
+    assert np.abs(scored - plain).max() > 1e-3
 
 
 def test_an_export_that_is_worse_says_so_everywhere(harmful):

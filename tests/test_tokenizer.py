@@ -1,6 +1,7 @@
 """Word pieces: text stays text, other libraries give the same ids, damage is one line."""
 
 import json
+import pickle
 import random
 
 import numpy as np
@@ -262,3 +263,13 @@ def test_the_vocabulary_of_a_large_corpus_is_made_once(tmp_path, monkeypatch):
     assert again.fingerprint == first.fingerprint
     text = ["a quick fox \u00e9", "[SEP]"]
     assert [row.tolist() for row in again.encode(text, 9)[0]] == [row.tolist() for row in trained.encode(text, 9)[0]]
+
+
+def test_a_prompt_stands_before_every_sentence_and_is_not_saved(trained, tmp_path):
+    prompted = trained.with_prompt("the fox: ")
+    expected = ids_of(trained, ["the fox: " + sentence for sentence in ODD])
+    again = [prompted, prompted.copy(), pickle.loads(pickle.dumps(prompted))]
+    assert [ids_of(one, ODD) for one in again] == [expected] * 3
+    assert len({trained.fingerprint, *(one.fingerprint for one in again), trained.with_prompt("fox ").fingerprint}) == 3
+    prompted.save(tmp_path)
+    assert Tokenizer.load(tmp_path).fingerprint == trained.fingerprint == prompted.with_prompt("").fingerprint

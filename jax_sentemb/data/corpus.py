@@ -72,11 +72,12 @@ class Corpus:
         return Neighbours(tokens, sentences)
 
     def packed(self) -> Tokens:
-        """Rows of up to max_seq_length tokens, packed from the sentences in their order, duplicates included."""
+        """Rows of up to max_seq_length tokens, packed from the sentences in their order, duplicates included, without a prompt."""
         sentences = open_corpus(*self._files(False))
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
         longest = max(LONGEST, self._max_seq_length)
-        tokens = tokenize(sentences, self.tokenizer, longest, None, self._subset, True, self._workers)
+        plain = self.tokenizer.with_prompt("") if isinstance(self.tokenizer, Tokenizer) else self.tokenizer
+        tokens = tokenize(sentences, plain, longest, None, self._subset, True, self._workers)
         return pack(tokens, sentences, self._max_seq_length)
 
     def _tokens(self, sentences: Sentences, subset: Subsample = ALL, ordered: bool = False) -> Tokens:

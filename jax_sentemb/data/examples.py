@@ -79,7 +79,8 @@ class SpanMasked:
 
     def __init__(self, tokens: Tokens, sentences: Sentences, tokenizer: Tokenizer, span: int, seed: int) -> None:
         self._tokens, self._sentences, self._span, self._seed = tokens, sentences, span, seed
-        self._tokenizer = tokenizer.copy()  # batches are made in another thread
+        # Batches are made in another thread. A prompt stands before the left half.
+        self._tokenizers = tokenizer.copy(), tokenizer.with_prompt("")
         self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
         self.max_seq_length = tokens.max_seq_length
         self.lengths = LazyArray(len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + self.GROWTH, tokens.max_seq_length))
@@ -93,10 +94,13 @@ class SpanMasked:
         whole = self._tokens.texts(rows, epoch)[0]
         numbered = list(enumerate(rows.tolist()))
         halves = self._sentences.settled(lambda: {place: cut for place, row in numbered if (cut := self._halves(row, epoch))})
-        sides = [self._tokenizer.encode([cut[side] for cut in halves.values()], self.max_seq_length)[0] for side in (0, 1)]
+        sides = [
+            tokenizer.encode([cut[side] for cut in halves.values()], self.max_seq_length)[0]
+            for side, tokenizer in enumerate(self._tokenizers)
+        ]
         masked = list(whole)
         for place, left, right in zip(halves, *sides, strict=True):
-            ids = np.concatenate([left[:-1], [self._tokenizer.mask_id], right[1:]]).astype(np.int32)
+            ids = np.concatenate([left[:-1], [self._tokenizers[0].mask_id], right[1:]]).astype(np.int32)
             limit = int(self.lengths[rows[place]])
             masked[place] = ids if len(ids) <= limit else np.append(ids[: limit - 1], ids[-1])
         return [whole, masked]

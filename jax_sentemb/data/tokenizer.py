@@ -51,8 +51,9 @@ class Lines(Protocol):
 class Tokenizer:
     """Converts sentences to ids with [CLS] and [SEP]. The text "[SEP]" inside a sentence is tokenised as text.
 
-    Attributes: vocab_size (the highest id + 1), pad_id, unk_id, cls_id, sep_id, mask_id, `names` (role -> token), and fingerprint,
-    the SHA-256 of everything that determines the ids. ModelFileError for a tokenizer without these tokens.
+    Attributes: vocab_size (the highest id + 1), pad_id, unk_id, cls_id, sep_id, mask_id, `names` (role -> token), `prompt` (text
+    before every sentence), and fingerprint, the SHA-256 of everything that determines the ids. ModelFileError for a tokenizer
+    without these tokens.
     """
 
     added = 2  # special tokens of a row
@@ -61,6 +62,7 @@ class Tokenizer:
     cls_id: int
     sep_id: int
     mask_id: int
+    prompt = ""
 
     def __init__(self, inner: tokenizers.Tokenizer, where: str = "the tokenizer", stated: Mapping[str, str] | None = None) -> None:
         inner.no_padding()
@@ -180,11 +182,15 @@ class Tokenizer:
 
     def copy(self) -> "Tokenizer":
         """An equal tokenizer, for another thread."""
-        return Tokenizer(tokenizers.Tokenizer.from_str(self._inner.to_str()), stated=self.names)
+        return self.with_prompt(self.prompt)
+
+    def with_prompt(self, prompt: str) -> "Tokenizer":
+        """This tokenizer with `prompt` before every sentence, in place of its own; `save` does not write it."""
+        return _prompted(tokenizers.Tokenizer.from_str(self._inner.to_str()), self.names, prompt)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the tokenizer, for another process, without its cache of words."""
-        return Tokenizer, (self._inner, "the tokenizer", self.names)
+        return _prompted, (self._inner, self.names, self.prompt)
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 ids of each sentence, at most `max_seq_length` with [CLS] and [SEP], and the number of sentences that were cut.
@@ -192,6 +198,8 @@ class Tokenizer:
         TypeError for a sentence that is not str, ValueError for one that is not valid Unicode; both name its number.
         """
         check_text(sentences)
+        if self.prompt:
+            sentences = [self.prompt + sentence for sentence in sentences]
         longest = max_seq_length * CHARACTERS_A_PIECE
         texts = [sentence if len(sentence) <= longest else _beginning(sentence, longest) for sentence in sentences]
         if not texts:
@@ -225,6 +233,13 @@ class Tokenizer:
             name = self.names[role]
             if getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids:
                 raise ModelFileError(f"{where} reads the text {name!r} in a sentence as its special token: set a pre-tokenizer")
+
+
+def _prompted(inner: tokenizers.Tokenizer, names: Mapping[str, str], prompt: str) -> Tokenizer:
+    found = Tokenizer(inner, stated=names)
+    if prompt:
+        found.prompt, found.fingerprint = prompt, hashlib.sha256(f"{found.fingerprint}|{prompt}".encode()).hexdigest()
+    return found
 
 
 def special_names(inner: tokenizers.Tokenizer, where: str, stated: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,6 @@ vectors; then the postprocessing of the embeddings of a task (whiten, remove-fir
 """
 
 import functools
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +21,6 @@ from jax_sentemb.inference.load import READOUTS, load, split_options
 from jax_sentemb.inference.views import NO_VIEWS, Views, unit_length
 from jax_sentemb.models.pooling import POOLINGS
 
-logger = logging.getLogger("jax_sentemb")
 Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
 
 POSTPROCESSING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -94,12 +92,15 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
             model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
         except ConfigError as error:
             raise ConfigError(f"--model {error}") from None
-        if model.prompts.default:
-            logger.warning("%s: its default prompt %r is ignored in scores", source, model.prompts.default)
-        fit, views = _constant(functools.partial(model.embedder, model.params)), model.views
+        fit, views = _constant(_with_prompt(functools.partial(model.embedder, model.params), model.prompts.default)), model.views
         metadata |= model.metadata
     label = name or "+".join([path.resolve().name or source, *options])
     return EvalModel(label, fit, per_task, postprocessing, metadata, views)
+
+
+def _with_prompt(encode: Encode, prompt: str) -> Encode:
+    """The encoder with its default prompt before every sentence, as sentence-transformers scores a model."""
+    return (lambda sentences: encode([prompt + sentence for sentence in sentences])) if prompt else encode
 
 
 def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:

@@ -73,14 +73,15 @@ def with_layer(model: LoadedModel, layer: Params) -> LoadedModel:
 
 
 def before_length(model: LoadedModel, sentences: Sequence[str]) -> Float[np.ndarray, "n width"]:
-    """Embeddings float32 [N, E] before they are scaled to unit length.
+    """Embeddings float32 [N, E], with the model's default prompt, before they are scaled to unit length.
 
     ConfigError for word vectors and static tables, which have no layers behind the pooling, and for a pooling without an export.
     """
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
         raise ConfigError("a model on word vectors or a static table has no dense layers: give a BERT or a sentence encoder")
     check_exportable(model.metadata["pooling"], convolution_of(model.metadata))
-    return _embedder(model, {**model.metadata, "normalize": False})(model.params, list(sentences))
+    prompted = [model.prompts.default + sentence for sentence in sentences]
+    return _embedder(model, {**model.metadata, "normalize": False})(model.params, prompted)
 
 
 def _embedder(model: LoadedModel, stated: dict[str, Any]) -> Any:

@@ -45,10 +45,11 @@ class BertSource:
     """A BERT from `encoder.weights`, or a new one with a new vocabulary.
 
     `lengths` are the longest sentences by setting, {"data.max_seq_length": 32, ...}: the encoder needs a position for each token.
+    `prompt` stands before every sentence.
     """
 
-    def __init__(self, encoder: Encoder, data: Data, lengths: dict[str, int]) -> None:
-        self._encoder, self._data, self._lengths = encoder, data, lengths
+    def __init__(self, encoder: Encoder, data: Data, lengths: dict[str, int], prompt: str = "") -> None:
+        self._encoder, self._data, self._lengths, self._prompt = encoder, data, lengths, prompt
         self._folder = resolve(encoder.weights) if encoder.weights else None
         self._config, self.loaded = read_parts(self._folder) if self._folder else (None, {})
 
@@ -59,8 +60,12 @@ class BertSource:
     def tokenizer(self, sentences: Lines) -> Tokenizer:
         """The tokenizer of data.tokenizer, else that of encoder.weights, else a new one."""
         if self._data.tokenizer:
-            return given_tokenizer(self._data.tokenizer, self._folder)
-        return Tokenizer.load(transformer_folder(self._folder)) if self._folder else new_tokenizer(sentences, self._data.vocab_size)
+            found = given_tokenizer(self._data.tokenizer, self._folder)
+        elif self._folder:
+            found = Tokenizer.load(transformer_folder(self._folder))
+        else:
+            found = new_tokenizer(sentences, self._data.vocab_size)
+        return found.with_prompt(self._prompt) if self._prompt else found
 
     def config(self, tokenizer: Tokenizer) -> BertConfig:
         """The configuration with the tokenizer's special tokens. ConfigError if the vocabulary or a sentence is too large."""

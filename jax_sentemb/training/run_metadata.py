@@ -10,6 +10,8 @@ import jax
 
 from jax_sentemb import __version__, files
 from jax_sentemb.config import Config, Words, flatten, stored_name
+from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.training.start import Start, is_kept
@@ -66,7 +68,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
         "scores_pairs": method.is_cross_encoder,
         "max_seq_length": config.eval.max_seq_length,
         "absent": setup.missing_tasks,
-        "tokenizer": setup.tokenizer.fingerprint,
+        "tokenizer": _saved_fingerprint(setup.tokenizer),
         "training": {
             "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
             "examples": len(setup.examples),
@@ -76,6 +78,11 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
             **recipe,
         },
     }
+
+
+def _saved_fingerprint(tokenizer: Tokenizer | WordTokenizer) -> str:
+    """The fingerprint of the tokenizer as the run saves it, without a prompt."""
+    return (tokenizer.with_prompt("") if isinstance(tokenizer, Tokenizer) else tokenizer).fingerprint
 
 
 def _of_start(config: Config, start: Start | None) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     """
     data, method, seed = config.data, config.method, config.train.seed
     scored = _evaluation_sets(config.eval, data, method)
-    source = _encoder_source(config, scored.sentences)
+    source = _encoder_source(config, scored.sentences, start.prompts.default if start else "")
     method.check(source.blank(), data.batch_size)
     corpus = _corpus(data, method, source, config.eval.data, workdir)
     examples = method.examples(corpus, seed)
@@ -105,12 +105,12 @@ def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
     return [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
 
 
-def _encoder_source(config: Config, evaluated: Callable[[], Iterator[str]]) -> EncoderSource:
+def _encoder_source(config: Config, evaluated: Callable[[], Iterator[str]], prompt: str) -> EncoderSource:
     """The source of encoder and tokenizer; `evaluated` iterates over the evaluation sentences, whose words get vectors too."""
     if isinstance(config.encoder, Words):
         return WordSource(config.encoder, evaluated, config.train.seed)
     lengths = {"data.max_seq_length": config.data.max_seq_length, "eval.max_seq_length": config.eval.max_seq_length}
-    return BertSource(config.encoder, config.data, lengths)
+    return BertSource(config.encoder, config.data, lengths, prompt)
 
 
 def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> EvaluationSets:
