@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.kmeans import kmeans
     from jax_sentemb.retrieval.search import community_detection
 
-    corpus = Opener(options).corpus()
+    corpus, threshold, noise = Opener(options).corpus(), 0.0, 0.0
     if options.k:
         groups = kmeans(corpus.vectors, options.k, options.seed).rows()
     else:

@@ -36,7 +36,7 @@ def verify(folder: Path) -> dict[str, Any]:
     """The content of the manifest of a step; Damaged if a file is missing, unknown, a link, or has another size or hash."""
     if not folder.resolve().is_relative_to(folder.parent.resolve()):
         raise Damaged(f"{folder} is a link out of the work directory")
-    file = folder / NAME
+    file, content = folder / NAME, {}
     try:
         text = file.read_bytes()
         content = json.loads(text)["content"]

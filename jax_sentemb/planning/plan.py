@@ -122,9 +122,13 @@ def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int, steps: 
 def smallest_split(plan_of: Callable[[int], Plan], chips: int) -> Plan:
     """The plan of the smallest train.fsdp that fits; ResourceError if none does."""
     splits = [size for size in range(1, chips + 1) if chips % size == 0]
-    for size in splits:
-        if (plan := plan_of(size)).fits:
-            return plan
+    plan = plan_of(splits[0])
+    for size in splits[1:]:
+        if plan.fits:
+            break
+        plan = plan_of(size)
+    if plan.fits:
+        return plan
     found = plan.reason or f"{plan.total / GIB:.1f} GiB a chip"
     raise ResourceError(
         f"no train.fsdp up to {chips} fits ({found}): lower --config.data.batch_size, "

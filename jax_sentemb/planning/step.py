@@ -52,7 +52,7 @@ class PlannedRun:
         optimizer = make_optimizer(config.optimizer, STEPS, STEPS, config.method.shares)
         state = state_shapes(config.method, encoder, optimizer, self._loaded, mesh)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-        step = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk, shardings)
+        step: Any = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk, shardings)
         shapes = state, self._batch(batch_size, batch_sharding(mesh))
         return step.trace(*shapes), shapes
 
@@ -74,11 +74,11 @@ def feed_rate(config: Config, batch_size: int, seconds: float = 1.0) -> float:
     """Rows a second that one core of this machine reads and pads for the run, from generated sentences."""
     with generated_batches(config, min(batch_size, SENTENCES // 4)) as batches:
         batches.at(0)
-        start, step = time.process_time(), 0
+        start, step, rows = time.process_time(), 0, 0
         while time.process_time() - start < seconds:
             step += 1
-            rows = len(batches.at(step % batches.steps_per_epoch).tokens)
-        return step * rows / (time.process_time() - start)
+            rows += len(batches.at(step % batches.steps_per_epoch).tokens)
+        return rows / (time.process_time() - start)
 
 
 @contextmanager

@@ -106,6 +106,7 @@ def attention_histograms(
     edges = np.linspace(low - margin, high + margin, int(np.clip(math.sqrt(samples) * 1.5, 10, 48)) + 1)
     counts = [np.histogram2d(x, y, bins=[edges, edges])[0].T for x, y in zip(one, other, strict=True)]
     correlation = [_pearson(x, y) for x, y in zip(one, other, strict=True)]
+    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
 
     norm = LogNorm(1, max(max(found.max() for found in counts), 2))
@@ -115,13 +116,13 @@ def attention_histograms(
             if number - columns >= 0:
                 panels.flat[number - columns].xaxis.set_tick_params(labelbottom=True)
             continue
-        image = axes.pcolormesh(edges, edges, np.ma.masked_equal(counts[number], 0), norm=norm, cmap="viridis", rasterized=True)
+        axes.pcolormesh(edges, edges, np.ma.masked_equal(counts[number], 0), norm=norm, cmap="viridis", rasterized=True)
         axes.plot(edges[[0, -1]], edges[[0, -1]], color="0.6", lw=0.7, zorder=0)
         axes.set_aspect("equal")
         rho = "constant" if correlation[number] is None else f"ρ = {correlation[number]:.3f}"
         axes.set_title(f"{names[number]}\n{rho}", fontsize=8, parse_math=False)
         axes.tick_params(labelsize=7)
-    bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=30, pad=0.02)
+    bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=panels, shrink=0.8, aspect=30, pad=0.02)
     bar.set_label("entries in a cell", fontsize=8)
     bar.ax.tick_params(labelsize=7)
     figure.supxlabel(f"{quantity}, first view", fontsize=9)

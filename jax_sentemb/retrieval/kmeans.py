@@ -49,19 +49,19 @@ def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tole
         raise ConfigError(f"k={k} is not between 1 and {len(vectors)}, the number of sentences")
     centres = _spread(_sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed), jax.random.key(seed), k)
     before = -np.inf
-    for _ in range(rounds):
+    while True:
+        rounds -= 1
         labels, scores, sums = _assign(vectors, centres)
         found = Groups(labels, scores, np.asarray(centres))
         mean = scores.mean(dtype=np.float64)
         empty = np.setdiff1d(np.arange(k), labels)
         far = np.argsort(scores, kind="stable")[: len(empty)] if len(empty) else empty
         far = far[scores[far] < AT_CENTRE]
-        if mean - before <= tolerance and not len(far):
-            break
+        if rounds <= 0 or (mean - before <= tolerance and not len(far)):
+            return found
         for group, row in zip(empty.tolist(), far.tolist(), strict=False):
             sums = jnp.asarray(sums).at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
         before, centres = mean, prepare(sums, True)
-    return found
 
 
 def _sample(vectors: VectorSource, count: int, seed: int) -> np.ndarray:

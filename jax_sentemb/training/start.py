@@ -96,9 +96,7 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
         kept = "kept as they are, and the loss is on the embedding before them" if is_kept(config, start) else "left out"
         notes.append(f"{start.name} has dense layers behind its pooling, which are {kept}")
     if start.prompts.default:
-        notes.append(
-            f"{start.name} has the default prompt {start.prompts.default!r}, which stands before every sentence"
-        )
+        notes.append(f"{start.name} has the default prompt {start.prompts.default!r}, which stands before every sentence")
     return config, notes
 
 
