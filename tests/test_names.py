@@ -40,6 +40,7 @@ TESTED_IN = {
 }
 OF_THE_WHOLE = {
     "test_architecture.py": "the way from the command to the gradient",
+    "test_evidence.py": "docs/evidence.py",
     "test_bad_input.py": "what users get wrong, in every command",
     "test_bert_scan.py": "models/bert.py with layers under a scan, beside test_bert.py",
     "test_contract.py": "promises that every recipe keeps",
