@@ -213,7 +213,7 @@ class Study:
 
     def tune(self) -> None:
         for name, path in self.options.encoders.items():
-            for recipe in methods("mean"):
+            for recipe in self.options.recipes:
                 for rate in self.options.rates[name] if recipe not in TUNED else ():
                     self.trained(name, path, tuning_domain(recipe), recipe, rate, 0)
 
@@ -221,7 +221,7 @@ class Study:
         for seed in range(self.options.seeds):
             for name, path in self.options.encoders.items():
                 for domain, facts in self.domains.items():
-                    for recipe in methods("mean"):
+                    for recipe in self.options.recipes:
                         if facts.ordered or not recipe.startswith("neighbours"):
                             self.trained(name, path, domain, recipe, self.rate(name, recipe), seed)
 
@@ -323,6 +323,7 @@ def main() -> int:
     parser.add_argument(
         "--rates", nargs="+", default=["1e-5", "3e-5"], help="rates that are tried, or NAME=RATE,RATE of an encoder"
     )
+    parser.add_argument("--recipes", nargs="+", default=list(methods("mean")), choices=list(methods("mean")))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--table", action="store_true")
