@@ -53,6 +53,21 @@ def checkpoint() -> dict[str, float]:
     return {"retrieval": reached("halves retrieval"), "last": reached("step"), "dev": reached("STSBenchmark-dev")}
 
 
+def adapting() -> dict[str, float]:
+    """Changes of a ready encoder by configs/adapt.py: lowest and highest mean over seeds of a domain, and elsewhere the lowest."""
+    rows = [row for row in results("adapting") if row["encoder"] == "MiniLM"]
+    start = {row["domain"]: row for row in rows if row["recipe"] == "start"}
+    trained = [row for row in rows if row["recipe"] == "Mirror-BERT" and float(row["rate"]) == 1e-5]
+
+    def change(row: dict[str, str], field: str) -> float:
+        return float(row[field]) - float(start[row["domain"]][field])
+
+    domains = {row["domain"] for row in trained}
+    gains = [statistics.mean(change(row, "in_domain") for row in trained if row["domain"] == domain) for domain in domains]
+    elsewhere = min(change(row, "out_of_domain") for row in trained)
+    return {"domains": len(domains), "lowest": min(gains), "highest": max(gains), "elsewhere": elsewhere}
+
+
 def scratch(workdir: Path) -> dict[str, float]:
     """Scores of the quick start on the generated test pairs."""
     found = json.loads((workdir / "scores.json").read_text(encoding="utf-8"))
@@ -72,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     known = json.loads(TABLE.read_text(encoding="utf-8"))
     quickstart = scratch(options.quickstart) if options.quickstart else known["scratch"]
-    table = {"few": few(), "many": many(), "scratch": quickstart, "checkpoint": checkpoint()}
+    table = {"few": few(), "many": many(), "scratch": quickstart, "checkpoint": checkpoint(), "adapting": adapting()}
     rounded = {part: {name: round(value, 1) for name, value in numbers.items()} for part, numbers in table.items()}
     options.output.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
 

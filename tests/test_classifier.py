@@ -187,3 +187,12 @@ def test_features_that_are_not_finite():
     features[3, 2] = np.nan
     with pytest.raises(NumericsError, match="not finite"):
         fit(features, labels, [ClassifierJob(np.arange(100), np.arange(100, 150))], np.full((1, 1), 1e-4), QUICK)
+
+
+def test_rows_for_early_stopping_are_drawn_as_senteval_draws_them():
+    """SentEval draws a permutation of all rows first, so the order of the batches begins with the generator's second one."""
+    rows = np.arange(100, 140)
+    job, order = validation_job(rows, 3, 0.25), np.random.RandomState(3).permutation(40)
+    np.testing.assert_array_equal(job.valid, rows[order[:10]])
+    np.testing.assert_array_equal(job.train, rows[order[10:]])
+    assert job.drawn_before == 40

@@ -12,9 +12,10 @@ from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_
 pytest.importorskip("numkong")
 RANDOM = np.random.default_rng(0)
 CENTRES = RANDOM.normal(size=(30, 24))
-ROWS = (CENTRES[RANDOM.integers(0, 30, 900)] + 0.3 * RANDOM.normal(size=(900, 24)) + 0.2).astype(np.float32)
+ROWS = (CENTRES[RANDOM.integers(0, 30, 900)] + 0.3 * RANDOM.normal(size=(900, 24)) + 1.0).astype(np.float32)
 ROWS *= RANDOM.uniform(0.5, 2, (900, 1)).astype(np.float32)  # of different lengths
 QUERIES = (CENTRES[:12] + 0.3 * RANDOM.normal(size=(12, 24))).astype(np.float32)
+QUERIES = np.concatenate([QUERIES[:11], -np.ones((1, 24), np.float32)])  # the last one's products with the rows are far below 0
 
 
 @pytest.fixture(scope="module", params=["int8", "uint8"])

@@ -1,6 +1,7 @@
 """A run from a sentence encoder: its readout is kept, its step 0 may be the best, and a worse export says so."""
 
 import json
+import shlex
 import shutil
 
 import jax
@@ -22,6 +23,7 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training import start
 from jax_sentemb.training.start import averaged, stated_start, with_start, worse_than_start
 from jax_sentemb.types import Rows
@@ -95,13 +97,14 @@ def test_worse_is_said_by_pairs_first_and_small_falls_are_not():
     assert worse_than_start({}, {halves: 10.0}) == ""
 
 
-def test_check_advises_to_keep_a_sentence_encoder(encoder, capsys):
+def test_check_advises_a_short_training_of_a_sentence_encoder_or_none(encoder, capsys):
     corpus = encoder.parent / "corpus.txt"
     assert program(main, ["jax-sentemb", "check", "--weights", str(encoder), str(corpus), "--json"]) == 0
     advice = json.loads(capsys.readouterr().out)["advice"]
-    assert advice["recipe"] == "no training"
-    assert advice["command"].startswith("jax-sentemb encode --model")
-    assert any("read by mean" in alternative for alternative in advice["alternatives"])
+    assert advice["recipe"] == "adapt"
+    assert shlex.split(advice["command"])[-2:] == [f"--config.data.files={corpus}", f"--config.encoder.weights={encoder}"]
+    assert advice["steps"] == read_config("adapt").train.max_steps
+    assert any("encode --model" in other and "read by mean" in other for other in advice["alternatives"])
 
 
 @pytest.fixture(scope="module")

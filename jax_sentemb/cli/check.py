@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
-from jax_sentemb.cli.recommend import KEEP, Advice, CorpusSummary, advise
+from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
 from jax_sentemb.data.corpus import TELLING, is_running_text, ordered, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
 from jax_sentemb.data.quality import ODD, histogram, odd_sentences, token_lengths
@@ -179,10 +179,7 @@ def _order(order: dict[str, Any]) -> str:
 def _advice(advice: Advice | None, usable: int) -> list[str]:
     if advice is None:
         return [f"advice      {usable} sentences are too few for any recipe: add text"]
-    if advice.recipe == KEEP:
-        how = "the weights are a sentence encoder; use it as it is"
-    else:
-        how = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
+    how = f"max_seq_length {advice.max_seq_length}, epochs {advice.num_train_epochs}, steps {advice.steps:,}"
     return [
         f"advice      {advice.recipe}: {how}",
         f"            {advice.command}",

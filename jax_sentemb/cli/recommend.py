@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 MEASURED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("recommendations.json").read_text(encoding="utf-8"))
 SMALL = 20_000  # sentences: low-shot training was measured at 1,000 and 10,000
 LEAST = 16  # sentences below which nothing is advised
+BATCH = 64  # of configs/adapt.py
 LENGTHS = (32, 48, 64, 96, 128)  # that are advised: 32 is the papers', longer ones cost time and memory
 EPOCHS = 4  # at most: what low-shot training was measured with at 1,000 sentences
 
@@ -93,10 +94,14 @@ SCRATCH = Choice(
         "mlm, then simcse on its export, for a corpus of millions of words: not measured on real text here",
     ],
 )
-KEEP = "no training"  # in place of a recipe, for a sentence encoder
-KEPT = (
-    "fair: no recipe of this package is known to improve a good sentence encoder on a corpus without labels",
-    "docs/adapting.md has what was measured, and how to try a recipe without harm",
+ADAPT = Choice(
+    "adapt",
+    {},
+    50,
+    "fair: measured with one ready encoder, all-MiniLM-L6-v2",
+    "experiments/adapting: on {domains} domains it changed the score by {lowest:+} to {highest:+} points, and that of other text "
+    "(STS-B) by {elsewhere:+} at worst".format(**MEASURED["adapting"]),
+    [],
 )
 CHECKPOINT = (
     "--config.eval.eval_steps=10 --config.eval.select=retrieval --config.eval.patience=3: without labels, better weights than "
@@ -111,10 +116,10 @@ ORDERED = (
 
 def advise(corpus: CorpusSummary) -> Advice | None:
     """The recipe for a corpus; None for one that is too small for any."""
-    if corpus.readout:
-        return _keep(corpus)
     if corpus.usable < LEAST:
         return None
+    if corpus.readout:
+        return _adapt(corpus)
     choice = SCRATCH if not corpus.weights else FEW if corpus.usable < SMALL else MANY
     batch = min(corpus.batch_size, corpus.usable)
     length = min(next((length for length in LENGTHS if length >= corpus.whole), LENGTHS[-1]), corpus.positions)
@@ -147,22 +152,26 @@ def advise(corpus: CorpusSummary) -> Advice | None:
     )
 
 
-def _keep(corpus: CorpusSummary) -> Advice:
-    """The advice for a sentence encoder: to use it as it is."""
+def _adapt(corpus: CorpusSummary) -> Advice:
+    """The advice for a sentence encoder: a short training that was measured to help, or to use it as it is."""
     column = [] if corpus.column == "text" else ["--column", corpus.column]
-    command = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *column, "--output", "vectors"]
-    train = ["jax-sentemb", "train", "--config", "simcse", f"--config.data.files={corpus.files}"]
-    train += [f"--config.encoder.weights={corpus.weights}", "--config.eval.eval_steps=10", "--config.eval.select=retrieval"]
-    distill = ["jax-sentemb", "distill", "--model", corpus.weights, "--corpus", corpus.files, *column, "--output", "models/static"]
+    text = [*column, "--output"]
+    encode = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *text, "vectors"]
+    distill = ["jax-sentemb", "distill", "--model", corpus.weights, "--corpus", corpus.files, *text, "models/static"]
+    flags = {"data.files": corpus.files, "encoder.weights": corpus.weights}
+    flags |= {"data.column": corpus.column} if column else {}
+    flags |= {"data.batch_size": corpus.usable} if corpus.usable < BATCH else {}
+    train = ["jax-sentemb", "train", "--config", ADAPT.recipe, "--workdir", f"runs/{ADAPT.recipe}"]
     return Advice(
-        KEEP,
-        shlex.join(command),
-        0,
-        0,
-        0,
-        *KEPT,
+        ADAPT.recipe,
+        shlex.join(train + [f"--config.{field}={value}" for field, value in flags.items()]),
+        LENGTHS[0],
+        1,
+        ADAPT.steps,
+        ADAPT.sure,
+        ADAPT.evidence,
         [
-            f"{shlex.join(train)}: a trial that keeps the start if no step is better, read by {corpus.readout} as it says",
+            f"{shlex.join(encode)}: the encoder as it is, read by {corpus.readout} as its directory says",
             f"{shlex.join(distill)}: a static table, where speed counts more than the last points",
         ],
     )

@@ -1,0 +1,22 @@
+"""Mirror-BERT for a sentence encoder that is good already: few steps at a small rate on the text that it will embed.
+
+python -m jax_sentemb.main --config configs/adapt.py --workdir runs/adapt \\
+    --config.data.files=corpus.txt --config.encoder.weights=path/to/all-MiniLM-L6-v2
+
+The settings are those of experiments/adapting, which compares methods on several domains. The last weights are exported: selection
+without labels (--config.eval.select=retrieval) prefers the start there, also where the result is better.
+"""
+
+from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
+from jax_sentemb.methods.mirror_bert import MirrorBERT
+
+
+def get_config(size: str = "") -> Config:
+    config = Config(
+        method=MirrorBERT(pooling="mean", span=5),
+        data=Data(max_seq_length=32, batch_size=64),
+        optimizer=Optimizer(learning_rate=1e-5, warmup_ratio=0.1),
+        eval=Evaluation(eval_steps=25, select="last"),
+        train=Train(max_steps=50),
+    )
+    return sized(config, size)
