@@ -99,8 +99,10 @@ ADAPT = Choice(
     {},
     50,
     "fair: measured with one ready encoder, all-MiniLM-L6-v2",
-    "experiments/adapting: on {domains} domains it changed the score by {lowest:+} to {highest:+} points, and that of other text "
-    "(STS-B) by {elsewhere:+} at worst".format(**MEASURED["adapting"]),
+    "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, on other text (STS-B) "
+    "by {elsewhere:+} at worst, and how often the other half of a paragraph is found by {paragraphs:+} %".format(
+        **MEASURED["adapting"]
+    ),
     [],
 )
 CHECKPOINT = (

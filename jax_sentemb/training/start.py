@@ -15,7 +15,9 @@ from jax_sentemb.methods.base import Method
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.types import Params
 
-NOISE = {"eval": 0.1, "diagnostics": 1.0}  # falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100
+# Falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 3.2 where labels rose
+# (experiments/adapting).
+NOISE = {"eval": 0.1, "diagnostics": 4.0}
 
 
 class Start(NamedTuple):
