@@ -279,27 +279,15 @@ def tables(rows: list[dict[str, str]]) -> str:
         found.append(f"| {name} | seeds | " + " | ".join(start) + " | STS-B, mean (lowest) |\n|---|" + "--:|" * (len(start) + 2))
         cells = [f"{float(row['in_domain']):.2f}" for row in start.values()]
         found.append(" | ".join(["| start", "", *cells, f"{float(next(iter(start.values()))['out_of_domain']):.2f} |"]))
-        final = {row["recipe"]: row["rate"] for row in own if row["domain"] not in ("SICK", "novels")}
-        final |= {row["recipe"]: row["rate"] for row in own if row["recipe"].startswith("neighbours, ")}
-        final["neighbours"] = final.get("neighbours, anchor 1", "")
-        for recipe, share in dict.fromkeys((row["recipe"], row["share_of_start"]) for row in own if row["recipe"] != "start"):
-            some = [row for row in own if (row["recipe"], row["share_of_start"], row["rate"]) == (recipe, share, final.get(recipe))]
+        for recipe, rate, share in dict.fromkeys((row["recipe"], row["rate"], row["share_of_start"]) for row in own):
+            some = [row for row in own if (row["recipe"], row["rate"], row["share_of_start"]) == (recipe, rate, share)]
+            if recipe == "start":
+                continue
             changes = {domain: [_change(row, start, "in_domain") for row in some if row["domain"] == domain] for domain in start}
             away = [_change(row, start, "out_of_domain") for row in some]
-            if away:
-                seeds = max(map(len, changes.values()))
-                title = (
-                    recipe
-                    + (f", {share} of the start" if float(share) else "")
-                    + (f" ({float(some[0]['rate']):.0e})" if float(some[0]["rate"]) else "")
-                )
-                row = [
-                    f"| {title}",
-                    str(seeds),
-                    *map(_cell, changes.values()),
-                    f"{statistics.mean(away):+.2f} ({min(away):+.2f}) |",
-                ]
-                found.append(" | ".join(row))
+            title = recipe + (f", {share} of the start" if float(share) else "") + (f" ({float(rate):.0e})" if float(rate) else "")
+            row = [f"| {title}", str(max(map(len, changes.values()))), *map(_cell, changes.values())]
+            found.append(" | ".join([*row, f"{statistics.mean(away):+.2f} ({min(away):+.2f}) |"]))
         found.append("")
     return "\n".join(found)
 

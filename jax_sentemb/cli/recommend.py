@@ -99,8 +99,8 @@ ADAPT = Choice(
     {},
     50,
     "fair: measured with one ready encoder, all-MiniLM-L6-v2",
-    "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, on other text (STS-B) "
-    "by {elsewhere:+} at worst, and how often the other half of a paragraph is found by {paragraphs:+} %".format(
+    "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, on other text "
+    "(STS-B) by {elsewhere:+} at worst, and how often the other half of a paragraph is found by {paragraphs:+} %".format(
         **MEASURED["adapting"]
     ),
     [],
@@ -110,6 +110,10 @@ CHECKPOINT = (
     "the last (experiments/choosing: {retrieval} against {last}; by STS-B dev {dev}), see docs/choosing.md"
 ).format(**MEASURED["checkpoint"])
 LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: more is cut, and it takes less time and memory"
+NEIGHBOURS = (
+    "neighbours in place of adapt, with --config.optimizer.learning_rate=1e-5 --config.train.max_steps=50: for running text "
+    "whose paragraphs are searched (experiments/adapting, one run)"
+)
 ORDERED = (
     "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
     "here no multi-view model was far above the average of its word vectors (experiments/multiview)"
@@ -173,6 +177,7 @@ def _adapt(corpus: CorpusSummary) -> Advice:
         ADAPT.sure,
         ADAPT.evidence,
         [
+            *([NEIGHBOURS] if corpus.ordered else []),
             f"{shlex.join(encode)}: the encoder as it is, read by {corpus.readout} as its directory says",
             f"{shlex.join(distill)}: a static table, where speed counts more than the last points",
         ],
