@@ -77,22 +77,15 @@ TUNED = {"SimCSE, anchor 1": "SimCSE", "neighbours, anchor 1": "neighbours"}  # 
 def domains(data: Path) -> dict[str, Domain]:
     """The domains of the study."""
 
-    def table(name: str) -> list[dict[str, str]]:
-        with (data / name).open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-    def pairs(rows: list[dict[str, str]]) -> list[tuple[str, str, float]]:
-        return [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]
-
     def text(rows: list[tuple[str, str, float]]) -> list[str]:
         return list(dict.fromkeys(sentence for row in rows for sentence in row[:2]))
 
-    years = [row for year in (12, 14, 15) for row in table(f"sts_raw/STS{year}.tsv")]
+    years = [row for year in (12, 14, 15) for row in table(data / f"sts_raw/STS{year}.tsv")]
     forum = pairs([row for row in years if row["subset"] in FORUM])
     arguments = [
-        (row["sentence1"], row["sentence2"], UKP_GRADES[row["label"]]) for row in table("afs/UKP_ASPECT.tsv")
+        (row["sentence1"], row["sentence2"], UKP_GRADES[row["label"]]) for row in table(data / "afs/UKP_ASPECT.tsv")
     ]  # fmt: skip
-    sick = {part: pairs(table(f"sts_raw/SICK-{part}.tsv")) for part in ("train", "dev", "test")}
+    sick = {part: pairs(table(data / f"sts_raw/SICK-{part}.tsv")) for part in ("train", "dev", "test")}
     return {
         "arguments": Domain(text(arguments), arguments),
         "SICK": Domain(text([*sick["train"], *sick["dev"], *sick["test"]]), sick["test"], sick["dev"]),
@@ -132,7 +125,7 @@ class Study:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.domains = options, domains(options.data)
-        self.elsewhere = _sts(options.data)
+        self.elsewhere = pairs(table(options.data / "sts_raw/STSBenchmark-test.tsv"))
         self.rows = read_rows(options.results)
 
     def add(self, key: tuple[Any, ...], encoder: SentenceEncoder, begin: float) -> None:
@@ -257,10 +250,13 @@ def tuning_domain(recipe: str) -> str:
     return "novels" if recipe.startswith("neighbours") else "SICK"
 
 
-def _sts(data: Path) -> list[tuple[str, str, float]]:
-    with (data / "sts_raw/STSBenchmark-test.tsv").open(encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        return [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]
+def table(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as opened:
+        return list(csv.DictReader(opened, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def pairs(rows: list[dict[str, str]]) -> list[tuple[str, str, float]]:
+    return [(row["sentence1"], row["sentence2"], float(row["score"])) for row in rows]
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 from jaxtyping import Key
 
 from jax_sentemb.data.corpus import Corpus
@@ -11,9 +10,8 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, nt_xent
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
-from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, view_seeds
+from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, two_texts
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
@@ -59,8 +57,7 @@ class MirrorBERT(Method):
         """Both views in one pass over 2B rows, each with its own dropout."""
         if not self.span:
             return two_dropout_views(encoder, params["encoder"], batch.rows, seeds, self.ami, self.pooling)
-        pooled = sentence_embedding(encoder, params, batch.rows, self.pooling, seeds=view_seeds(seeds))
-        return TwoViews(pooled[0::2], pooled[1::2], batch.rows.mask[0::2].sum(-1, dtype=jnp.float32))
+        return two_texts(encoder, params, batch.rows, seeds, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
         """NT-Xent minus AMI; metrics."""

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 from jaxtyping import Key
 
 from jax_sentemb.data.corpus import Corpus
@@ -10,9 +9,8 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, symmetric_info_nce
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
-from jax_sentemb.methods.views import TwoViews, view_seeds
+from jax_sentemb.methods.views import TwoViews, two_texts
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
@@ -44,8 +42,7 @@ class Neighbours(Method):
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
         """Both sentences of each pair in one pass over 2B rows, each with its own dropout."""
-        pooled = sentence_embedding(encoder, params, batch.rows, self.pooling, seeds=view_seeds(seeds))
-        return TwoViews(pooled[0::2], pooled[1::2], batch.rows.mask[0::2].sum(-1, dtype=jnp.float32))
+        return two_texts(encoder, params, batch.rows, seeds, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
         """The loss; metrics."""

@@ -11,7 +11,7 @@ from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.layers import hash32
-from jax_sentemb.models.pooling import pool
+from jax_sentemb.models.pooling import pool, sentence_embedding
 from jax_sentemb.types import Array, Params, Rows
 
 VIEWS = 2
@@ -51,6 +51,12 @@ def two_dropout_views(
     pooled = pool(output.hidden, both.mask, pooling)  # sentence-major: row 2 i is the first view of sentence i
     information = (None, None) if ami is None or positions is None else ami.mutual_information(output.observed, positions)
     return TwoViews(pooled[0::2], pooled[1::2], rows.mask.sum(-1, dtype=jnp.float32), *information)
+
+
+def two_texts(encoder: TokenEncoder, params: Params, rows: Rows, seeds: UInt[Array, " batch"], pooling: str) -> TwoViews:
+    """Encode rows [2B, T], the two texts of each example one after the other, in one pass, each with its own dropout."""
+    pooled = sentence_embedding(encoder, params, rows, pooling, seeds=view_seeds(seeds))
+    return TwoViews(pooled[0::2], pooled[1::2], rows.mask[0::2].sum(-1, dtype=jnp.float32))
 
 
 def two_encoders(

@@ -121,15 +121,12 @@ def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int, steps: 
 
 def smallest_split(plan_of: Callable[[int], Plan], chips: int) -> Plan:
     """The plan of the smallest train.fsdp that fits; ResourceError if none does."""
-    splits = [size for size in range(1, chips + 1) if chips % size == 0]
-    plan = plan_of(splits[0])
-    for size in splits[1:]:
-        if plan.fits:
-            break
-        plan = plan_of(size)
-    if plan.fits:
-        return plan
-    found = plan.reason or f"{plan.total / GIB:.1f} GiB a chip"
+    tried: list[Plan] = []
+    for size in (size for size in range(1, chips + 1) if chips % size == 0):
+        tried.append(plan_of(size))
+        if tried[-1].fits:
+            return tried[-1]
+    found = tried[-1].reason or f"{tried[-1].total / GIB:.1f} GiB a chip"
     raise ResourceError(
         f"no train.fsdp up to {chips} fits ({found}): lower --config.data.batch_size, "
         "or set --config.train.grad_cache_chunk or --config.train.remat=True"
