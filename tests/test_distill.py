@@ -15,6 +15,7 @@ from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.distill import _encoded
 from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.formats.model_dir import Prompts
 from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
 from jax_sentemb.formats.static_embedding import read_static
 from jax_sentemb.inference.load import load
@@ -84,6 +85,12 @@ def test_encode_and_search_read_it(static, teacher, capsys):
 def test_encode_writes_its_vectors(static, teacher):
     assert run("encode", "--model", static, "--input", teacher / "corpus.txt", "--output", teacher / "of_static") == 0
     np.testing.assert_allclose(Vectors(teacher / "of_static")[:], SentenceEncoder.load(static).encode(SENTENCES), atol=1e-6)
+
+
+def test_the_encoder_reads_sentences_with_its_default_prompt_as_in_encode(teacher, tmp_path):
+    model = load(teacher / "model")._replace(prompts=Prompts({"query": "red blue "}, "query"))
+    found = _encoded(model, SENTENCES[:3], tmp_path / "vectors.npy", 16, lambda *_: None)
+    np.testing.assert_array_equal(found, SentenceEncoder(model).encode(SENTENCES[:3]))
 
 
 def test_training_comes_nearer_to_the_encoder_with_vectors_of_encode_or_without(static, teacher, capsys):

@@ -145,7 +145,8 @@ def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, enc
 
 
 def test_scores_have_the_default_prompt_too(encoder):
-    scored, plain = open_model(str(encoder), set).fit([])(SENTENCES[:4]), load(encoder)(SENTENCES[:4])
+    model = load(encoder)
+    scored, plain = open_model(str(encoder), set).fit([])(SENTENCES[:4]), model.embedder(model.params, SENTENCES[:4])
     np.testing.assert_allclose(scored, SentenceEncoder(encoder).encode(SENTENCES[:4]), atol=1e-6)
     assert np.abs(scored - plain).max() > 1e-3
 

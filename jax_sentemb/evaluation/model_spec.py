@@ -5,7 +5,6 @@ first_last); readouts of a multi-view model (mean, max, min, last, average, conc
 vectors; then the postprocessing of the embeddings of a task (whiten, remove-first, unit), in order.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,15 +91,10 @@ def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 
             model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
         except ConfigError as error:
             raise ConfigError(f"--model {error}") from None
-        fit, views = _constant(_with_prompt(functools.partial(model.embedder, model.params), model.prompts.default)), model.views
+        fit, views = _constant(model), model.views
         metadata |= model.metadata
     label = name or "+".join([path.resolve().name or source, *options])
     return EvalModel(label, fit, per_task, postprocessing, metadata, views)
-
-
-def _with_prompt(encode: Encode, prompt: str) -> Encode:
-    """The encoder with its default prompt before every sentence, as sentence-transformers scores a model."""
-    return (lambda sentences: encode([prompt + sentence for sentence in sentences])) if prompt else encode
 
 
 def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:

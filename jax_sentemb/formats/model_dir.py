@@ -3,6 +3,7 @@
 Code that a file names is never imported, and paths out of the directory are errors.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,6 +121,10 @@ class Prompts(NamedTuple):
     def default(self) -> str:
         """The text of the default prompt, "" without one."""
         return self.texts[self.default_name] if self.default_name is not None else ""
+
+    def before(self, sentences: Sequence[str]) -> list[str]:
+        """The sentences with the default prompt before each."""
+        return [self.default + sentence for sentence in sentences]
 
 
 NO_PROMPTS = Prompts()

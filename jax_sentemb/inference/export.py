@@ -33,7 +33,8 @@ def export(
 ) -> float:
     """Write, verify and publish `model`; returns the largest difference of an entry from `embed`, the float32 model in memory.
 
-    `embed` maps sentences to embeddings [N, E], or pairs of sentences to scores [N, C] if `model` is a cross-encoder.
+    `embed` maps texts, with the default prompt if `model` has one, to embeddings [N, E], or pairs of sentences to scores [N, C] if
+    `model` is a cross-encoder.
 
     ModelFileError if the weights do not fit or the export differs by more than TOLERANCE, ConfigError if `directory` has anything
     but an earlier export. See `publish`.
@@ -53,7 +54,7 @@ def export(
     return publish(
         user_path(directory).absolute(),
         lambda stage: write_export(stage, model, card),
-        embed,
+        embed if is_cross_encoder else lambda inputs: embed(model.prompts.before(inputs)),
         list(zip(sentences, reversed(sentences), strict=True)) if is_cross_encoder else sentences,
         load_cross_encoder if is_cross_encoder else load,
         stated,

@@ -42,18 +42,21 @@ READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", 
 
 
 class LoadedModel(NamedTuple):
-    """A model that embeds sentences: `model(sentences)`, or `embedder(params, sentences)` with other parameters of its shapes."""
+    """A model that embeds sentences: `model(sentences)`, with its default prompt before each of them.
+
+    `embedder(params, texts)` embeds texts as they are, also with other parameters of the same shapes.
+    """
 
     embedder: Embedder
     params: Params
     metadata: dict[str, Any]  # description of the model in results
     views: Views = NO_VIEWS  # the layout of the embeddings
     positions: int | None = None  # the number of positions of the encoder; None: unlimited
-    prompts: Prompts = NO_PROMPTS  # of the directory; only SentenceEncoder uses them
+    prompts: Prompts = NO_PROMPTS  # of the directory
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Embeddings float32 [N, E] in the order of the sentences."""
-        return self.embedder(self.params, sentences)
+        return self.embedder(self.params, self.prompts.before(sentences))
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that embeddings depend on; paths and names have no influence."""
