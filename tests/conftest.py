@@ -44,7 +44,10 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 
 # Files that take longest. They begin first, so that no process works alone at the end.
-LONGEST = ("docs", "faults", "parallel", "trainer", "contract", "collection", "checkpoint_selection", "bad_input", "robustness")
+LONGEST = (
+    "faults", "step", "notebooks", "docs", "trainer", "parallel", "checkpoint_selection", "plots", "bad_input", "minilm",
+    "run", "bert", "collection", "cons_sent", "hostile_files", "contract",
+)  # fmt: skip
 
 
 def scope(nodeid: str) -> str:
