@@ -63,6 +63,13 @@ def test_the_way_is_short():
     assert sum(architecture.lines(architecture.PACKAGE / name) for name in architecture.PATH) <= architecture.MOST_LINES
 
 
+def test_files_and_functions_are_small():
+    large = [str(file) for file in architecture.PACKAGE.rglob("*.py") if architecture.lines(file) > architecture.MOST_OF_A_FILE]
+    large += [name for lines, _, name in architecture.functions() if lines > architecture.MOST_OF_A_FUNCTION]
+    large += [name for _, count, name in architecture.functions() if count > architecture.MOST_ARGUMENTS]
+    assert large == [architecture.EXCEPTION]
+
+
 def test_the_page_names_the_files_and_its_numbers_are_not_old():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (\S+\.py) \| (\d+) \|", page, re.MULTILINE))

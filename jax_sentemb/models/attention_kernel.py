@@ -40,6 +40,14 @@ class Plan(NamedTuple):
     interpret: bool
 
 
+class Head(NamedTuple):
+    """What else than states the attention of one head of one sentence depends on."""
+
+    real: Bool[Array, "1 tokens"]
+    key_of_row: UInt[Array, "1 1"]  # of the random numbers
+    number: Int[Array, ""]
+
+
 def attend_in_kernel(
     query: Float[Array, "rows heads tokens size"],
     key: Float[Array, "rows heads tokens size"],
@@ -146,7 +154,7 @@ def _kernel(plan: Plan, compute: Compute, heads: int, inputs: int, *refs: Any) -
         for number in range(heads):
             lanes = slice(number * plan.head_size, (number + 1) * plan.head_size)
             parts = [array[row, :, lanes] for array in states]
-            found = compute(plan, real[row] != 0, keys[row], first + number, *parts)
+            found = compute(plan, Head(real[row] != 0, keys[row], first + number), *parts)
             for output, values in zip(outputs, found if isinstance(found, tuple) else (found,), strict=True):
                 output[row, :, lanes] = values.astype(output.dtype)
         return carry
@@ -158,35 +166,33 @@ def _kernel(plan: Plan, compute: Compute, heads: int, inputs: int, *refs: Any) -
         lax.fori_loop(0, count, sentence, 0)
 
 
-def _context(plan: Plan, real: Array, key_of_row: Array, head: Array, query: Part, key: Part, value: Part) -> Part:
-    probabilities, factors = _maps(plan, real, key_of_row, head, query, key)
+def _context(plan: Plan, head: Head, query: Part, key: Part, value: Part) -> Part:
+    probabilities, factors = _maps(plan, head, query, key)
     return _product((probabilities * factors).astype(value.dtype), value, 1, 0)
 
 
-def _gradients(
-    plan: Plan, real: Array, key_of_row: Array, head: Array, query: Part, key: Part, value: Part, gradient: Part
-) -> tuple[Part, Part, Part]:
+def _gradients(plan: Plan, head: Head, query: Part, key: Part, value: Part, gradient: Part) -> tuple[Part, Part, Part]:
     """The gradients of query, key and value from that of the context; the map is computed again."""
-    probabilities, factors = _maps(plan, real, key_of_row, head, query, key)
+    probabilities, factors = _maps(plan, head, query, key)
     to_value = _product((probabilities * factors).astype(value.dtype), gradient, 0, 0)
     to_probabilities = _product(gradient, value, 1, 1) * factors
     to_scores = probabilities * (to_probabilities - (to_probabilities * probabilities).sum(-1, keepdims=True))
-    to_scores = (jnp.where(real, to_scores, 0.0) / plan.head_size**0.5).astype(query.dtype)
+    to_scores = (jnp.where(head.real, to_scores, 0.0) / plan.head_size**0.5).astype(query.dtype)
     return _product(to_scores, key, 1, 0), _product(to_scores, query, 0, 0), to_value
 
 
 def _maps(
-    plan: Plan, real: Bool[Array, "1 tokens"], key_of_row: UInt[Array, "1 1"], head: Int[Array, ""], query: Part, key: Part
+    plan: Plan, head: Head, query: Part, key: Part
 ) -> tuple[Float[Array, "tokens tokens"], Float[Array, "tokens tokens"] | float]:
     """The attention of one head in float32, and by what dropout multiplies it; as in `attend`, bit for bit the same masks."""
-    scores = jnp.where(real, _product(query, key, 1, 1) / plan.head_size**0.5, NEVER)
+    scores = jnp.where(head.real, _product(query, key, 1, 1) / plan.head_size**0.5, NEVER)
     exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
     probabilities = exponentials / exponentials.sum(-1, keepdims=True)
     if not plan.rate:
         return probabilities, 1.0
-    places = head, *(lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
+    places = head.number, *(lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
     counters = (place.astype(jnp.uint32) * counter_step(stride) for place, stride in zip(places, plan.strides, strict=True))
-    kept = hash32(key_of_row ^ functools.reduce(jnp.add, counters)) >= drop_limit(plan.rate)
+    kept = hash32(head.key_of_row ^ functools.reduce(jnp.add, counters)) >= drop_limit(plan.rate)
     return probabilities, jnp.where(kept, 1 / (1 - plan.rate), 0.0)
 
 

@@ -121,7 +121,7 @@ class Bert(nn.Module):
         hidden = [Embeddings(self.config, self.activations, name="embeddings")(rows.tokens, token_types, seeds, rate)]
         observed, bias = {}, self.attention_bias(rows.tokens.shape[1])
         kept = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
-        apart_from_arrays = (4, 5, 6)
+        apart_from_arrays = (4, 5)
         kind = nn.remat(Layer, static_argnums=apart_from_arrays, policy=kept) if self.remat or self.scan else Layer
         captured_layers = capture.layers if capture else ()
         apart = min((self.config.num_hidden_layers, *captured_layers))  # the first layer that is not like the others
@@ -129,11 +129,11 @@ class Bert(nn.Module):
             hidden += self._scan(hidden[0], rows.mask, seeds, rate, apart - 1, kept, bias)
         memory = self.attention_memory()
         for number in range(len(hidden), self.config.num_hidden_layers + 1):
-            layer = kind(self.config, self.dtype, number, memory, self.activations, name=f"layer_{number - 1}")
+            layer = kind(self.config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
-            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_token_only and last, captured, places, bias)
+            states, attention = layer(hidden[-1], rows.mask, seeds, first_token_only and last, captured, places, bias)
             drop = memory.dropout(seeds, rate, STREAMS * number, self.config.counted_positions)
             attention = attention._replace(**drop._asdict(), bias=bias)
             hidden.append(states)
@@ -165,8 +165,8 @@ class Bert(nn.Module):
 
         def one(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
             number, params = layer
-            module = Layer(self.config, self.dtype, number, self.attention_memory(), self.activations, parent=None)
-            found, _ = module.apply({"params": params}, states, mask, seeds, rate, False, False, None, bias)
+            module = Layer(self.config, self.dtype, number, rate, self.attention_memory(), self.activations, parent=None)
+            found, _ = module.apply({"params": params}, states, mask, seeds, False, False, None, bias)
             return found, found
 
         one = jax.checkpoint(one, policy=kept, prevent_cse=False)  # in a scan nothing is merged with the forward pass
@@ -208,6 +208,7 @@ class Layer(nn.Module):
     config: BertConfig
     dtype: DTypeLike
     number: int | Int[Array, ""]
+    rate: float  # of dropout
     memory: AttentionMemory = AttentionMemory()
     activations: DTypeLike = jnp.float32
 
@@ -217,7 +218,6 @@ class Layer(nn.Module):
         states: Float[Array, "rows tokens width"],
         mask: Bool[Array, "rows tokens"],
         seeds: UInt[Array, " rows"] | None,
-        rate: float,
         first_only: bool = False,
         captured: bool = True,
         places: Int[Array, "rows places"] | None = None,
@@ -227,7 +227,7 @@ class Layer(nn.Module):
 
         A captured attention is that of all queries; it cannot be captured with `places`. `bias` is added to the scores.
         """
-        config, stream = self.config, STREAMS * self.number
+        config, rate, stream = self.config, self.rate, STREAMS * self.number
         asked = queried(states, first_only, places)
 
         def dense(inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:

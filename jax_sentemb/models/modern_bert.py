@@ -92,19 +92,16 @@ class ModernBert(nn.Module):
         rate = self.dropout if dropout_rate is None else dropout_rate
         hidden = [ModernEmbeddings(config, self.activations, name="embeddings")(rows.tokens, seeds, rate)]
         observed = {}
-        kind = nn.remat(ModernLayer, static_argnums=(4, 5, 6)) if self.remat else ModernLayer
-        size = config.hidden_size // config.num_attention_heads
+        kind = nn.remat(ModernLayer, static_argnums=(4, 5)) if self.remat else ModernLayer
         memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
         near = window_bias(width, config.local_attention // 2)
         for number in range(1, config.num_hidden_layers + 1):
-            whole = config.is_global(number)
-            angles = rotary_angles(width, size, config.global_rope_theta if whole else config.local_rope_theta)
-            bias = None if whole else near
-            layer = kind(config, self.dtype, number, memory, self.activations, name=f"layer_{number - 1}")
+            bias = None if config.is_global(number) else near
+            layer = kind(config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == config.num_hidden_layers
             places, first_only = token_places if last else None, first_token_only and last
-            states, attention = layer(hidden[-1], rows.mask, seeds, rate, first_only, captured, places, angles, bias)
+            states, attention = layer(hidden[-1], rows.mask, seeds, first_only, captured, places, bias)
             drop = memory.dropout(seeds, rate, STREAMS * number, config.counted_positions)
             attention = attention._replace(**drop._asdict(), bias=bias)
             hidden.append(states)
@@ -136,6 +133,7 @@ class ModernLayer(nn.Module):
     config: ModernBertConfig
     dtype: DTypeLike
     number: int
+    rate: float  # of dropout
     memory: AttentionMemory = AttentionMemory()
     activations: DTypeLike = jnp.float32
 
@@ -145,15 +143,15 @@ class ModernLayer(nn.Module):
         states: Float[Array, "rows tokens width"],
         mask: Bool[Array, "rows tokens"],
         seeds: UInt[Array, " rows"] | None,
-        rate: float,
         first_only: bool,
         captured: bool,
         places: Int[Array, "rows places"] | None,
-        angles: Angles,
         bias: Float[Array, "1 tokens tokens"] | None,
     ) -> tuple[Float[Array, "rows _ width"], Attention]:
-        """The layer's states and its attention, as `bert.Layer`; `angles` of the rotary positions, `bias` of a local layer."""
-        config, stream, width = self.config, STREAMS * self.number, states.shape[-1]
+        """The layer's states and its attention, as `bert.Layer`; `bias` of a local layer."""
+        config, rate, stream, width = self.config, self.rate, STREAMS * self.number, states.shape[-1]
+        theta = config.global_rope_theta if config.is_global(self.number) else config.local_rope_theta
+        angles = rotary_angles(states.shape[1], width // config.num_attention_heads, theta)
         normal = states if self.number == 1 else LayerNorm(config.layer_norm_eps, use_bias=False, name="attention_norm")(states)
         few = places is not None or (first_only and not captured)
         asked = queried(normal, first_only, places) if few else normal
