@@ -1,5 +1,6 @@
-"""docs/evidence.py: the page is that of the studies, verdicts follow the intervals, wrong selections are refused."""
+"""Pages with the numbers of studies: evidence.md and the tables of experiments/adapting are those of the rows that are there."""
 
+import runpy
 import sys
 import tomllib
 from pathlib import Path
@@ -18,6 +19,13 @@ def test_page_and_readme_are_those_of_the_studies():
     assert evidence.PAGE.read_text(encoding="utf-8") == evidence.page(rows), "run python docs/evidence.py"
     assert evidence.sentence(rows) in evidence.README.read_text(encoding="utf-8"), "run python docs/evidence.py"
     assert evidence.page(rows).count("](../experiments/") == len(rows)
+
+
+def test_the_tables_of_adapting_are_those_of_its_rows():
+    study = runpy.run_path(str(ROOT / "experiments" / "adapting" / "run.py"))
+    rows = study["read_rows"](study["HERE"] / "results.csv")
+    assert study["tables"](rows) in study["README"].read_text(encoding="utf-8"), "run python experiments/adapting/run.py --table"
+    assert study["tables"]([row for row in rows if row["encoder"] == "MiniLM"]) in study["DOCS"].read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
     python experiments/adapting/run.py --data data --encoders MiniLM=all-MiniLM-L6-v2 mini-2=mini-2@first_last
     python experiments/adapting/run.py ... --tune      only the first part: each method at two learning rates
-    python experiments/adapting/run.py ... --table     only the tables of the rows that are there
+    python experiments/adapting/run.py --table         writes the tables of README.md and docs/adapting.md
 
 `--data` is a folder with afs/UKP_ASPECT.tsv, sts_raw/*.tsv (sentence1, sentence2, score, subset) and
 corpora/ordered_novels.txt.xz. A row of results.csv is kept: a study that was stopped continues with the same command.
@@ -12,6 +12,7 @@ import argparse
 import csv
 import functools
 import lzma
+import re
 import statistics
 import sys
 import tempfile
@@ -37,6 +38,9 @@ from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.training.start import averaged
 
+HERE = Path(__file__).parent
+README, DOCS = HERE / "README.md", HERE.parents[1] / "docs" / "adapting.md"
+START, END = "<!-- measured -->", "<!-- end -->"
 FIELDS = ("encoder", "domain", "recipe", "rate", "seed", "share_of_start", "in_domain", "held_out", "out_of_domain", "seconds")
 STEPS, BATCH, WIDTH = 50, 64, 32
 FORUM = ("deft-forum", "answers-forums", "answers-students", "belief")
@@ -266,6 +270,13 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def write_tables(rows: list[dict[str, str]]) -> None:
+    """The tables between the marks of README.md, and that of MiniLM in docs/adapting.md."""
+    for page, part in ((README, rows), (DOCS, [row for row in rows if row["encoder"] == "MiniLM"])):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(re.sub(f"(?<={START}\n).*?(?={END})", lambda _, part=part: tables(part), text, flags=re.DOTALL), "utf-8")
+
+
 def tables(rows: list[dict[str, str]]) -> str:
     """For each encoder: changes of the score by recipe and domain, mean and standard deviation over seeds; and of STS-B."""
     found = []
@@ -282,7 +293,8 @@ def tables(rows: list[dict[str, str]]) -> str:
             changes = {domain: [_change(row, start, "in_domain") for row in some if row["domain"] == domain] for domain in start}
             away = [_change(row, start, "out_of_domain") for row in some]
             title = recipe + (f", {share} of the start" if float(share) else "") + (f" ({float(rate):.0e})" if float(rate) else "")
-            row = [f"| {title}", str(max(map(len, changes.values()))), *map(_cell, changes.values())]
+            seeds = sorted({len(values) for values in changes.values() if values})
+            row = [f"| {title}", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1])))), *map(_cell, changes.values())]
             found.append(" | ".join([*row, f"{statistics.mean(away):+.2f} ({min(away):+.2f}) |"]))
         found.append("")
     return "\n".join(found)
@@ -301,9 +313,9 @@ def _cell(changes: list[float]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--encoders", nargs="+", required=True, help="NAME=DIRECTORY or NAME=DIRECTORY@POOLING")
-    parser.add_argument("--results", type=Path, default=Path(__file__).with_name("results.csv"))
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--encoders", nargs="+", default=[], help="NAME=DIRECTORY or NAME=DIRECTORY@POOLING")
+    parser.add_argument("--results", type=Path, default=HERE / "results.csv")
     parser.add_argument(
         "--rates", nargs="+", default=["1e-5", "3e-5"], help="rates that are tried, or NAME=RATE,RATE of an encoder"
     )
@@ -312,17 +324,21 @@ def main() -> int:
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
+    if options.table:
+        write_tables(read_rows(options.results))
+        return 0
+    if not options.data or not options.encoders:
+        parser.error("--data and --encoders are needed, or --table")
     options.encoders = dict(text.split("=", 1) for text in options.encoders)
     common = [float(text) for text in options.rates if "=" not in text]
     own = dict(text.split("=") for text in options.rates if "=" in text)
     options.rates = {name: [float(rate) for rate in own[name].split(",")] if name in own else common for name in options.encoders}
     study = Study(options)
-    if not options.table:
-        for name, path in options.encoders.items():
-            study.untrained(name, path)
-        study.tune()
-        if not options.tune:
-            study.run()
+    for name, path in options.encoders.items():
+        study.untrained(name, path)
+    study.tune()
+    if not options.tune:
+        study.run()
     print(tables(study.rows))
     return 0
 
