@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Real
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.retrieval.quantize import quantization_steps
 
-BLOCK = 1 << 11  # rows whose products are in the cache at once
+PRODUCTS, LARGEST_BLOCK = 1 << 18, 1 << 15  # int32 products that fit a core's cache; rows that are compared at once
 QUERIES = 256  # queries that are compared in one pass over the corpus
 LARGEST = 127  # of an int8 query
 POOL = 2  # candidates are cut when they are this many times as many as will be kept; each cut raises what is needed
@@ -90,8 +90,9 @@ def _candidates(queries: np.ndarray, corpus: QuantizedSource, count: int, unit: 
     products = _products(queries, corpus.ranges)
     lengths = corpus.lengths if unit else np.ones(len(corpus), np.float32)
     threads = os.cpu_count() or 1
-    share = -(-len(corpus) // (threads * BLOCK)) * BLOCK
-    spans = [range(first, min(first + share, len(corpus)), BLOCK) for first in range(0, len(corpus), share)]
+    block = min(1 << (PRODUCTS // len(queries)).bit_length() - 1, LARGEST_BLOCK)
+    share = -(-len(corpus) // (threads * block)) * block
+    spans = [range(first, min(first + share, len(corpus)), block) for first in range(0, len(corpus), share)]
     with ThreadPoolExecutor(threads) as pool:
         parts = list(pool.map(lambda span: _best_of_span(products, corpus, lengths, span, count), spans))
     together = Pool(*(np.concatenate(sides) for sides in zip(*parts, strict=True)))
@@ -119,11 +120,11 @@ def _best_of_span(products: Products, corpus: QuantizedSource, lengths: np.ndarr
 
     queries = len(products.scale)
     best, least = Pool(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float64)), np.full(queries, -np.inf)
-    whole = numkong.zeros((BLOCK, queries), dtype="int32")
+    whole = numkong.zeros((span.step, queries), dtype="int32")
     for start in span:
-        rows = slice(start, min(start + BLOCK, span.stop))
+        rows = slice(start, min(start + span.step, span.stop))
         levels, own = _as_int8(corpus.stored(rows)), np.maximum(lengths[rows], 1e-12)
-        room = whole if len(levels) == BLOCK else None
+        room = whole if len(levels) == span.step else None
         block = np.asarray(numkong.dots_packed(levels, products.packed, out=room))
         if start == span.start and len(block) > count:
             scores = (block * products.scale + products.constant) / own[:, None]
