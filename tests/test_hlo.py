@@ -70,7 +70,7 @@ def test_a_loop_counts_as_often_as_it_runs_and_a_slice_for_what_it_takes():
 
 def test_the_compilers_own_count_of_a_loop_wins():
     known = LOOP.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
-    assert Program(known).collectives(8)[0].count == 5
+    assert Program(known).collectives(8)[0].times == 5
 
 
 SCATTERED = """\

@@ -155,7 +155,7 @@ def test_masks_differ_between_seeds(params):
 
 def test_the_objective_is_a_mean_over_selected_tokens():
     method = MaskedLM()
-    encoded = MaskedLosses(loss=jnp.array([4.0, 5.0]), count=jnp.array([2.0, 1.0]), right=jnp.array([1.0, 0.0]))
+    encoded = MaskedLosses(loss=jnp.array([4.0, 5.0]), selected=jnp.array([2.0, 1.0]), right=jnp.array([1.0, 0.0]))
     loss, (metrics, _) = method.objective({}, NO_STATE, encoded)
     assert float(loss) == pytest.approx(3.0)
     assert float(metrics["accuracy"]) == pytest.approx(1 / 3)

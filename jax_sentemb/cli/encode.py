@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     output = options.output
     single = output.suffix in (".npy", ".parquet")
-    if single and options.part.count > 1:
+    if single and options.part.total > 1:
         raise ConfigError(f"--part writes shards: give a directory as --output, not {output}")
     sentences = open_text("--input", options.input, options.column)
     encoder = open_encoder(options)

@@ -103,7 +103,7 @@ def describe(plan: Any, feed: float) -> list[str]:
         f"traffic     {plan.moved / 1e9:.2f} GB of HBM a chip ({plan.accessed / 1e9:.2f} with memory on the chip); "
         f"{plan.flop / max(plan.moved, 1):.0f} FLOP a byte, the chip has {chip.bfloat16 / chip.bandwidth:.0f} in bfloat16",
         f"padding     {plan.padding:.1%} of the arrays' bytes fill tiles",
-        *(f"network     {one.count} {one.kind} of {one.group} chips, {one.bytes / 1e6:.1f} MB" for one in plan.collectives or ()),
+        *(f"network     {one.times} {one.kind} of {one.group} chips, {one.bytes / 1e6:.1f} MB" for one in plan.collectives or ()),
         f"bound       {bound.limit}: at least {bound.seconds * 1e3:.2f} ms a step (compute {bound.compute * 1e3:.2f}, "
         f"memory {bound.memory * 1e3:.2f}, network {bound.network * 1e3:.2f}; not measured)",
         f"            at most {plan.sentences_per_second:,.0f} sentences/s, {share:.0%} of the peak of products",

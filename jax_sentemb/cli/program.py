@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
         self.register("action", None, _Once)
         self._arguments: list[str] = []
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         self._arguments = [*(sys.argv[1:] if args is None else args)]  # for `error`
         return super().parse_known_args(args, namespace)
 

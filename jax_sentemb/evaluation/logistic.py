@@ -110,7 +110,7 @@ class _Problem(NamedTuple):
     features: Array  # float32 [N, D], in principal axes
     hot: Array  # bool [outputs, N], the class of every row
     rows: Array  # bool [fits, N], the training rows of each fit
-    count: Array  # int32 [fits], the number of training rows
+    size: Array  # int32 [fits], the number of training rows
     inverse_l2: Array  # float32 [fits]
     diagonal: Array  # float32 [fits, P], bound on the curvature of the objective: the preconditioner
 
@@ -179,7 +179,7 @@ def _objective(problem: _Problem, point: Array) -> tuple[Array, Array]:
     slope = (residual.reshape(fits * outputs, -1) @ features).reshape(fits, outputs, width)
     slope = jnp.concatenate([slope + penalty[:, None, None] * weight, residual.sum(-1)[..., None]], axis=-1)
     value = jnp.where(rows, losses, 0.0).sum(-1) + penalty * jnp.square(weight).sum((1, 2)) / 2
-    return value / problem.count, slope.reshape(fits, -1) / problem.count[:, None]
+    return value / problem.size, slope.reshape(fits, -1) / problem.size[:, None]
 
 
 def _direction(diagonal: Array, gradient: Array, steps: Array, changes: Array, inverse: Array) -> Array:

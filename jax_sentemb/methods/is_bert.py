@@ -32,7 +32,8 @@ class ISBERT(Method):
     Each sentence is encoded once, with dropout. `params` are {"encoder", "cnn"}.
     """
 
-    convolution: Convolution = field(default_factory=Convolution)  # between the token states and the mean
+    # Between the token states and the mean; other methods may have none.
+    convolution: Convolution = field(default_factory=Convolution)  # pyright: ignore[reportIncompatibleVariableOverride]
     normalization: str = "pairs"  # of the loss: pairs (the code) or sentences (Eq. 3)
     pooling: str = "mean"  # the method is defined for the mean
     anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none

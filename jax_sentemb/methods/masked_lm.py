@@ -55,7 +55,7 @@ def select_tokens(
 def masked_lm_loss(
     encoder: TokenEncoder, params: Params, rows: Rows, seeds: UInt[Array, " rows"], probability: float
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"], Float[Array, " rows"]]:
-    """For each row [R]: summed cross entropy of its selected tokens, their number, and how many of them are predicted right.
+    """For each row [R]: summed cross entropy of its selected tokens, the number of these, and how many of them are predicted right.
 
     Of the selected tokens 80 % become [MASK], 10 % a random token, and 10 % stay, as in BERT; [CLS] and [SEP] are never selected.
     The last layer and the head compute the selected tokens only.
@@ -76,10 +76,10 @@ def masked_lm_loss(
 
 
 class MaskedLosses(NamedTuple):
-    """For each sentence: the loss summed over its selected tokens, their number, and how many are predicted right."""
+    """For each sentence: the loss summed over its selected tokens, the number of these, and how many are predicted right."""
 
     loss: Float[Array, " batch"]
-    count: Float[Array, " batch"]
+    selected: Float[Array, " batch"]
     right: Float[Array, " batch"]
 
 
@@ -117,5 +117,5 @@ class MaskedLM(Method):
 
     def objective(self, params: Params, state: TrainState, encoded: MaskedLosses) -> Objective:
         """Mean cross entropy over the selected tokens of the batch, in nats; metrics: the share predicted right."""
-        count = jnp.maximum(encoded.count.sum(), 1.0)
+        count = jnp.maximum(encoded.selected.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)

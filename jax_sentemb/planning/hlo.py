@@ -66,7 +66,7 @@ class Collective(NamedTuple):
 
     kind: str
     group: int  # devices that take part together
-    count: int  # in one step, loops unrolled
+    times: int  # in one step, loops unrolled
     bytes: float  # of the whole arrays, on one device, in one step
 
 

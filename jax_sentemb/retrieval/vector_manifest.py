@@ -25,43 +25,43 @@ LISTS = "part-*-of-*.json"
 
 
 class Part(NamedTuple):
-    """Part `number` of `count`, from 1 on; the default is the whole corpus."""
+    """Part `number` of `total`, from 1 on; the default is the whole corpus."""
 
     number: int = 1
-    count: int = 1
+    total: int = 1
 
     def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
+        return f"{self.number}/{self.total}"
 
     @classmethod
     def parse(cls, text: str) -> "Part":
         """3/64; ValueError for what is no part."""
         found = re.fullmatch(r"(\d+)/(\d+)", text)
         part = cls(int(found[1]), int(found[2])) if found else cls(0, 0)
-        if not 1 <= part.number <= part.count:
+        if not 1 <= part.number <= part.total:
             raise ValueError(f"{text!r} is no part: write 1/64 to 64/64")
         return part
 
     @property
     def list_name(self) -> str:
         """The file that lists the shards of this part."""
-        return f"part-{self.number:0{len(str(self.count))}d}-of-{self.count}.json"
+        return f"part-{self.number:0{len(str(self.total))}d}-of-{self.total}.json"
 
     def shards(self, count: int) -> range:
         """Numbers of the shards of this part, of `count` in the corpus."""
-        return range((self.number - 1) * count // self.count, self.number * count // self.count)
+        return range((self.number - 1) * count // self.total, self.number * count // self.total)
 
     def all_parts(self) -> list["Part"]:
         """All parts of the corpus, in order."""
-        return [Part(number, self.count) for number in range(1, self.count + 1)]
+        return [Part(number, self.total) for number in range(1, self.total + 1)]
 
 
 def check_part(directory: Path, part: Part, manifest: str, precision: str) -> None:
     """ConfigError where a part does not fit what is in the folder already, or its precision needs the whole corpus."""
-    if part.count > 1 and precision in ("int8", "uint8"):
+    if part.total > 1 and precision in ("int8", "uint8"):
         problem = "the bytes of all shards stand for the ranges of the first one"
         raise ConfigError(f"--precision {precision}: {problem}; encode parts with float32 or binary")
-    ours = f"-of-{part.count}.json" if part.count > 1 else "/"
+    ours = f"-of-{part.total}.json" if part.total > 1 else "/"
     other = [file.name for file in sorted(directory.glob(LISTS)) if not file.name.endswith(ours)]
     if other and not (directory / manifest).is_file():
         raise ConfigError(f"--output {directory} holds {other[0]}: encode its other parts, or give another directory")

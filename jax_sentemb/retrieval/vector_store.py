@@ -93,7 +93,7 @@ def _place(directory: Path, manifest: dict[str, Any]) -> Path:
 
 def _list_of(directory: Path, part: Part) -> str:
     """The file that lists the shards of a part: vectors.json once all parts were put together."""
-    return MANIFEST if part.count == 1 or (directory / MANIFEST).is_file() else part.list_name
+    return MANIFEST if part.total == 1 or (directory / MANIFEST).is_file() else part.list_name
 
 
 def _lock_of(file: str) -> str:
@@ -105,11 +105,11 @@ def _join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
     with FileLock(directory / "LOCK"):
         if (directory / MANIFEST).is_file():  # another part was the last one
             return read_manifest(directory)
-        if len(list(directory.glob(LISTS))) < part.count:
+        if len(list(directory.glob(LISTS))) < part.total:
             return None
         files = [directory / one.list_name for one in part.all_parts()]
         lists = [read_list(file) for file in files if file.is_file()]
-        if len(lists) < part.count or not all(one["complete"] for one in lists):
+        if len(lists) < part.total or not all(one["complete"] for one in lists):
             return None
         for file, one in zip(files, lists, strict=True):
             if different := [name for name in SAME if one[name] != lists[0][name]]:
@@ -176,13 +176,13 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int, part: Part) -> 
                     f"--output {directory} was begun with {name}={manifest[name]}, this command has {name}={metadata[name]}: "
                     "give another directory"
                 )
-        if part.count > 1 and "part" not in manifest and not manifest["complete"]:
+        if part.total > 1 and "part" not in manifest and not manifest["complete"]:
             raise ConfigError(f"--output {directory} was begun without --part: leave it out, or give another directory")
         if manifest["rows"] != _rows_of(manifest, rows, part):
             raise damaged(file, f"rows={shown(manifest['rows'])}, but the corpus has {rows}")
         return manifest
     manifest = {**metadata, "rows": rows, "width": None, "ranges": None, "shards": []}
-    if part.count > 1:
+    if part.total > 1:
         manifest |= {"part": list(part), "first_shard": part.shards(-(-rows // metadata["rows_per_shard"])).start}
         manifest["rows"] = _rows_of(manifest, rows, part)
     write_manifest(_place(directory, manifest), manifest)
