@@ -28,6 +28,8 @@ PATH = {
     "methods/attention_mi.py": "attention mutual information of the two views",
     "losses.py": "InfoNCE",
 }
+# Also on the stacks, but read for another question: the fields and limits of the settings, and how batches are made.
+BESIDE = ("config.py", "settings.py", "data/batches.py")
 
 
 def lines(file: Path) -> int:
@@ -66,12 +68,17 @@ def table() -> str:
     size, _, function = max(functions())
     arguments = max(count for _, count, name in functions() if name != EXCEPTION)
     shown = "\n".join(rows)
+    beside = {name: lines(PACKAGE / name) for name in BESIDE}
+    listed = ", ".join(f"{name} ({count})" for name, count in beside.items())
     return f"""\
 {len(PATH)} files and {sum(sizes.values()):,} lines (limits: {MOST_FILES} and {MOST_LINES:,}):
 
 | file | lines | |
 |---|---|---|
 {shown}
+
+With the settings and the batches, {listed},
+these are {len(PATH) + len(BESIDE)} files and {sum(sizes.values()) + sum(beside.values()):,} lines.
 
 The package has {len(files)} files and {sum(map(lines, files)):,} lines. The largest file is
 {longest.relative_to(PACKAGE)} with {lines(longest)} lines, the largest function {function} with {size}.

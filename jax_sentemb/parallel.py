@@ -110,7 +110,7 @@ def replicate(tree: Tree) -> Tree:
     def gather(leaf: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
         if not isinstance(leaf, jax.Array) or leaf.is_fully_replicated or not isinstance(leaf.sharding, NamedSharding):
             return leaf
-        return jax.jit(lambda value: value, out_shardings=replicated(leaf.sharding.mesh))(leaf)  # type: ignore[arg-type]
+        return jax.jit(lambda value: value, out_shardings=replicated(leaf.sharding.mesh))(leaf)  # pyright: ignore[reportArgumentType]
 
     return jax.tree.map(gather, tree)
 

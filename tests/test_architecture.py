@@ -53,7 +53,7 @@ def test_the_files_of_the_way_are_those_on_the_call_stacks(monkeypatch, tmp_path
     line = ["main", f"--config={ROOT}/configs/micse.py:tiny", f"--workdir={tmp_path}", *(f"--config.{flag}" for flag in flags)]
     with pytest.raises(Reached):
         program(main, line)
-    called = set(seen) - {"config.py", "settings.py", "data/batches.py"}  # where settings and batches are made
+    called = set(seen) - set(architecture.BESIDE)
     assert called == set(architecture.PATH)
     assert {"info_nce", "term"} <= seen["training/step.py"]
 

@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.models.attention import MAX_POSITIONS, AttentionDropout, Capture, attend, counter_strides
-from jax_sentemb.models.attention_kernel import Plan, _attention, check_sizes
+from jax_sentemb.models.attention_kernel import KernelPlan, _attention, check_sizes
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.layers import row_key
 from jax_sentemb.types import Rows
@@ -41,7 +41,7 @@ def test_context_and_gradients_are_those_of_plain_attention(rate, heads, size, g
             return context.swapaxes(1, 2).reshape(query.shape)
 
         def kernel(*arrays):
-            return _attention(Plan(size, rate, STRIDES, gpu, True), *arrays, mask, row_key(seeds, 7))
+            return _attention(KernelPlan(size, rate, STRIDES, gpu, True), *arrays, mask, row_key(seeds, 7))
 
         found = [jax.vjp(function, query, key, value) for function in (plain, kernel)]
         return [(context, *back(gradient)) for context, back in found]
@@ -83,7 +83,7 @@ def test_its_program_is_lowered_for_tpus_and_gpus():
     arrays = [jax.ShapeDtypeStruct((8, 64, 256), jnp.bfloat16)] * 3
     rest = jax.ShapeDtypeStruct((8, 64), jnp.bool_), jax.ShapeDtypeStruct((8,), jnp.uint32)
     for platform, name in (("tpu", "tpu_custom_call"), ("cuda", "triton")):
-        plan = Plan(64, 0.1, STRIDES, platform == "cuda", False)
+        plan = KernelPlan(64, 0.1, STRIDES, platform == "cuda", False)
 
         def loss(*inputs, plan=plan):
             return (_attention(plan, *inputs).astype(jnp.float32) ** 2).sum()  # so that the context itself is needed

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax_sentemb.config import sized
 from jax_sentemb.data import batches as module
 from jax_sentemb.data import shuffle
-from jax_sentemb.data.batches import BUCKETS, GROUP, Batches, BatchesInTurn, bucket, make_batches
+from jax_sentemb.data.batches import BUCKETS, GROUP, Batches, RoundRobinBatches, bucket, make_batches
 from jax_sentemb.data.examples import RoundRobin
 from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError
@@ -377,7 +377,7 @@ def test_each_epoch_asks_for_its_own_texts_and_labels(grouping):
 
 def test_batches_in_turn_go_through_every_kind_batch_by_batch():
     kinds = [Batches(tokens_of([5] * count), 2, seed) for seed, count in enumerate((8, 6, 7))]
-    drawn = BatchesInTurn(kinds)
+    drawn = RoundRobinBatches(kinds)
     assert drawn.steps_per_epoch == 9
     for step in range(20):
         kind, number = kinds[step % 3], step // 3

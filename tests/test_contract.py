@@ -55,7 +55,7 @@ def first_of(paths, key):
 def readout(path):
     """What an embedding is made by."""
     config = load(path)
-    return type(config.method), type(config.encoder), getattr(config.method, "pooling", ""), getattr(config.method, "embeds_by", "")
+    return type(config.method), type(config.encoder), getattr(config.method, "pooling", ""), config.method.embedding_params
 
 
 KINDS = first_of(CONFIGS, kind)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import Neighbours, SpanMasked, train_validation_split
+from jax_sentemb.data.examples import NeighbourPairs, SpanMasked, train_validation_split
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
@@ -275,12 +275,12 @@ def neighbours(folder, text, length=LENGTH):
     (folder / "a.txt").write_text(text)
     sentences = open_corpus(str(folder / "a.txt"))
     tokens = tokenize(sentences, TOKENIZER, length, folder / "cache", ordered=True)
-    return Neighbours(tokens, sentences), tokens, sentences
+    return NeighbourPairs(tokens, sentences), tokens, sentences
 
 
 @pytest.mark.parametrize("chunk", [2, 3, 1 << 18])
 def test_neighbours_are_consecutive_sentences_of_one_document_each_in_one_pair(tmp_path, monkeypatch, chunk):
-    monkeypatch.setattr(Neighbours, "CHUNK", chunk)
+    monkeypatch.setattr(NeighbourPairs, "CHUNK", chunk)
     documents = [
         ["a one", "a two", "a three"],
         ["b one"],

@@ -13,7 +13,7 @@ from jax_sentemb.evaluation.sts import score_of_pair
 from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.methods import cross_encoder
 from jax_sentemb.methods.cross_encoder import CrossEncoder
-from jax_sentemb.methods.labelled_pairs import LabelledPairs
+from jax_sentemb.methods.labelled_pairs import EncodedPairs
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.cnn import Convolution
@@ -49,7 +49,7 @@ def test_scores_are_compared_with_cosines_by_their_squared_difference(top_score)
     total = 0.0
     for one, other, score in zip(first, second, gold, strict=True):
         total += (one @ other / np.sqrt(one @ one) / np.sqrt(other @ other) - score / top_score) ** 2
-    encoded = LabelledPairs(jnp.array(first), jnp.array(second), jnp.array(gold, jnp.float32))
+    encoded = EncodedPairs(jnp.array(first), jnp.array(second), jnp.array(gold, jnp.float32))
     loss, _ = SBERT(top_score=top_score).objective({}, NO_STATE, encoded)
     assert loss == pytest.approx(total / 6, rel=1e-5)
 
@@ -64,7 +64,7 @@ def test_classes_are_a_softmax_over_both_vectors_and_their_distance():
         losses.append(np.log(np.exp(logits).sum()) - logits[label])
         right.append(logits.argmax() == label)
     params = {"classifier": {"kernel": jnp.array(kernel), "bias": jnp.array(bias)}}
-    encoded = LabelledPairs(jnp.array(first), jnp.array(second), jnp.array(labels, jnp.float32))
+    encoded = EncodedPairs(jnp.array(first), jnp.array(second), jnp.array(labels, jnp.float32))
     loss, (metrics, _) = SBERT("classes").objective(params, NO_STATE, encoded)
     assert loss == pytest.approx(np.mean(losses), rel=1e-5)
     assert 0 < np.mean(right) < 1

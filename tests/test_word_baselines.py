@@ -7,7 +7,7 @@ import pytest
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import neighbour_loss, sampled_softmax_loss
-from jax_sentemb.methods.infer_sent import InferSent, LabelledPairs
+from jax_sentemb.methods.infer_sent import EncodedPairs, InferSent
 from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.methods.quick_thoughts import QuickThoughts
 from jax_sentemb.methods.word_average import WordAverage
@@ -115,7 +115,7 @@ def test_infer_sent_compares_in_four_ways():
     for name in ("first", "second", "output"):
         values = values @ params["classifier"][name]["kernel"] + params["classifier"][name]["bias"]
     expected = np.mean([np.log(np.exp(row).sum()) - row[int(right)] for row, right in zip(values, label, strict=True)])
-    loss, (metrics, _) = objective(method, params, LabelledPairs(*map(jnp.array, (first, second, label))))
+    loss, (metrics, _) = objective(method, params, EncodedPairs(*map(jnp.array, (first, second, label))))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
     assert float(metrics["accuracy"]) == pytest.approx((values.argmax(1) == label).mean())
 

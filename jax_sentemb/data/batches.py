@@ -137,7 +137,7 @@ class Batches:
         return batches[random.permutation(len(batches))].reshape(-1)
 
 
-class BatchesInTurn:
+class RoundRobinBatches:
     """Batches of several kinds of examples, one of each kind in turn. An epoch has as many of each as the smallest kind has."""
 
     def __init__(self, parts: Sequence[Batches]) -> None:
@@ -160,10 +160,10 @@ class BatchesInTurn:
         return self._parts[part].lines(number)
 
 
-def make_batches(examples: Examples, batch_size: int, seed: int, grouping: int = GROUP) -> Batches | BatchesInTurn:
+def make_batches(examples: Examples, batch_size: int, seed: int, grouping: int = GROUP) -> Batches | RoundRobinBatches:
     """The batches of a run. With several kinds of examples in turn, each kind has its own order."""
     if isinstance(examples, RoundRobin):
-        return BatchesInTurn([Batches(part, batch_size, seed + number, grouping) for number, part in enumerate(examples.parts)])
+        return RoundRobinBatches([Batches(part, batch_size, seed + number, grouping) for number, part in enumerate(examples.parts)])
     return Batches(examples, batch_size, seed, grouping)
 
 

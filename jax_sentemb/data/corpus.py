@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import Neighbours, Perturbed, RoundRobin, SpanMasked
+from jax_sentemb.data.examples import NeighbourPairs, Perturbed, RoundRobin, SpanMasked
 from jax_sentemb.data.packing import LONGEST, pack
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.perturb import RANKED
@@ -66,10 +66,10 @@ class Corpus:
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
         return sentences, self._tokens(sentences, ordered=True)
 
-    def neighbours(self) -> Neighbours:
+    def neighbours(self) -> NeighbourPairs:
         """Pairs of consecutive sentences of one document. DataError for a corpus that seems to be shuffled."""
         sentences, tokens = self._ordered()
-        return Neighbours(tokens, sentences)
+        return NeighbourPairs(tokens, sentences)
 
     def packed(self) -> Tokens:
         """Rows of up to max_seq_length tokens, packed from the sentences in their order, duplicates included, without a prompt."""

@@ -119,7 +119,7 @@ class SpanMasked:
         return text[:start], text[start + self._span :]
 
 
-class Neighbours:
+class NeighbourPairs:
     """Pairs of consecutive sentences of one document: the first with the second, the third with the fourth, and so on.
 
     A sentence is in one pair at most, so it is never a negative of itself. The last sentence of an odd number is left out; `report`

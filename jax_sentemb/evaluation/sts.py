@@ -156,7 +156,8 @@ def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: StsProtoc
     """The 2.5th and 97.5th percentile of the protocol's score over draws of pairs with replacement."""
     random = np.random.default_rng(0)
     if protocol.aggregate == "all":
-        subsets = [tuple(np.concatenate(side) for side in zip(*subsets, strict=True))]  # type: ignore[list-item]
+        values, gold = (np.concatenate(side) for side in zip(*subsets, strict=True))
+        subsets = [(values, gold)]
     weights = [len(gold) if protocol.aggregate == "wmean" else 1 for _, gold in subsets]
     scores = []
     for values, gold in subsets:

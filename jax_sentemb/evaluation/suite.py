@@ -212,7 +212,7 @@ class EmbeddingStore:
         blocks = []
         for first in range(0, len(new), ENCODED_AT_ONCE):
             block = new[first : first + ENCODED_AT_ONCE]
-            blocks.append(np.asarray((encode or self.encode)(block), np.float32))  # type: ignore[misc]
+            blocks.append(np.asarray((encode or self.encode)(block), np.float32))  # pyright: ignore[reportOptionalCall]
             self.progress(len(block))
         if len(new) == len(place):
             matrix = np.concatenate(blocks)

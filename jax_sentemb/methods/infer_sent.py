@@ -11,7 +11,7 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import softmax_cross_entropy
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
-from jax_sentemb.methods.labelled_pairs import LabelledPairs, check_classes
+from jax_sentemb.methods.labelled_pairs import EncodedPairs, check_classes
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
@@ -58,13 +58,13 @@ class InferSent(Method):
             "classifier": init_classifier(class_key, 8 * self.hidden, self.classifier_width, len(self.classes)),
         })  # fmt: skip
 
-    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> LabelledPairs:
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> EncodedPairs:
         """Encodes both sentences of each pair."""
         assert batch.label is not None
         vectors = self.embed(encoder, params, batch.rows)
-        return LabelledPairs(vectors[0::2], vectors[1::2], batch.label)
+        return EncodedPairs(vectors[0::2], vectors[1::2], batch.label)
 
-    def objective(self, params: Params, state: TrainState, encoded: LabelledPairs) -> Objective:
+    def objective(self, params: Params, state: TrainState, encoded: EncodedPairs) -> Objective:
         """Cross entropy over the classes."""
         first, second = encoded.first, encoded.second
         features = jnp.concatenate([first, second, jnp.abs(first - second), first * second], axis=-1)

@@ -8,7 +8,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.types import Array
 
 
-class LabelledPairs(NamedTuple):
+class EncodedPairs(NamedTuple):
     """Embeddings of both sentences of each pair, and the label of the pair."""
 
     first: Float[Array, "batch embedding"]

@@ -11,7 +11,7 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import paired_cosine, softmax_cross_entropy
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
-from jax_sentemb.methods.labelled_pairs import LabelledPairs, check_task
+from jax_sentemb.methods.labelled_pairs import EncodedPairs, check_task
 from jax_sentemb.methods.views import view_seeds
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.encoder import TokenEncoder
@@ -62,13 +62,13 @@ class SBERT(Method):
             params["classifier"] = {"kernel": kernel, "bias": jnp.zeros(len(self.classes))}
         return Learned(params)
 
-    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> LabelledPairs:
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> EncodedPairs:
         """Encodes both sentences of each pair in one pass over 2B rows, each with its own dropout."""
         assert batch.label is not None
         vectors = sentence_embedding(encoder, params, batch.rows, self.pooling, self.convolution, view_seeds(seeds))
-        return LabelledPairs(vectors[0::2], vectors[1::2], batch.label)
+        return EncodedPairs(vectors[0::2], vectors[1::2], batch.label)
 
-    def objective(self, params: Params, state: TrainState, encoded: LabelledPairs) -> Objective:
+    def objective(self, params: Params, state: TrainState, encoded: EncodedPairs) -> Objective:
         """Cross entropy, or squared error of the cosine; metrics."""
         first, second = encoded.first, encoded.second
         if self.task == "scores":

@@ -30,7 +30,7 @@ Part = Float[Array, "tokens size"]
 Compute = Callable[..., Part | tuple[Part, ...]]
 
 
-class Plan(NamedTuple):
+class KernelPlan(NamedTuple):
     """What a kernel is compiled for."""
 
     head_size: int
@@ -66,7 +66,9 @@ def attend_in_kernel(
     platform = kernel_platform(mesh)
     check_sizes(platform, width, size)
     dropped = dropout.seeds is not None and dropout.rate > 0.0
-    plan = Plan(size, dropout.rate if dropped else 0.0, counter_strides(dropout.positions), platform == "gpu", platform == "cpu")
+    plan = KernelPlan(
+        size, dropout.rate if dropped else 0.0, counter_strides(dropout.positions), platform == "gpu", platform == "cpu"
+    )
     seeds = dropout.seeds if dropout.seeds is not None else jnp.zeros(rows, jnp.uint32)
     by_rows = PartitionSpec(mesh.axis_names)
 
@@ -100,15 +102,15 @@ def check_sizes(platform: str, width: int, head_size: int) -> None:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attention(plan: Plan, query: Array, key: Array, value: Array, real: Array, keys: Array) -> Array:
+def _attention(plan: KernelPlan, query: Array, key: Array, value: Array, real: Array, keys: Array) -> Array:
     return _call(plan, _context, 1, [query, key, value], real, keys)[0]
 
 
-def _attention_forward(plan: Plan, *arrays: Array) -> tuple[Array, tuple[Array, ...]]:
+def _attention_forward(plan: KernelPlan, *arrays: Array) -> tuple[Array, tuple[Array, ...]]:
     return _attention(plan, *arrays), arrays
 
 
-def _attention_backward(plan: Plan, arrays: tuple[Array, ...], gradient: Array) -> tuple[Array | None, ...]:
+def _attention_backward(plan: KernelPlan, arrays: tuple[Array, ...], gradient: Array) -> tuple[Array | None, ...]:
     query, key, value, real, keys = arrays
     return (*_call(plan, _gradients, 3, [query, key, value, gradient], real, keys), None, None)
 
@@ -117,7 +119,12 @@ _attention.defvjp(_attention_forward, _attention_backward)
 
 
 def _call(
-    plan: Plan, compute: Compute, outputs: int, states: list[Array], real: Bool[Array, "rows tokens"], keys: UInt[Array, " rows"]
+    plan: KernelPlan,
+    compute: Compute,
+    outputs: int,
+    states: list[Array],
+    real: Bool[Array, "rows tokens"],
+    keys: UInt[Array, " rows"],
 ) -> list[Float[Array, "rows tokens width"]]:
     """`compute` for every sentence and head of `states`, each float [R, T, heads * size]."""
     rows, width, features = states[0].shape
@@ -145,7 +152,7 @@ def _call(
     return [array[:, :width] for array in found]
 
 
-def _kernel(plan: Plan, compute: Compute, heads: int, inputs: int, *refs: Any) -> None:
+def _kernel(plan: KernelPlan, compute: Compute, heads: int, inputs: int, *refs: Any) -> None:
     """Runs `compute` for the sentences and the `heads` of a block; refs: inputs, mask, keys of the rows, outputs."""
     states, real, keys, outputs = refs[:inputs], refs[inputs], refs[inputs + 1], refs[inputs + 2 :]
     first = pl.program_id(1) * heads
@@ -166,12 +173,12 @@ def _kernel(plan: Plan, compute: Compute, heads: int, inputs: int, *refs: Any) -
         lax.fori_loop(0, count, sentence, 0)
 
 
-def _context(plan: Plan, head: Head, query: Part, key: Part, value: Part) -> Part:
+def _context(plan: KernelPlan, head: Head, query: Part, key: Part, value: Part) -> Part:
     probabilities, factors = _maps(plan, head, query, key)
     return _product((probabilities * factors).astype(value.dtype), value, 1, 0)
 
 
-def _gradients(plan: Plan, head: Head, query: Part, key: Part, value: Part, gradient: Part) -> tuple[Part, Part, Part]:
+def _gradients(plan: KernelPlan, head: Head, query: Part, key: Part, value: Part, gradient: Part) -> tuple[Part, Part, Part]:
     """The gradients of query, key and value from that of the context; the map is computed again."""
     probabilities, factors = _maps(plan, head, query, key)
     to_value = _product((probabilities * factors).astype(value.dtype), gradient, 0, 0)
@@ -182,7 +189,7 @@ def _gradients(plan: Plan, head: Head, query: Part, key: Part, value: Part, grad
 
 
 def _maps(
-    plan: Plan, head: Head, query: Part, key: Part
+    plan: KernelPlan, head: Head, query: Part, key: Part
 ) -> tuple[Float[Array, "tokens tokens"], Float[Array, "tokens tokens"] | float]:
     """The attention of one head in float32, and by what dropout multiplies it; as in `attend`, bit for bit the same masks."""
     scores = jnp.where(head.real, _product(query, key, 1, 1) / plan.head_size**0.5, NEVER)

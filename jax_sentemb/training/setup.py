@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 from jax_sentemb import files
 from jax_sentemb.config import Config, Data, Evaluation, Words
-from jax_sentemb.data.batches import Batches, BatchesInTurn, make_batches
+from jax_sentemb.data.batches import Batches, RoundRobinBatches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples, train_validation_split
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
@@ -58,8 +58,8 @@ class RunSetup(NamedTuple):
     sentences: Lines
     tokenizer: Tokenizer | WordTokenizer
     examples: Examples
-    batches: Batches | BatchesInTurn
-    validation: Batches | BatchesInTurn | None  # data.validation sentences
+    batches: Batches | RoundRobinBatches
+    validation: Batches | RoundRobinBatches | None  # data.validation sentences
     encoder_config: BertConfig | WordsConfig
     loaded: Params  # by part: "encoder", "cnn"...; {} for a new encoder
     tasks: dict[str, StsTask]

@@ -105,11 +105,12 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
 def _with_pooling(config: Config, pooling: str) -> Method | None:
     """The method with another pooling; None where it is defined for its own."""
     method: Any = config.method
-    if method.convolution is not None:
+    encoder = config.encoder
+    if method.convolution is not None or not isinstance(encoder, Encoder):
         return None
     changed = dataclasses.replace(method, pooling=pooling)
     try:
-        changed.check(make_encoder(read_config(resolve(config.encoder.weights))), config.data.batch_size)  # type: ignore[union-attr]
+        changed.check(make_encoder(read_config(resolve(encoder.weights))), config.data.batch_size)
     except ConfigError:
         return None
     return changed

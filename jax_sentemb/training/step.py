@@ -105,7 +105,7 @@ def make_step(
         gradients = scatter(gradients)
         trained, frozen = split_frozen(state.params)
         updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
-        params: Params = {**optax.apply_updates(trained, updates), **frozen}  # type: ignore[dict-item]
+        params: Params = optax.apply_updates(trained, updates) | frozen  # pyright: ignore[reportOperatorIssue]
         state = method.post_update(state._replace(params=params, opt_state=opt_state), carry)
         metrics = {"loss": loss, "grad_norm": optax.tree.norm(gradients), **metrics}
         return state._replace(step=state.step + 1), metrics
