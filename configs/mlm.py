@@ -9,7 +9,7 @@ Rows are packed from consecutive sentences; a blank line ends a document (--conf
 --config.encoder.dropout=0.0 fits a small model that sees its text once, --config.method.mlm_probability=0.3 predicts more.
 The export is a Hugging Face directory with its masked-language-model head. Without encoder.weights a new BERT is made:
 --config.encoder.hidden_size=256 and the like, its vocabulary with --config.data.vocab_size=8000.
-The scores that it prints are those of the mean of the last layer, for comparison: this is no training of sentence embeddings.
+The scores that it prints are those of the mean of the last layer, for comparison; the recipe does not train sentence embeddings.
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, sized

@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
     if not name.startswith("-"):
         close = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
-        raise ConfigError(f"{name!r} is no command; {hint}")
+        raise ConfigError(f"{name!r} is not a command; {hint}")
     parser().parse_args([name, *argv[2:]])
     return 0
 

@@ -1,4 +1,4 @@
-"""How glibc's malloc keeps memory that is freed. Nothing happens with another C library."""
+"""Controls how glibc's malloc keeps freed memory. With another C library the functions do nothing."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, and the exit codes of the command line for them (listed in the README)."""
+"""Errors that a user can cause, and the exit codes of the command line for them (listed in docs/errors.md)."""
 
 import re
 

@@ -41,7 +41,7 @@ def test_defaults_describe_a_method_with_one_encoder():
     assert method.post_update(state, None) is state
     assert (method.embedding_params, method.shares, method.convolution) == ((), {}, None)
     assert (method.is_cross_encoder, method.reads_packed) == (False, False)
-    assert list(Least.__dataclass_fields__) == ["pooling", "ami"]  # members of the base class are no hyper-parameters
+    assert list(Least.__dataclass_fields__) == ["pooling", "ami"]  # members of the base class are not hyper-parameters
 
 
 def test_ami_must_fit_the_encoder():

@@ -78,7 +78,7 @@ A, B, C = ((0, "root"),), ((2, "det"), (0, "root")), ((2, "amod"), (0, "root"))
 
 def test_pairs_have_the_same_or_different_trees_and_share_their_first_sentence():
     parses = [Parse(f"{name}{number}", tree) for name, tree in (("a", A), ("b", B), ("c", C)) for number in range(6)]
-    parses += [Parse("b0", B)] * 5  # a sentence is no pair with itself
+    parses += [Parse("b0", B)] * 5  # a sentence is not paired with itself
     same, different = syntax_pairs(parses, 10)
     assert len(same) == len(different) == 10
     for first, second in same:

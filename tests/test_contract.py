@@ -169,7 +169,7 @@ def test_every_parameter_moves_and_stays_finite(tiny):
 def test_the_step_is_for_gpus_and_tpus_too(tiny):
     traced = tiny.step().trace(tiny.state(), shard_batch(tiny.batch(0), tiny.mesh(1)))
     lowered = traced.lower(lowering_platforms=("cuda", "tpu")).as_text()
-    # Nothing calls back to the host, or a library that a platform lacks; what is said about layouts is no call.
+    # Nothing calls back to the host, or a library that a platform lacks; annotations of layouts are not calls.
     assert set(re.findall(r"custom_call @(\w+)", lowered)) <= {"LayoutConstraint"}
     assert "custom_call" not in lowered.replace("custom_call @LayoutConstraint", "")
 

@@ -198,7 +198,7 @@ def mutated_weights(folder, count, seed):
     for number in range(count):
         mutate = MUTATIONS[number % len(MUTATIONS)]
         file.write_bytes(mutate(content, draw))
-        begin = time.process_time()  # a busy machine is no fault of the file
+        begin = time.process_time()  # wall time would also measure a busy machine
         try:
             params = read_encoder(folder)[1]
         except ModelFileError as error:
@@ -955,6 +955,6 @@ def test_roberta_positions_that_begin_behind_the_last_are_refused(folder):
 
 
 def test_a_panic_of_the_tokenizer_is_one_line():
-    panic = type("PanicException", (BaseException,), {})  # what the binding raises is no Exception
+    panic = type("PanicException", (BaseException,), {})  # the binding raises a BaseException that is not an Exception
     with pytest.raises(ModelFileError, match=r"^x\.json is damaged: first$"), damage("x.json"):
         raise panic("first\nsecond")

@@ -250,7 +250,7 @@ def test_what_is_no_work_directory_is_one_line(workdir, tmp_path, capsys):
         assert says in line
         assert line.count("\n") == 1
 
-    fails(4, "is no work directory of a run: it has no run.json")
+    fails(4, "is not the work directory of a run: it has no run.json")
     copy(workdir, tmp_path, without=("metrics.jsonl",))
     fails(3, "metrics.jsonl: No such file")
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')

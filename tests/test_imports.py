@@ -35,7 +35,7 @@ MODULES = {
 
 
 def imports(source, modules):
-    """(line, module) of everything that a file imports from the package, wherever in the file; its version is no import."""
+    """(line, module) of everything that a file imports from the package, wherever in the file; its version is not an import."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:

@@ -21,7 +21,7 @@ WIDTH = 16
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Two files of documents: blank lines of several kinds, a trailing space that is none, a sentence longer than rows."""
+    """Two files of documents: blank lines of several kinds, trailing spaces, a sentence longer than rows."""
     random = np.random.default_rng(0)
 
     def sentence(words):

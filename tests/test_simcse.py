@@ -122,7 +122,7 @@ def test_the_objective_leaves_out_the_anchors_own_sentence_and_no_other():
     [(4, 0, 0), (4, 1, 4), (4, 2, 8), (4, 3, 10), (16, 1, 10), (65_536, 32_767, 10), (65_536, 32_768, 10), (65_536, 2**31 - 1, 10)],
 )
 def test_the_queue_counts_what_has_entered_it_at_any_step(monkeypatch, batch_size, step, valid):
-    """32,768 batches of 65,536 sentences are 2^31: their number is none of int32."""
+    """32,768 batches of 65,536 sentences are 2^31: their number exceeds int32."""
     asked = []
 
     def spy(first, second, temperature, queue, queue_valid, *more):

@@ -32,7 +32,7 @@ def test_every_shard_is_in_one_part(shards, parts):
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1/0", "a/4", "1", "-1/4", "1/4/2"])
 def test_what_is_no_part(text):
-    with pytest.raises(ValueError, match="is no part"):
+    with pytest.raises(ValueError, match="is not a part"):
         Part.parse(text)
 
 

@@ -24,7 +24,7 @@ from commands import (
 )  # fmt: skip
 
 
-@case(6, "a corpus whose name is no UTF-8")
+@case(6, "a corpus whose name is not UTF-8")
 def odd_corpus():
     file = os.fsencode(fresh("odd")) + b"/caf\xe9.txt"
     shutil.copy(corpus(), os.fsdecode(file))
@@ -34,7 +34,7 @@ def odd_corpus():
     assert code in (2, 3) or (code == 0 and (workdir / "export").is_dir()), f"exit code {code}"
 
 
-@case(6, "a work directory whose name is no UTF-8")
+@case(6, "a work directory whose name is not UTF-8")
 def odd_workdir():
     workdir = Path(os.fsdecode(os.fsencode(fresh("odd")) + b"/r\xffn"))
     code, _, err = run(*train(workdir, steps=2))
@@ -162,7 +162,7 @@ for title, (file, change) in HOSTILE.items():
         refused(4, *encode(damage_model(file, change), text, text.parent / "x.npy"), named=file)
 
 
-@case(13, "word vectors: a packed line of 100 MB, a count that is no number")
+@case(13, "word vectors: a packed line of 100 MB, a count that is not a number")
 def word_vectors():
     words = ["--config=word_average", f"--config.data.files={corpus()}", "--config.eval.data=", "--config.train.max_steps=1"]
     for name, content in (("v.vec.gz", gzip.compress(b"a" * 10**8)), ("v.txt", "2 \u00b2\na 1\n".encode())):

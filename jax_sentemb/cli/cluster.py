@@ -62,7 +62,7 @@ def _above(noise: float) -> float:
 
 
 def _lower(corpus: Collection, size: int, threshold: float, noise: float) -> str:
-    """What to try where no group was found: the threshold at which there is one, and whether chance reaches it, too."""
+    """Advice where no group was found: a threshold at which there is one, and a warning if random pairs reach it, too."""
     from jax_sentemb.retrieval.noise import group_threshold
 
     proposed = math.floor(10_000 * group_threshold(corpus.vectors, size)) / 10_000

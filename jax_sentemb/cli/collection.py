@@ -1,4 +1,4 @@
-"""What search, mine and cluster work on: a text file that is encoded first, or vectors on disk, with their text or not."""
+"""Input of search, mine and cluster: a text file that is encoded first, or vectors on disk, with or without their text."""
 
 import argparse
 import functools

@@ -124,13 +124,16 @@ def settings_text(config: Any) -> str:
 
 
 def _name(argument: str) -> str:
-    """The name in --NAME and --NAME=VALUE, "" for what is no option."""
+    """The name in --NAME and --NAME=VALUE, "" for an argument that is not an option."""
     found = re.match("--([a-z][^=]*)", argument)
     return found[1] if found else ""
 
 
 def _why_not(argv: list[str], config: Any) -> str:
-    """What is wrong with the first --config.NAME that is no setting of `config`: unknown, with the nearest one, or a part of it."""
+    """The error for the first --config.NAME that is not a setting of `config`, "" without one.
+
+    The name is unknown (the error proposes the nearest one), or it is a part of the config.
+    """
     from jax_sentemb.config import flatten
 
     settings = flatten(config)

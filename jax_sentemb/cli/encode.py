@@ -108,7 +108,7 @@ def corpus_sentences(options: argparse.Namespace) -> Sentences:
 
 
 def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
-    """What all commands say of the model that encodes."""
+    """Adds the options about the model that encodes, which all commands share."""
     parser.add_argument(
         "--model", required=required, help="a work directory, an export, any sentence-transformers or BERT directory"
     )

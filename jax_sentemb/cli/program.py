@@ -1,4 +1,4 @@
-"""What the commands share: options, exit codes, and errors as one line."""
+"""Options, exit codes and error lines that all commands share."""
 
 import argparse
 import difflib
@@ -146,14 +146,14 @@ def _without_late_answers(found: Any) -> None:
 
 
 def _no_device() -> str:
-    """What JAX, which found no device, may mean."""
+    """The error line where JAX finds no device of the requested platform."""
     wanted = os.environ.get("JAX_PLATFORMS", "")
     advice = "leave the variable out, or install JAX for that device" if wanted else "JAX finds none; see its installation guide"
     return f"JAX_PLATFORMS={wanted}: no such device can be used here: {advice}"
 
 
 def _runtime_problem(error: Exception) -> str:
-    """What an error of JAX's runtime says to a user; "" where it is a defect of the program."""
+    """The error line for an error of JAX's runtime; "" where it is a defect of the program."""
     if type(error).__name__ != "JaxRuntimeError":
         return ""
     first = str(error).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Which recipe a corpus calls for, as a command, and on what measurement that rests.
+"""Recommends a recipe for a corpus, as a command, and states the measurement behind the recommendation.
 
 experiments/recommendations.py writes the measured numbers to recommendations.json.
 """
@@ -18,7 +18,7 @@ EPOCHS = 4  # at most: what low-shot training was measured with at 1,000 sentenc
 
 
 class CorpusSummary(NamedTuple):
-    """What the advice depends on."""
+    """The measurements of a corpus and the settings on which the advice depends."""
 
     files: str
     column: str
@@ -30,7 +30,7 @@ class CorpusSummary(NamedTuple):
     tokenizer: str  # "" for that of the weights, or a new one
     vocab_size: int
     positions: int
-    readout: str = ""  # pooling of a sentence encoder that the weights are; "" for a BERT that is none
+    readout: str = ""  # pooling of a sentence encoder that the weights are; "" for a BERT that is not a sentence encoder
 
 
 class Advice(NamedTuple):

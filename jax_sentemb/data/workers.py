@@ -23,7 +23,7 @@ PARALLEL = 200_000  # sentences from which on workers save time: each takes half
 
 @runtime_checkable
 class Reader(Protocol):
-    """What tokenisation of a corpus needs of a tokenizer; Tokenizer and WordTokenizer have it."""
+    """Interface of a tokenizer for the tokenisation of a corpus; Tokenizer and WordTokenizer implement it."""
 
     added: int  # special tokens of a row
     vocab_size: int
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 class TokenizeJob(NamedTuple):
-    """What a worker needs to tokenise."""
+    """Sentences, tokenizer and maximal length, from which a worker tokenises lines."""
 
     sentences: Sentences
     tokenizer: Reader

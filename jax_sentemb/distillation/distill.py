@@ -47,7 +47,7 @@ def distill(
 
     `vectors`: the model's vectors of the sentences, as `encode` writes them; without them the regression encodes the text first,
     into a temporary file beside `output`, which the next call removes if this process is killed. ConfigError for a model without
-    [CLS] and [SEP], a width beyond its own or an `output` that is no export, DataError for vectors of another text or model,
+    [CLS] and [SEP], a width beyond its own or an `output` that is not an export, DataError for vectors of another text or model,
     BusyError while another process trains the same table.
     """
     check_replaceable(output)

@@ -11,7 +11,7 @@ from jax_sentemb.files import shown
 
 
 class Family(NamedTuple):
-    """What differs from BERT in the files of an architecture."""
+    """Differences between the files of an architecture and those of BERT."""
 
     architecture: str  # beginning of the class names of transformers
     prefix: str  # in front of the names of an encoder that was saved with a head

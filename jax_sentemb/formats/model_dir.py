@@ -100,7 +100,7 @@ def read_readout(path: str | Path) -> Readout:
     )
 
 
-NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are no sentence encoders yet
+NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are not sentence encoders yet
 
 
 def sentence_pooling(path: str | Path) -> str:
@@ -131,7 +131,7 @@ NO_PROMPTS = Prompts()
 
 
 def read_prompts(path: str | Path) -> Prompts:
-    """The prompts of a sentence-transformers directory; ModelFileError where they are no texts or the default is not among them."""
+    """The prompts of a sentence-transformers directory; ModelFileError if they are not texts or the default is not among them."""
     file = user_path(path) / "config_sentence_transformers.json"
     if not file.is_file():
         return NO_PROMPTS

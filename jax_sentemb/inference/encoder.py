@@ -126,7 +126,7 @@ class SentenceEncoder:
 
     @property
     def tokenizer(self) -> Tokenizer | WordTokenizer:
-        """What makes ids of sentences: `tokenizer.encode(sentences, max_seq_length)`."""
+        """The tokenizer; `tokenizer.encode(sentences, max_seq_length)` turns sentences into ids."""
         return self._model.embedder.tokenizer  # pyright: ignore[reportReturnType]
 
     def get_sentence_embedding_dimension(self) -> int:

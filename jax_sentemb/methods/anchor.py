@@ -17,7 +17,7 @@ ANCHORED = ("encoder", "cnn")  # parts of the parameters that an embedding depen
 
 
 class AnchoredEncoding(NamedTuple):
-    """What the method encodes, and for each sentence the mean of 1 - cosine of its embeddings to those of the start."""
+    """The encoding of the inner method, and for each sentence the mean of 1 - cosine of its embeddings to those of the start."""
 
     inner: Encoded
     distance: Float[Array, " batch"]
@@ -44,7 +44,7 @@ class Anchored(Method):
         return learned._replace(params={**learned.params, ANCHOR: start})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> AnchoredEncoding:
-        """What the method encodes, and the distance of every text to the start."""
+        """Encodes with the inner method and computes the distance of every text to the start."""
         rows, embed = batch.rows, self.inner.embed
         start = jax.lax.stop_gradient(embed(encoder, params[ANCHOR], rows))
         trained = [embed(encoder, own, rows) for own in self.inner.encoders(params).values()]

@@ -41,7 +41,7 @@ class Learned(NamedTuple):
 
 
 class Method(ABC):
-    """What training, evaluation and export use of a method. Subclasses are dataclasses; their fields are the hyper-parameters.
+    """Interface of a method for training, evaluation and export. Subclasses are dataclasses with hyper-parameters as fields.
 
     A subclass defines `check`, `init`, `encode`, `objective` and a field `pooling`; the rest has defaults. The attributes below are
     not fields: a subclass overrides them with a field, a constant or a property.

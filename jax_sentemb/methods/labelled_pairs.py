@@ -1,4 +1,4 @@
-"""What the methods on labelled pairs of sentences have in common: SBERT, cross-encoders and InferSent."""
+"""Pair embeddings and checks that the methods on labelled pairs of sentences share: SBERT, cross-encoders and InferSent."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which module computes which `model_type`: the one place that decides it."""
+"""Maps `model_type` to a config class and an encoder; the only module that does."""
 
 from typing import Any
 

@@ -31,7 +31,7 @@ Compute = Callable[..., Part | tuple[Part, ...]]
 
 
 class KernelPlan(NamedTuple):
-    """What a kernel is compiled for."""
+    """Compile-time parameters of a kernel."""
 
     head_size: int
     rate: float  # of dropout
@@ -41,7 +41,7 @@ class KernelPlan(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What else than states the attention of one head of one sentence depends on."""
+    """Inputs of the attention of one head of one sentence, besides its states."""
 
     real: Bool[Array, "1 tokens"]
     key_of_row: UInt[Array, "1 1"]  # of the random numbers
@@ -60,7 +60,7 @@ def attend_in_kernel(
 
     The context has the precision of `value`. The log-sum-exp that a capture reads is computed separately, in blocks; the compiler
     removes that computation if it is not read. On CPUs the kernel is interpreted, which is for tests.
-    ConfigError if rows are longer than LONGEST, or the size of a head is no power of two on a GPU.
+    ConfigError if rows are longer than LONGEST, or the size of a head is not a power of two on a GPU.
     """
     rows, heads, width, size = query.shape
     platform = kernel_platform(mesh)

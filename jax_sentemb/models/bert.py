@@ -146,7 +146,7 @@ class Bert(nn.Module):
         return AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
 
     def attention_bias(self, width: int) -> Float[Array, "_ tokens tokens"] | None:
-        """What is added to the scores of every layer [H, T, T]; None in this architecture."""
+        """Bias [H, T, T] that is added to the attention scores of every layer; None in this architecture."""
         return None
 
     def _scan(

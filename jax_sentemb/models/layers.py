@@ -55,7 +55,7 @@ def _bits(seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], counter: UI
 
 
 def row_key(seeds: UInt[Array, " rows"], stream: int | Int[Array, ""]) -> UInt[Array, " rows"]:
-    """What the random bits of each row depend on besides the counter: bits are hash32(key ^ counter)."""
+    """The key of the random bits of each row, for one stream: the bits are hash32(key ^ counter)."""
     return hash32(seeds + jnp.asarray(stream, jnp.uint32) * jnp.uint32(0x85EBCA6B))
 
 

@@ -18,7 +18,7 @@ class MPNet(Bert):
     """A Bert with a bias for each head and bucket of distances."""
 
     def attention_bias(self, width: int) -> Float[Array, "heads tokens tokens"]:
-        """What is added to the scores of every layer."""
+        """Bias that is added to the attention scores of every layer."""
         shape = (BUCKETS, self.config.num_attention_heads)
         table = self.param("relative_bias", nn.initializers.normal(self.config.initializer_range), shape)
         place = jnp.arange(width)

@@ -1,1 +1,1 @@
-"""What a run needs of TPUs and GPUs that are not there, by their own compilers."""
+"""Plans runs on TPUs and GPUs that are not present: compiles a step with their own compilers and reads its memory and cost."""

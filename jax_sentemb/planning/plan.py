@@ -20,7 +20,7 @@ OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Ran out of memory")
 
 @dataclasses.dataclass
 class Plan:
-    """What the compiler says of one step; sizes and FLOP are those of one chip."""
+    """Resources of one step according to the compiler; sizes and FLOP are those of one chip."""
 
     target: Target
     batch_size: int

@@ -62,7 +62,7 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """The target that `text` names, for instance tpu:v5e-16 or h100:8; ConfigError for what is none."""
+    """The target that `text` names, for instance tpu:v5e-16 or h100:8; ConfigError for other text."""
     if found := re.fullmatch(r"tpu:(?:(\d+)x)?(v5e|v5p|v6e)-(\d+)", text):
         slices, kind = int(found[1] or 1), found[2]
         chip, shapes = CHIPS[kind], CUBES if kind == "v5p" else FLAT

@@ -1,4 +1,4 @@
-"""What the pages of a report share: the templates, and numbers as text."""
+"""Templates and text formats of numbers that the pages of a report share."""
 
 import functools
 

@@ -25,7 +25,7 @@ def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}: give the work directory of a run") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8: this is no file of a run") from None
+        raise DataError(f"{file}: byte {error.start} is not UTF-8: this file was not written by a run") from None
     records = []
     for number, line in enumerate(lines, 1):
         try:

@@ -1,4 +1,4 @@
-"""What a report reads from a run: the files of its work directory, its curves and the time it took."""
+"""Reads the work directory of a run for its report: files, curves, and the time that the run took."""
 
 import itertools
 import json
@@ -57,9 +57,9 @@ class Run(NamedTuple):
 
 
 def read_run(workdir: Path) -> Run:
-    """Reads a work directory. ModelFileError if it is none or a file is damaged, DataError if the log is damaged."""
+    """Reads a work directory. ModelFileError if it has no run.json or a file is damaged, DataError if the log is damaged."""
     if not (workdir / "run.json").is_file():
-        raise ModelFileError(f"{workdir} is no work directory of a run: it has no run.json")
+        raise ModelFileError(f"{workdir} is not the work directory of a run: it has no run.json")
     about, settings, model = (read_json_file(workdir / name) for name in ("run.json", "config.json", "model.json"))
     looks = {when: found for when in ("start", "end") if (found := read_json_file(workdir / "samples" / f"{when}.json"))}
     return Run(workdir, about, settings, model, read_metrics(workdir), read_json_file(workdir / "scores.json"), looks)

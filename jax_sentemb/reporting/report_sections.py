@@ -39,7 +39,7 @@ class Figure(NamedTuple):
 
 
 def context(run: Run) -> dict[str, Any]:
-    """What the template of a run needs, by name."""
+    """The variables of the template of a run, by name."""
     curves = find_curves(run.records)
     return {
         "name": run_name(run),
@@ -75,7 +75,7 @@ def _state(run: Run) -> str:
 
 
 def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
-    """What guides a choice: start against kept weights by the selection score, on labelled pairs and by retrieval; the time."""
+    """Summary cards: start against kept weights by the selection score, on labelled pairs and by retrieval; the time."""
     cards = []
     scores, start = run.scores.get("scores", {}), run.scores.get("baselines", {}).get("untrained", {})
     shared = [name for name in scores if name in start]
@@ -304,7 +304,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """A command line as its user wrote it; what it did where it was no command line of a user."""
+    """A command line as its user wrote it; "jax_sentemb.train(...) in Python" for a notebook and `python -c`."""
     program = Path(argv[0]) if argv else Path()
     if program.parts[-2:] == ("jax_sentemb", "main.py"):
         return f"python -m jax_sentemb.main {shlex.join(argv[1:])}"

@@ -51,7 +51,7 @@ class Pool(NamedTuple):
 
 
 class Products(NamedTuple):
-    """What turns int8 products into approximate scores: (product * scale + constant) / length of the row."""
+    """Int8 queries, and the terms that turn products into approximate scores: (product * scale + constant) / length of the row."""
 
     packed: Any  # the int8 queries, as numkong reads them
     scale: Float[np.ndarray, " queries"]  # float64

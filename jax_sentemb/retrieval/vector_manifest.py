@@ -35,11 +35,11 @@ class Part(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Part":
-        """3/64; ValueError for what is no part."""
+        """Parses NUMBER/TOTAL, for instance 3/64; ValueError for other text."""
         found = re.fullmatch(r"(\d+)/(\d+)", text)
         part = cls(int(found[1]), int(found[2])) if found else cls(0, 0)
         if not 1 <= part.number <= part.total:
-            raise ValueError(f"{text!r} is no part: write 1/64 to 64/64")
+            raise ValueError(f"{text!r} is not a part: write 1/64 to 64/64")
         return part
 
     @property
@@ -112,7 +112,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not file.is_file() and list(path.glob(LISTS)):
         raise DataError(f"{path} has parts of vectors only: encode the others with jax-sentemb encode --part")
     if not file.is_file():
-        raise DataError(f"{path} has no {MANIFEST}: it is no directory of vectors")
+        raise DataError(f"{path} has no {MANIFEST}: it is not a directory of vectors")
     return read_list(file)
 
 

@@ -24,7 +24,7 @@ from jax_sentemb.types import Params
 
 
 class EncoderSource(Protocol):
-    """What a run needs of `config.encoder`."""
+    """Source of the encoder that `config.encoder` describes: weights, tokenizer and sizes."""
 
     loaded: Params  # by part: "encoder", "cnn"...; {} for a new encoder; complete after `tokenizer`
 

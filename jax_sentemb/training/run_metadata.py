@@ -86,7 +86,7 @@ def _saved_fingerprint(tokenizer: Tokenizer | WordTokenizer) -> str:
 
 
 def _of_start(config: Config, start: Start | None) -> dict[str, Any]:
-    """What an export keeps of the sentence encoder that the run started from: unit length, prompts and dense layers."""
+    """Settings that an export keeps from the sentence encoder that the run started from: unit length, prompts, dense layers."""
     if start is None or not is_kept(config, start):
         return {}
     dense = {"dense": list(start.dense)} if start.dense else {}

@@ -125,7 +125,7 @@ def averaged(params: Params, loaded: Params, share: float) -> Params:
 
 
 def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> str:
-    """What is said of an export that is worse than its start, "" if it is not; both are values by their names in metrics.jsonl.
+    """The warning about an export that is worse than its start, "" if it is not; both are values by their names in metrics.jsonl.
 
     Compared by labelled pairs where both were scored on them, else by split-half retrieval.
     """
