@@ -129,7 +129,7 @@ def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, sett
 
 
 def _check_sentences(sentences: Any) -> None:
-    """Raises ConfigError unless `sentences` is a list of sentences or the name of a file."""
+    """Raises ConfigError for `sentences` that cannot be iterated over, or are bytes, a mapping or a set."""
     if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):
         raise ConfigError(f"sentences is {type(sentences).__name__}: give a list of str, or the name of a text file")
 
