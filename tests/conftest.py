@@ -27,9 +27,10 @@ import pytest
 # Annotated shapes and dtypes are checked at each call, from the first import of these modules on.
 DATA = ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "quality", "shuffle", "tokens", "workers")
 EVALUATION = ("arguments", "classifier", "diagnostics", "logistic", "postprocess", "sts", "transfer", "word_baselines")
-ROOMS = {"data": DATA, "evaluation": EVALUATION}
+INFERENCE = ("build", "embedder", "load", "postprocess", "static", "token_embeddings", "verify", "views")
+ROOMS = {"data": DATA, "evaluation": EVALUATION, "inference": INFERENCE}
 PARTS = [f"{room}.{module}" for room, modules in ROOMS.items() for module in modules]
-CHECKED = ("losses", "methods", "models", "training.step", "retrieval", "inference", "distillation", *PARTS)
+CHECKED = ("losses", "methods", "models", "training.step", "retrieval", "distillation", *PARTS)
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
 from jax_sentemb.data import batches  # noqa: E402
