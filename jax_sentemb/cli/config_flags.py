@@ -6,13 +6,16 @@ import shutil
 import textwrap
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.cli.program import Parser
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 from jax_sentemb.recipes import missing_part, suggestion
 from jax_sentemb.recipes import read_config as read_config
+
+if TYPE_CHECKING:
+    from jax_sentemb.config import Config
 
 DESCRIPTION = "Train a sentence encoder without labels, score it, and export it for sentence-transformers."
 EPILOG = """\
@@ -109,7 +112,7 @@ def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
     return values.config
 
 
-def settings_text(config: Any) -> str:
+def settings_text(config: "Config") -> str:
     """Every setting of a config by section: name, value, meaning, limits, and the default where the recipe has another value."""
     from jax_sentemb.config import setting_lines
 

@@ -3,10 +3,13 @@
 import json
 import sys
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+
+if TYPE_CHECKING:
+    from jax_sentemb.planning.plan import Plan
 
 EPILOG = f"""\
 The step of the run is compiled by the accelerator's own compiler, which runs on any machine; no data, no accelerator and no
@@ -85,7 +88,7 @@ def _with_files(rest: list[str]) -> list[str]:
     return rest if read_config(recipe).data.files else [*rest, "--config.data.files=grammar:400"]
 
 
-def describe(plan: Any, feed: float) -> list[str]:
+def describe(plan: "Plan", feed: float) -> list[str]:
     """The plan for people, line by line; `feed` rows a second were measured on one core."""
     target, chip, bound = plan.target, plan.target.chip, plan.bound
     lines = [
@@ -124,7 +127,7 @@ def _memory(plan: Any) -> str:
     return f"{'fits' if plan.fits else 'does not fit'}: {sizes}"
 
 
-def _facts(plan: Any, feed: float) -> dict[str, Any]:
+def _facts(plan: "Plan", feed: float) -> dict[str, Any]:
     target = plan.target
     facts = {name: value for name, value in vars(plan).items() if name not in ("target", "collectives", "bound", "largest")}
     return {

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
@@ -72,7 +73,7 @@ class StaticEmbedder(Embedder):
     def width(self, params: Params) -> int:
         return params["table"].shape[1]
 
-    def sharded(self, sharding: Any) -> "StaticEmbedder":
+    def sharded(self, sharding: jax.sharding.Sharding | None) -> "StaticEmbedder":
         """The same: a table is read on the host."""
         return self
 

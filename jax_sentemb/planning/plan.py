@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from jax_sentemb.config import Config
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.planning.hlo import Collective, Program
 from jax_sentemb.planning.roofline import Bound, bound, product_flop
@@ -147,7 +148,7 @@ def _next_size(fitting: list[Plan], too_large: int, unit: int) -> int:
     return max(guess // unit * unit, best.batch_size)
 
 
-def check_units(config: Any, chips: int) -> int:
+def check_units(config: Config, chips: int) -> int:
     """Sentences that a batch is a multiple of: chips, and chunks of gradient caching."""
     chunk = config.train.grad_cache_chunk
     if chunk and chunk % chips:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike as Values  # numbers: a sequence, NumPy or JAX
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.files import replacing, user_path
@@ -31,7 +32,6 @@ WIDEST_GRID = 6  # panels in a row
 
 FIGURE_8 = "the best thing you can do is to know your stuff."  # the sentence of miCSE's figure
 
-Values = Any  # numbers: a sequence, NumPy or JAX
 Pairs = tuple[Values, Values]
 
 
