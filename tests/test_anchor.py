@@ -19,7 +19,7 @@ from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.parallel import make_mesh
-from jax_sentemb.training.start import check_anchor
+from jax_sentemb.training.starting_encoder import check_anchor
 from jax_sentemb.training.step import create_state, loss_and_gradients, make_step, parts_of
 from jax_sentemb.types import Batch
 

@@ -36,7 +36,7 @@ from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.simcse import Momentum, SimCSE
-from jax_sentemb.training.start import averaged
+from jax_sentemb.training.starting_encoder import averaged
 
 HERE = Path(__file__).parent
 README, DOCS = HERE / "README.md", HERE.parents[1] / "docs" / "adapting.md"

@@ -17,7 +17,7 @@ from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_sco
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.run_metadata import write_json
 from jax_sentemb.training.setup import RunSetup, corpus_sample
-from jax_sentemb.training.start import worse_than_start
+from jax_sentemb.training.starting_encoder import worse_than_start
 from jax_sentemb.types import Params
 
 

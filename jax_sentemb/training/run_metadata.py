@@ -14,7 +14,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.setup import RunSetup
-from jax_sentemb.training.start import Start, is_kept
+from jax_sentemb.training.starting_encoder import Start, is_kept
 from jax_sentemb.types import Params
 
 # Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.

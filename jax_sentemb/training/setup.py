@@ -30,7 +30,7 @@ from jax_sentemb.training.argument_folds import is_split, split
 from jax_sentemb.training.corpus_source import corpus_files, corpus_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
-from jax_sentemb.training.start import Start, dense_layers
+from jax_sentemb.training.starting_encoder import Start, dense_layers
 from jax_sentemb.types import Params
 
 

@@ -27,7 +27,7 @@ from jax_sentemb.training.results import Results
 from jax_sentemb.training.run_metadata import about, checkpoint_metadata, description, model_metadata, write_json
 from jax_sentemb.training.setup import corpus_sample, prepare, run_encoder
 from jax_sentemb.training.signals import Preempted, StopSignal
-from jax_sentemb.training.start import averaged, dense_layers, is_kept, stated_start, with_start
+from jax_sentemb.training.starting_encoder import averaged, dense_layers, is_kept, stated_start, with_start
 from jax_sentemb.training.step import create_state, make_embed, make_step
 from jax_sentemb.training.validation import Validation
 from jax_sentemb.types import Batch, Params, TrainState

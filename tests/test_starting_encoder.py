@@ -24,8 +24,8 @@ from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.recipes import read_config
-from jax_sentemb.training import start
-from jax_sentemb.training.start import averaged, stated_start, with_start, worse_than_start
+from jax_sentemb.training import starting_encoder
+from jax_sentemb.training.starting_encoder import averaged, stated_start, with_start, worse_than_start
 from jax_sentemb.types import Rows
 
 SENTENCES = synthetic.sentences(200, 0)
@@ -118,7 +118,7 @@ def harmful(encoder):
     pairs.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n", encoding="utf-8")
     runs, counted = {}, []
     patch = pytest.MonkeyPatch()
-    patch.setattr(start, "read_readout", lambda folder: counted.append(folder) or read_readout(folder))
+    patch.setattr(starting_encoder, "read_readout", lambda folder: counted.append(folder) or read_readout(folder))
     for select, share in (("dev", 0.0), ("last", 0.0), ("last", 0.5)):
         workdir = encoder.parent / (select if not share else "averaged")
         options = {
