@@ -1,6 +1,7 @@
 """The evaluate command on a hand-made SentEval folder with word vectors, and the store behind it."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from jax_sentemb.cli.evaluate import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import suite
+from jax_sentemb.evaluation.sts import PROTOCOLS
 from jax_sentemb.evaluation.sts_data import SUBSETS
+from jax_sentemb.evaluation.tables import layout
 
 WORDS = [f"{one}{other}" for one in "klmnrs" for other in "aeiou"]
 
@@ -239,3 +242,18 @@ def test_tasks_are_known_by_their_usual_spellings():
         select("STSBenchmak")
     with pytest.raises(ConfigError, match="did you mean STSBenchmark-test"):
         select("STSBB")
+
+
+def test_an_average_leaves_development_sets_out_and_needs_every_score():
+    def outcome(name, score):
+        return SimpleNamespace(item=SimpleNamespace(name=name, group="sts", sizes={}), headline={name: score})
+
+    both = {
+        name: outcome(name, score) for name, score in {"STS12": 50.0, "STSBenchmark-dev": 10.0, "STSBenchmark-test": 71.0}.items()
+    }
+    outcomes = {"a": both, "b": {"STS12": outcome("STS12", 40.0), "STSBenchmark-dev": outcome("STSBenchmark-dev", 20.0)}}
+    protocols = SimpleNamespace(sts=PROTOCOLS["simcse"], classifier=SimpleNamespace(name="logreg"))
+    (found,) = layout(outcomes, protocols, ["STS13", "MR"], ["b: STSBenchmark-test: out of memory"])
+    assert found.columns == ["STS12", "STS-B dev", "STS-B", "mean of 2"]
+    assert found.rows == [("a", ["50.00", "10.00", "71.00", "60.50"]), ("b", ["40.00", "20.00", "failed", "-"])]
+    assert found.notes == ["missing, not scored: STS13", "failed: b: STSBenchmark-test: out of memory"]
