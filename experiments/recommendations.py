@@ -10,6 +10,7 @@ import argparse
 import csv
 import json
 import statistics
+from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -68,7 +69,8 @@ def adapting() -> dict[str, float]:
     }
     paragraphs = gains.pop("novels")  # another measure
     elsewhere = min(change(row, "out_of_domain") for row in trained)
-    found = {"domains": len(gains), "lowest": min(gains.values()), "highest": max(gains.values())}
+    seeds = min(Counter(row["domain"] for row in trained).values())
+    found = {"seeds": seeds, "domains": len(gains), "lowest": min(gains.values()), "highest": max(gains.values())}
     return {**found, "paragraphs": paragraphs, "elsewhere": elsewhere}
 
 
