@@ -28,9 +28,10 @@ import pytest
 DATA = ("batches", "examples", "packing", "pairs", "perturb", "piece_cache", "quality", "shuffle", "tokens", "workers")
 EVALUATION = ("arguments", "classifier", "diagnostics", "logistic", "postprocess", "sts", "transfer", "word_baselines")
 INFERENCE = ("build", "embedder", "load", "postprocess", "static", "token_embeddings", "verify", "views")
-ROOMS = {"data": DATA, "evaluation": EVALUATION, "inference": INFERENCE}
+RETRIEVAL = ("index", "int8_search", "kmeans", "noise", "quantize", "search", "vector_store")
+ROOMS = {"data": DATA, "evaluation": EVALUATION, "inference": INFERENCE, "retrieval": RETRIEVAL}
 PARTS = [f"{room}.{module}" for room, modules in ROOMS.items() for module in modules]
-CHECKED = ("losses", "methods", "models", "training.step", "retrieval", "distillation", *PARTS)
+CHECKED = ("losses", "methods", "models", "training.step", "distillation", *PARTS)
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
 from jax_sentemb.data import batches  # noqa: E402
@@ -39,7 +40,9 @@ from jax_sentemb.training import evaluator, step, trainer, validation  # noqa: E
 
 SHAPES = [(batches, "BUCKETS", batches.BUCKETS), (embedder, "BUCKETS", embedder.BUCKETS), (embedder, "FEW", embedder.FEW)]
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & lets it be ignored, here and in what tests start
+# A shell's & and nohup let these be ignored, here and in what tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 jax.config.update("jax_num_cpu_devices", 8)
 
