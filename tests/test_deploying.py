@@ -4,20 +4,16 @@ import re
 import tempfile
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import tiny_model
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
-from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
-from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.retrieval.search import search
 from jax_sentemb.retrieval.vector_store import Vectors
-from jax_sentemb.types import Rows
 
 pytestmark = pytest.mark.nightly
 PAGE = Path(__file__).parents[1] / "docs" / "deploying.md"
@@ -30,10 +26,8 @@ def test_postgresql_finds_what_exact_search_finds(tmp_path, monkeypatch):
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)
     Path("corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
-    tokenizer, model = Tokenizer.train(SENTENCES, 60), tmp_path / "model"
-    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 48, pad_token_id=tokenizer.pad_id)
-    params = Bert(config).init(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
-    write_export(model, SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40))
+    model = tmp_path / "model"
+    write_export(model, tiny_model(SENTENCES, 60))
     command = f"jax-sentemb encode --model {model} --input corpus.txt --output corpus-vectors"
     assert program(main, command.split()) == 0
     code = next(block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S) if "psycopg" in block)

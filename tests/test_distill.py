@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import tiny_model
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.__main__ import main
@@ -16,12 +16,11 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.distill import _encoded
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.model_dir import Prompts
-from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.formats.static_embedding import read_static
 from jax_sentemb.inference.load import load
 from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.inference.verify import PROBES
-from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.types import Rows
 
@@ -37,10 +36,7 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
     folder = tmp_path_factory.mktemp("teacher")
-    tokenizer = Tokenizer.train(SENTENCES, 80)
-    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 40, pad_token_id=tokenizer.pad_id)
-    params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
-    write_export(folder / "model", SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40))
+    write_export(folder / "model", tiny_model(SENTENCES, 80, positions=40))
     (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     return folder
 

@@ -1,25 +1,24 @@
 """Dense layers of sentence-transformers: read, applied, kept by training, written; what cannot be computed is refused."""
 
+import dataclasses
 import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import tiny_model
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
-from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.formats.huggingface import read_parts
 from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout
 from jax_sentemb.formats.modules import read_dense
-from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.load import load
-from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.dense import apply_dense
-from jax_sentemb.types import Rows
 
 SENTENCES = synthetic.sentences(120, 0)
 RANDOM = np.random.default_rng(0)
@@ -34,11 +33,8 @@ PROMPTS = Prompts({"query": "q: ", "same": "q: "}, "same")
 def model(tmp_path_factory):
     """A directory with two dense layers, unit length and a default prompt."""
     folder = tmp_path_factory.mktemp("dense")
-    tokenizer = Tokenizer.train(SENTENCES, 200)
-    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 48, pad_token_id=tokenizer.pad_id)
-    encoder = Bert(config).init(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
-    params = {"encoder": encoder, "dense": LAYERS}
-    write_export(folder / "model", SentenceModel(config, params, tokenizer, "mean", 40, True, None, PROMPTS, ("tanh", "identity")))
+    tiny = tiny_model(SENTENCES, 200, normalize=True, prompts=PROMPTS, dense=("tanh", "identity"))
+    write_export(folder / "model", dataclasses.replace(tiny, params={**tiny.params, "dense": LAYERS}))
     return folder / "model"
 
 

@@ -1,15 +1,12 @@
 """An export scored by mteb itself, on STS-B in the format of SentEval: the same number as ours."""
 
-import jax
 import numpy as np
 import pytest
+from tiny_models import tiny_model
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.data import synthetic
-from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
-from jax_sentemb.models.bert import Bert, BertConfig
-from jax_sentemb.types import Rows
+from jax_sentemb.formats.sentence_transformers import write_export
 
 PLACE = "downstream/STS/STSBenchmark/sts-test.csv"
 
@@ -18,11 +15,8 @@ PLACE = "downstream/STS/STSBenchmark/sts-test.csv"
 def export(tmp_path_factory):
     """An untrained encoder that is read by the mean: with [CLS] all its cosines would agree to rounding."""
     first, second, _ = synthetic.graded_pairs(80, seed=3)
-    tokenizer = Tokenizer.train([*first, *second], 400)
-    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 40, pad_token_id=tokenizer.pad_id)
-    params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(np.zeros((1, 3), np.int32), np.ones((1, 3), bool)))["params"]
     folder = tmp_path_factory.mktemp("export") / "export"
-    write_export(folder, SentenceModel(config, {"encoder": jax.device_get(params)}, tokenizer, "mean", 40))
+    write_export(folder, tiny_model([*first, *second], 400, positions=40))
     return folder
 
 

@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
+from tiny_models import tiny_model
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
-from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.load import load
 from jax_sentemb.inference.postprocess import before_length, whitening, without_components
-from jax_sentemb.models.bert import Bert, BertConfig
 
 SENTENCES = list(dict.fromkeys(synthetic.sentences(150, 0)))
 VECTORS = np.random.default_rng(0).normal(size=(200, 6)) * np.array([9.0, 5, 2, 1, 1, 0.5]) + 3
@@ -50,15 +49,7 @@ def test_what_cannot_be_fitted_is_refused():
 
 
 def test_the_export_has_the_layer_and_unit_length(tmp_path, capsys):
-    import jax
-    import jax.numpy as jnp
-
-    from jax_sentemb.types import Rows
-
-    tokenizer = Tokenizer.train(SENTENCES, 200)
-    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 48, pad_token_id=tokenizer.pad_id)
-    params = Bert(config).init(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
-    write_export(tmp_path / "model", SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40, True))
+    write_export(tmp_path / "model", tiny_model(SENTENCES, 200, normalize=True))
     (tmp_path / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     common = ["jax-sentemb", "postprocess", "--model", f"{tmp_path}/model", "--corpus", f"{tmp_path}/corpus.txt"]
     assert program(main, [*common, "--whiten", "--width", "5", "--output", f"{tmp_path}/white"]) == 0

@@ -8,25 +8,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import tiny_model
 
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.data import synthetic
-from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.evaluation.model_spec import open_model
 from jax_sentemb.formats.huggingface import read_encoder
 from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout, sentence_pooling
-from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training import starting_encoder
 from jax_sentemb.training.starting_encoder import averaged, stated_start, with_start, worse_than_start
-from jax_sentemb.types import Rows
 
 SENTENCES = synthetic.sentences(200, 0)
 
@@ -35,11 +33,7 @@ SENTENCES = synthetic.sentences(200, 0)
 def encoder(tmp_path_factory):
     """A sentence encoder: mean pooling, unit length, 40 tokens, a prompt."""
     folder = tmp_path_factory.mktemp("start")
-    tokenizer = Tokenizer.train(SENTENCES, 300)
-    config = BertConfig(tokenizer.vocab_size, 16, 1, 2, 32, 48, pad_token_id=tokenizer.pad_id)
-    params = jax.jit(Bert(config).init)(jax.random.key(0), Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool)))["params"]
-    model = SentenceModel(config, {"encoder": params}, tokenizer, "mean", 40, True, None, Prompts({"query": "q: "}, "query"))
-    write_export(folder / "model", model)
+    write_export(folder / "model", tiny_model(SENTENCES, 300, normalize=True, prompts=Prompts({"query": "q: "}, "query")))
     (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     return folder / "model"
 
