@@ -189,7 +189,7 @@ def test_batches_hold_both_texts_of_their_rows_and_epoch(examples):
 @given(count=st.integers(2, 300), share=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_held_out_rows_are_a_random_part_and_the_others_are_all_the_rest(count, share, seed):
     kept = np.sort(np.random.default_rng(seed).choice(3 * count, count, replace=False))
-    rows = {"ids": np.zeros(0), "line": kept, "lengths": np.arange(count, dtype=np.int32), "starts": np.arange(count)}
+    rows = {"ids": np.zeros(0, np.uint16), "line": kept, "lengths": np.arange(count, dtype=np.int32), "starts": np.arange(count)}
     whole, held_count = Tokens(rows, {}, "known", 0, 8), min(int(share * count) + 1, count - 1)
     rest, held = train_validation_split(whole, held_count, seed)
     lines = np.random.Generator(np.random.Philox(seed)).choice(kept, held_count, replace=False)

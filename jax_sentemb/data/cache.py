@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock
+from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from jax_sentemb.errors import DataError, ResourceError
@@ -109,7 +110,7 @@ def _checksum(file: Path, block: int) -> int:
         return zlib.crc32(opened.read(BLOCK))
 
 
-def mapped(path: Path, kind: DTypeLike) -> np.ndarray:
+def mapped(path: Path, kind: DTypeLike) -> Shaped[np.ndarray, " numbers"]:
     """The numbers of a file, memory-mapped, as a plain array: NumPy's memmap class costs a microsecond at every access."""
     _sizes[path] = path.stat().st_size
     return np.asarray(np.memmap(path, kind, "r")) if _sizes[path] else np.zeros(0, kind)

@@ -24,18 +24,18 @@ class Examples(Protocol):
     max_seq_length: int
 
     @property
-    def line(self) -> "np.ndarray | LazyArray":
+    def line(self) -> 'Int[np.ndarray, " rows"] | LazyArray':
         """int64 [N]: the number of the (first) sentence of each row in the corpus, rising."""
         ...
 
     @property
-    def lengths(self) -> "np.ndarray | LazyArray":
+    def lengths(self) -> 'Int[np.ndarray, " rows"] | LazyArray':
         """int [N]: the number of tokens of the longest text of each row."""
         ...
 
     def __len__(self) -> int: ...
 
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """int32 ids of every text of the rows: for each view a list of one array a row; pure in (rows, epoch)."""
         ...
 
@@ -89,7 +89,7 @@ class SpanMasked:
     def __len__(self) -> int:
         return len(self._tokens)
 
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The ids of the sentences, and of the sentences with a masked span."""
         whole = self._tokens.texts(rows, epoch)[0]
         numbered = list(enumerate(rows.tolist()))
@@ -158,7 +158,7 @@ class NeighbourPairs:
     def __len__(self) -> int:
         return len(self._first)
 
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The ids of the first sentences, and of the second ones."""
         first = self._first[rows]
         return [self._tokens.texts(some, epoch)[0] for some in (first, first + 1)]
@@ -201,7 +201,7 @@ class Perturbed:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The ids of the sentences after the changes of the task."""
         batch = pad([self._tokens.ids(row) for row in self._kept[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
         tokens, lengths, draws = np.asarray(batch.tokens), np.asarray(batch.mask).sum(axis=1), Draws(self._seed, epoch, rows)
@@ -237,7 +237,7 @@ class RoundRobin:
     def __len__(self) -> int:
         return len(self.parts[0])
 
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The texts of the first kind."""
         return self.parts[0].texts(rows, epoch)
 
@@ -249,7 +249,7 @@ class RoundRobin:
 class Subset:
     """Some rows of other examples; `which` describes them in the fingerprint."""
 
-    def __init__(self, whole: Examples, rows: np.ndarray | LazyArray, which: str) -> None:
+    def __init__(self, whole: Examples, rows: Int[np.ndarray, " rows"] | LazyArray, which: str) -> None:
         self._whole, self._rows = whole, rows
         self.line = LazyArray(len(rows), lambda places: whole.line[rows[places]])
         self.lengths = LazyArray(len(rows), lambda places: whole.lengths[rows[places]])
@@ -260,7 +260,7 @@ class Subset:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The texts of the rows of the subset."""
         return self._whole.texts(self._rows[rows], epoch)
 

@@ -110,7 +110,7 @@ class PairTokens:
     def __len__(self) -> int:
         return len(self.line)
 
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The int32 ids of each text of each row."""
         return [[side[row] for row in rows.tolist()] for side in self._sides]
 
@@ -129,7 +129,7 @@ class JoinedPairs:
         self._tokenizer, self.pad_id = tokenizer, tokenizer.pad_id
         self._between = [tokenizer.sep_id] * (2 if tokenizer.names["cls"] == "<s>" else 1)
 
-    def encode(self, pairs: Sequence[tuple[str, str]], max_seq_length: int) -> tuple[list[np.ndarray], int]:
+    def encode(self, pairs: Sequence[tuple[str, str]], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 ids of each pair, at most `max_seq_length`, and the number of pairs that were cut."""
         room = max_seq_length - 2 - len(self._between)
         # The full length of the sides decides which one gets an odd token, so they are tokenised beyond `room`.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from jaxtyping import Bool, Int, UInt8
 
 from jax_sentemb.errors import DataError
 
@@ -152,10 +153,10 @@ def scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
     return lines, sentences, digest.hexdigest()
 
 
-def follows_blank_line(content: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Bool [N]: whether a blank line precedes the line at each of `starts`; undefined for the first line of a file.
+def follows_blank_line(content: UInt8[np.ndarray, " bytes"], starts: Int[np.ndarray, " lines"]) -> Bool[np.ndarray, " lines"]:
+    """Whether a blank line precedes the line at each of `starts`; undefined for the first line of a file.
 
-    content: uint8 [bytes]; starts: int64 [N], byte offsets in `content`.
+    starts: byte offsets in `content`, int64.
     """
     # From the byte before the line feed, go back over invisible bytes until a visible byte or another line feed.
     at = np.maximum(starts - 2, 0)

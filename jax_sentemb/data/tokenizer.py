@@ -216,7 +216,7 @@ class Tokenizer:
         ids[inside] = pieces[positions_within(counts) < room]
         return [ids[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], int(cut.sum())
 
-    def pieces(self, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    def pieces(self, texts: list[str]) -> tuple[Int[np.ndarray, " pieces"], Int[np.ndarray, " texts"]]:
         """int32 ids of all texts, one after the other, uncut and without [CLS] and [SEP]; int64 [N], how many each has."""
         if not texts:
             return np.zeros(0, np.int32), np.zeros(0, np.int64)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 
 from jax_sentemb.data.cache import cache_folder, cached, mapped, read_about
 from jax_sentemb.data.sentences import Sentences
@@ -45,7 +45,7 @@ class Tokens:
 
     def __init__(
         self,
-        columns: dict[str, np.ndarray],
+        columns: dict[str, Integer[np.ndarray, " _"]],
         report: dict[str, Any],
         fingerprint: str,
         pad_id: int,
@@ -66,7 +66,7 @@ class Tokens:
         """The dtype in which ids are stored."""
         return self._ids.dtype
 
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[np.ndarray]]:
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The ids of the rows: one text each, the same in every epoch."""
         return [[self.ids(row) for row in rows.tolist()]]
 

@@ -31,7 +31,7 @@ class Reader(Protocol):
     pad_id: int
     unk_id: int
 
-    def encode(self, sentences: Sequence[str], max_seq_length: int, /) -> tuple[list[np.ndarray], int]: ...
+    def encode(self, sentences: Sequence[str], max_seq_length: int, /) -> tuple[list[Int[np.ndarray, " _"]], int]: ...
 
 
 class Block(NamedTuple):
@@ -52,7 +52,7 @@ class TokenizeJob(NamedTuple):
     tokenizer: Reader
     max_seq_length: int
 
-    def block(self, lines: Sequence[int] | np.ndarray) -> Block:
+    def block(self, lines: Sequence[int] | Int[np.ndarray, " lines"]) -> Block:
         """The tokens of some lines."""
         rows, cut = self.tokenizer.encode([self.sentences[line] for line in lines], self.max_seq_length)
         flat, lengths = np.concatenate(rows), np.array([len(row) for row in rows], np.int32)
@@ -66,7 +66,7 @@ def id_type(tokenizer: Reader) -> np.dtype:
     return np.dtype("<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4")
 
 
-def blocks(job: TokenizeJob, lines: Sequence[int] | np.ndarray, workers: int) -> Iterator[Block]:
+def blocks(job: TokenizeJob, lines: Sequence[int] | Int[np.ndarray, " lines"], workers: int) -> Iterator[Block]:
     """The tokens of the lines, SENTENCES at once, in order.
 
     `workers`: number of additional processes that tokenise; 0 for none, -1 for one on each core if there are several. Corpora below
