@@ -19,7 +19,7 @@ from jax_sentemb.files import read_json, shown, user_path
 from jax_sentemb.formats.families import FAMILIES, check_stated, family_of
 from jax_sentemb.formats.model_dir import check_hashes, transformer_folder
 from jax_sentemb.formats.modules import check_layer_mean, read_convolution, read_dense
-from jax_sentemb.formats.tensors import check_finite, read_safetensors, weight_files
+from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors, weight_files
 from jax_sentemb.formats.weight_table import HEAD_TABLES, from_torch, head_table
 from jax_sentemb.models.architectures import config_class
 from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
@@ -42,7 +42,7 @@ UNREAD = (
 DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]  # of a repository on the hub
 
 
-def _classes(tensors: dict[str, np.ndarray]) -> int:
+def _classes(tensors: Tensors) -> int:
     """The number of outputs of the classifier head; 1 without a classifier head."""
     kernel = tensors.get("classifier.weight", np.empty(0))
     return len(kernel) if kernel.ndim == 2 else 1
@@ -159,7 +159,7 @@ def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
     return float(value) if field.type is float else value
 
 
-def _read_tensors(files: Sequence[Path]) -> dict[str, np.ndarray]:
+def _read_tensors(files: Sequence[Path]) -> Tensors:
     """float32 tensors of all files by the names of the tables."""
     tensors = {}
     for file in files:

@@ -7,7 +7,7 @@ import numpy as np
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import read_json, shown, user_path
 from jax_sentemb.formats.model_dir import read_readout
-from jax_sentemb.formats.tensors import check_finite, read_safetensors, weight_files
+from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors, weight_files
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.types import Params
 
@@ -22,7 +22,7 @@ ACTIVATION_CLASSES = {
 }
 
 
-def module_tensors(folder: Path) -> dict[str, np.ndarray]:
+def module_tensors(folder: Path) -> Tensors:
     """float32 tensors of the module in a folder."""
     return {name: tensor for file in weight_files(folder) for name, tensor in read_safetensors(file).items()}
 
@@ -57,7 +57,7 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
     return Convolution(tuple(windows), filters, reference=not readout.masked), params
 
 
-def convolution_to_torch(convolution: Convolution, params: Params) -> dict[str, np.ndarray]:
+def convolution_to_torch(convolution: Convolution, params: Params) -> Tensors:
     """Tensors of sentence-transformers' CNN module by name (float32)."""
     tensors = {}
     for number, window in enumerate(convolution.windows):
@@ -80,7 +80,7 @@ def check_layer_mean(path: str | Path) -> None:
         raise ModelFileError(f"{folder}: only the mean of layer 1 and the last layer is supported as a mean over layers")
 
 
-def layer_mean_files(layers: int, width: int) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def layer_mean_files(layers: int, width: int) -> tuple[dict[str, object], Tensors]:
     """config.json and tensors (float32) of sentence-transformers' WeightedLayerPooling: the mean of layer 1 and the last layer."""
     weights = np.zeros(layers, np.float32)
     weights[[0, -1]] = 1
@@ -126,7 +126,7 @@ def _dense_layer(folder: Path) -> tuple[str, Params]:
     return known[activation], layer | ({"bias": tensors["linear.bias"]} if biases else {})
 
 
-def dense_files(activation: str, layer: Params) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+def dense_files(activation: str, layer: Params) -> tuple[dict[str, object], Tensors]:
     """config.json and tensors (float32) of sentence-transformers' Dense module."""
     kernel = np.asarray(layer["kernel"], np.float32)
     tensors = {"linear.weight": np.ascontiguousarray(kernel.T)}

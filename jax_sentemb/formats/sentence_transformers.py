@@ -23,6 +23,7 @@ from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.formats.model_card import Card, module_words, render
 from jax_sentemb.formats.model_dir import MANIFEST, NO_PROMPTS, WORD_WEIGHTS, Prompts
 from jax_sentemb.formats.modules import convolution_to_torch, dense_files, layer_mean_files
+from jax_sentemb.formats.tensors import Tensors
 from jax_sentemb.formats.weight_table import head_to_torch, to_torch
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.cnn import Convolution
@@ -115,7 +116,7 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
         _write_modules(directory, model)
 
 
-def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> dict[str, np.ndarray]:
+def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> Tensors:
     """Tensors by torch name. With a head, names of the encoder have the prefix of transformers' models with heads."""
     tensors = to_torch(config, params["encoder"])
     if not heads:  # without a pooler transformers' AutoModel warns of new weights
@@ -180,7 +181,7 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
         write_json(directory / name, content)
 
 
-def _write_tensors(folder: Path, tensors: dict[str, np.ndarray]) -> None:
+def _write_tensors(folder: Path, tensors: Tensors) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
 

@@ -4,16 +4,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Shaped
 from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import check_own, inside, read_json
 
+Tensors = dict[str, Shaped[np.ndarray, "..."]]  # by their names in a file
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 HEADER_LIMIT = 1 << 21  # bytes of names and shapes; a thousand layers need less, and reading 100 MB takes a minute
 
 
-def check_finite(tensors: dict[str, np.ndarray], where: Path) -> None:
+def check_finite(tensors: Tensors, where: Path) -> None:
     """ModelFileError if a tensor contains NaN or Inf."""
     bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
     if bad:
@@ -39,7 +41,7 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelFileError(f"{folder} has no model.safetensors")
 
 
-def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False) -> dict[str, np.ndarray]:
+def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False) -> Tensors:
     """float32 tensors of a file by name, without those to leave out; ModelFileError for a damaged file or other dtypes."""
     try:
         check_own(file)

@@ -10,14 +10,13 @@ from jaxtyping import Shaped
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.formats.families import FAMILIES
+from jax_sentemb.formats.tensors import Tensors
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.mpnet import BUCKETS
 from jax_sentemb.types import Params
 
-Tensors = dict[str, np.ndarray]  # by PyTorch's names
 
-
-def keep(tensor: np.ndarray) -> np.ndarray:
+def keep(tensor: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "*shape"]:
     """The tensor without a change."""
     return tensor
 
@@ -137,7 +136,7 @@ class Weight(NamedTuple):
 
     ours: str
     torch: str
-    transform: Callable[[np.ndarray], np.ndarray]
+    transform: Callable[[Shaped[np.ndarray, "..."]], Shaped[np.ndarray, "..."]]
     shape: tuple[int, ...]  # in torch
 
 

@@ -27,7 +27,7 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import inside, read_json, shown, write_json
 from jax_sentemb.formats.model_dir import check_hashes
 from jax_sentemb.formats.sentence_transformers import pooling_config
-from jax_sentemb.formats.tensors import check_finite, read_safetensors
+from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors
 from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.methods.infer_sent import InferSent
 from jax_sentemb.methods.language_model import LanguageModel
@@ -60,7 +60,7 @@ def write_word_model(directory: Path, metadata: dict[str, Any], params: Params, 
     """Writes the files of a model, without the parameters that only training needs."""
     method, parts = method_of(metadata, "the run"), _with_linear_view(params)
     vectors = vector_part(params)["vectors"]
-    files: dict[str, dict[str, np.ndarray]] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
+    files: dict[str, Tensors] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
     for name in method.embedding_params:
         folder, prefix = _place(method, name)
         files.setdefault(folder, {}).update(part_to_torch(parts[name], prefix))
@@ -94,7 +94,7 @@ def _place(method: WordMethod, part: str) -> tuple[str, str]:
     return next(((folder, STOCK[folder]) for folder in _stock(method) or () if folder in STOCK), ("", part))
 
 
-def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, files: dict[str, dict[str, np.ndarray]]) -> None:
+def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, files: dict[str, Tensors]) -> None:
     """Writes the list of modules, and the settings of each module."""
     chain = _stock(method) or ()
     inputs = width = files[""][VECTORS].shape[1]
@@ -131,7 +131,7 @@ def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, fil
         write_json(directory / name, value)
 
 
-def part_to_torch(part: Params, name: str) -> dict[str, np.ndarray]:
+def part_to_torch(part: Params, name: str) -> Tensors:
     """A recurrent or linear part with PyTorch's names and shapes."""
     if "kernel" in part:
         return {f"{name}.weight": np.ascontiguousarray(np.asarray(part["kernel"], np.float32).T)}
@@ -144,7 +144,7 @@ def part_to_torch(part: Params, name: str) -> dict[str, np.ndarray]:
     return tensors
 
 
-def part_from_torch(tensors: dict[str, np.ndarray], name: str) -> Params:
+def part_from_torch(tensors: Tensors, name: str) -> Params:
     """The inverse of `part_to_torch`; KeyError for a missing tensor."""
     if f"{name}.weight" in tensors:
         return {"kernel": tensors[f"{name}.weight"].T}
@@ -233,7 +233,7 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
         method = method_of(metadata, str(file))
     except ConfigError as error:
         raise ModelFileError(f"{file}: {error}") from None
-    tensors: dict[str, np.ndarray] = {}
+    tensors: Tensors = {}
     for folder in dict.fromkeys(("", *(_place(method, name)[0] for name in method.embedding_params))):
         tensors |= read_safetensors(inside(directory, folder, file) / "model.safetensors")
     check_finite(tensors, directory)
