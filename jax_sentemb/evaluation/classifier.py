@@ -23,7 +23,7 @@ from jax_sentemb.errors import NumericsError
 from jax_sentemb.types import Array
 
 SLOTS = 16  # jobs that are trained at the same time: enough work for two cores, and their batches stay in the processor's cache
-Layers = dict[str, dict[str, Array]]  # "output" and, with a hidden layer, "hidden" -> "weight", "bias"
+Layers = dict[str, dict[str, Float[Array, "..."]]]  # "output" and, with a hidden layer, "hidden" -> "weight", "bias"
 
 
 class ClassifierSettings(NamedTuple):
@@ -63,16 +63,16 @@ def validation_job(rows: Int[np.ndarray, " rows"], seed: int, share: float = 0.0
 
 
 def fit(
-    features: Array,
-    targets: np.ndarray,
+    features: Float[Array, "rows width"],
+    targets: Int[np.ndarray, " rows"] | Float[np.ndarray, "rows classes"],
     jobs: Sequence[ClassifierJob],
-    l2: np.ndarray,
+    l2: Float[np.ndarray, "jobs fits"],
     settings: ClassifierSettings,
-    dropout: np.ndarray | None = None,
+    dropout: Float[np.ndarray, " fits"] | None = None,
 ) -> ClassifierFits:
     """Trains each job with each L2 penalty of its row.
 
-    targets are classes from 0 (int [rows]) or, for the squared loss, probabilities of the scores 1..C (float [rows, C]) whose
+    targets are classes from 0 or, for the squared loss, probabilities of the scores 1..C, float [rows, C], whose
     expectation is the gold score. dropout is that of the hidden layer. NumericsError if a feature is not finite.
     """
     features = jnp.asarray(features, jnp.float32)

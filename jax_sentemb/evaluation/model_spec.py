@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ConfigError
@@ -20,9 +21,10 @@ from jax_sentemb.inference.load import READOUTS, load, split_options
 from jax_sentemb.inference.views import NO_VIEWS, Views, unit_length
 from jax_sentemb.models.pooling import POOLINGS
 
-Encode = Callable[[Sequence[str]], np.ndarray]  # sentences -> float32 [N, E]
+Embeddings = Float[np.ndarray, "sentences width"]  # float32
+Encode = Callable[[Sequence[str]], Embeddings]
 
-POSTPROCESSING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+POSTPROCESSING: dict[str, Callable[[Embeddings], Embeddings]] = {
     "whiten": whiten,
     "remove-first": remove_first_component,
     "unit": unit_length,
@@ -42,8 +44,8 @@ class EvalModel(NamedTuple):
     metadata: dict[str, Any]  # description for the results
     views: Views = NO_VIEWS  # the views of which the embeddings consist
 
-    def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """Applies the postprocessing to the views [n, E] of a task's distinct sentences; `views.joined` makes embeddings."""
+    def finish(self, vectors: Embeddings) -> Embeddings:
+        """Applies the postprocessing to the views of a task's distinct sentences; `views.joined` makes embeddings."""
         for step in self.postprocessing:
             vectors = self.views.each(POSTPROCESSING[step], vectors).astype(np.float32)
         return vectors

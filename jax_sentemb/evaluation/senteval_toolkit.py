@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
@@ -23,7 +24,9 @@ from jax_sentemb.files import user_path
 Tokens = Sequence[str | bytes]  # a sentence in the form of the toolkit; its SimCSE fork uses bytes for some tasks
 
 
-def senteval_batcher(model: Any, batch_size: int = 64) -> tuple[Callable[..., None], Callable[..., np.ndarray]]:
+def senteval_batcher(
+    model: Any, batch_size: int = 64
+) -> tuple[Callable[..., None], Callable[..., Float[np.ndarray, "sentences width"]]]:
     """(prepare, batcher) for `senteval.engine.SE`.
 
     `model` is a directory that sentence-transformers loads, a SentenceTransformer, or any function from a list of sentences

@@ -18,7 +18,7 @@ from jax_sentemb.inference.views import NO_VIEWS, Views
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 SAME_COSINE = 1e-9  # smaller differences of cosines are float32 rounding errors of equal vectors
-Embed = Callable[[Sequence[str]], np.ndarray]  # sentences -> [N, E]
+Embed = Callable[[Sequence[str]], Float[np.ndarray, "sentences width"]]
 
 
 class StsProtocol(NamedTuple):
@@ -57,8 +57,10 @@ def task_cosines(embed: Embed, tasks: dict[str, StsTask]) -> TaskSimilarities:
     return _of_subsets(cosines, tasks)
 
 
-def task_pair_scores(score: Callable[[Sequence[tuple[str, str]]], np.ndarray], tasks: dict[str, StsTask]) -> TaskSimilarities:
-    """Same as `task_cosines`, for a model that maps pairs of sentences to scores [N]."""
+def task_pair_scores(
+    score: Callable[[Sequence[tuple[str, str]]], Float[np.ndarray, " pairs"]], tasks: dict[str, StsTask]
+) -> TaskSimilarities:
+    """Same as `task_cosines`, for a model that maps pairs of sentences to scores."""
 
     def scores(pairs: ScoredPairs) -> np.ndarray:
         found = np.asarray(score(list(zip(pairs.first, pairs.second, strict=True))), np.float64)
@@ -95,7 +97,11 @@ Similarities = dict[str, dict[str, Float[np.ndarray, " _"]]]  # kind -> subset -
 
 
 def pair_similarities(
-    vectors: np.ndarray, place: dict[str, int], task: StsTask, protocol: StsProtocol, views: Views = NO_VIEWS
+    vectors: Real[np.ndarray, "sentences width"],
+    place: dict[str, int],
+    task: StsTask,
+    protocol: StsProtocol,
+    views: Views = NO_VIEWS,
 ) -> Similarities:
     """Every kind of similarity of the pairs of one set; `place` maps a sentence to its row of `vectors`.
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax_sentemb import __version__
 from jax_sentemb.errors import ConfigError, DataError, NumericsError, UserError
 from jax_sentemb.evaluation import arguments, sts, sts_data, tasks, transfer
-from jax_sentemb.evaluation.model_spec import Encode, EvalModel
+from jax_sentemb.evaluation.model_spec import Embeddings, Encode, EvalModel
 from jax_sentemb.files import sha256
 from jax_sentemb.inference.views import NO_VIEWS, Views
 
@@ -202,8 +202,8 @@ class EmbeddingStore:
         self.encode, self.progress = encode, progress
         self._kept: dict[str, np.ndarray] = {}
 
-    def vectors(self, number: int, item: Item, encode: Encode | None = None) -> tuple[dict[str, int], np.ndarray]:
-        """The distinct sentences of task `number` with their rows, and the embeddings [n, E].
+    def vectors(self, number: int, item: Item, encode: Encode | None = None) -> tuple[dict[str, int], Embeddings]:
+        """The distinct sentences of task `number` with their rows, and the embeddings.
 
         `encode` is an encoder for this task alone; its embeddings are not shared with other tasks.
         """
@@ -253,8 +253,8 @@ def score(
             yield item, error
 
 
-def score_one(item: Item, place: dict[str, int], vectors: np.ndarray, protocols: Protocols, views: Views = NO_VIEWS) -> Outcome:
-    """Scores one task from the embeddings [n, E] of its distinct sentences, or from their views."""
+def score_one(item: Item, place: dict[str, int], vectors: Embeddings, protocols: Protocols, views: Views = NO_VIEWS) -> Outcome:
+    """Scores one task from the embeddings of its distinct sentences, or from their views."""
     if isinstance(item.data, sts_data.StsTask):
         found = sts.pair_similarities(vectors, place, item.data, protocols.sts, views)
         return sts_outcome(item, found, protocols)
