@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, Sharding
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokens import pad
@@ -33,7 +33,7 @@ class TextEncoder(Protocol):
 
     pad_id: int
 
-    def encode(self, sentences: Any, max_seq_length: int, /) -> tuple[list[np.ndarray], int]: ...
+    def encode(self, sentences: Any, max_seq_length: int, /) -> tuple[list[Int[np.ndarray, " _"]], int]: ...
 
 
 class Embedder:
@@ -132,7 +132,7 @@ class Embedder:
         return devices * (min(share, CPU_ROWS) if self._cpu else share)
 
 
-def batches_by_length(ids: list[np.ndarray], size: int) -> list[np.ndarray]:
+def batches_by_length(ids: list[Int[np.ndarray, " _"]], size: int) -> list[Int[np.ndarray, " _"]]:
     """Indices of the sentences of each batch, longest first, so that a batch that exceeds the memory fails at once."""
     order = np.argsort([-len(row) for row in ids], kind="stable")
     return [order[start : start + size] for start in range(0, len(order), size)]

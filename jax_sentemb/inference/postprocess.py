@@ -20,8 +20,10 @@ SAMPLE = 50_000  # sentences of a corpus that are encoded, evenly spaced
 VARIES = 1e-10  # of the largest variance: directions with less have none
 
 
-def principal_axes(vectors: Real[np.ndarray, "n width"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean [E], variances [E] and axes [E, E] of embeddings in float64, the largest variance first.
+def principal_axes(
+    vectors: Real[np.ndarray, "n width"],
+) -> tuple[Float[np.ndarray, " width"], Float[np.ndarray, " width"], Float[np.ndarray, "width width"]]:
+    """Mean, variances and axes of embeddings in float64, the largest variance first.
 
     NumericsError if one of them is not finite.
     """

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
 from jax_sentemb.formats.static_embedding import StaticTable
@@ -26,7 +26,7 @@ class Pieces:
         self.inner = tokenizer
         self.pad_id, self.vocab_size, self.fingerprint = tokenizer.pad_id, tokenizer.vocab_size, tokenizer.fingerprint
 
-    def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[np.ndarray], int]:
+    def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 ids of each sentence, at most `max_seq_length`, and how many sentences were cut."""
         check_text(sentences)
         ids, counts = self.inner.pieces(list(sentences))
@@ -57,7 +57,7 @@ class StaticEmbedder(Embedder):
 
     def __call__(
         self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
-    ) -> np.ndarray:
+    ) -> Float[np.ndarray, "sentences width"]:
         table = np.asarray(params["table"], np.float32)
         vectors = np.zeros((len(sentences), table.shape[1]), np.float32)
         self.truncated = 0

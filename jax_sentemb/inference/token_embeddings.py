@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokens import pad
@@ -17,7 +18,7 @@ from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.models.architectures import make_encoder, transformer_config
 from jax_sentemb.types import Array, Params, Rows
 
-TokenEmbeddings = Callable[[Params, Sequence[str], int, int], list[np.ndarray]]
+TokenEmbeddings = Callable[[Params, Sequence[str], int, int], list[Float[np.ndarray, "_ width"]]]
 
 
 def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:

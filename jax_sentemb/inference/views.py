@@ -17,7 +17,7 @@ class Views(NamedTuple):
     average: bool = False  # False: views are concatenated
 
     def each(
-        self, change: Callable[[np.ndarray], np.ndarray], vectors: Float[np.ndarray, "n width"]
+        self, change: Callable[[Float[np.ndarray, "n _"]], Float[np.ndarray, "n _"]], vectors: Float[np.ndarray, "n width"]
     ) -> Float[np.ndarray, "n changed"]:
         """Applies `change` to each view of embeddings [N, E]."""
         return np.concatenate([change(part) for part in self._parts(vectors)], axis=1)

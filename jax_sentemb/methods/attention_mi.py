@@ -155,7 +155,9 @@ class AttentionMI:
         return Capture(layers, gather)
 
     def mutual_information(
-        self, observed: dict[int, tuple[Array, Array]], positions: Positions
+        self,
+        observed: dict[int, tuple[Float[Array, "rows heads samples"], Bool[Array, "rows heads samples"]]],
+        positions: Positions,
     ) -> tuple[Float[Array, "batch slices"], Float[Array, "batch slices"]]:
         """MI in nats and the fraction of sampled entries that are valid in both views, float32 [B, S].
 

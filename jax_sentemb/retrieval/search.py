@@ -38,7 +38,7 @@ class VectorSource(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+    def __getitem__(self, rows: slice, /) -> Real[np.ndarray, "rows width"]: ...
 
 
 class Hits(NamedTuple):
@@ -221,7 +221,7 @@ def rows_at(vectors: VectorSource, places: Int[np.ndarray, " n"]) -> Shaped[np.n
     return np.concatenate([vectors[row : row + 1] for row in places.tolist()])
 
 
-def blocks(vectors: VectorSource, size: int) -> Iterator[tuple[int, int, Array]]:
+def blocks(vectors: VectorSource, size: int) -> Iterator[tuple[int, int, Real[Array, "block width"]]]:
     """For each block: the number of its first row, the number of rows that are not padding, and the rows on the device."""
     for start in range(0, len(vectors), size):
         rows = vectors[start : start + size]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Real
 
 from jax_sentemb.errors import ConfigError, DataError, ModelFileError
 from jax_sentemb.files import fingerprint, inside, sha256, shown, write_json
@@ -170,7 +171,7 @@ def is_complete(manifest: dict[str, Any], single: bool) -> bool:
     return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]
 
 
-def mapped(file: Path, kind: str) -> np.ndarray:
+def mapped(file: Path, kind: str) -> Real[np.ndarray, "rows width"]:
     """The rows of a .npy file, read on demand; DataError unless they are a matrix of this dtype."""
     try:
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
