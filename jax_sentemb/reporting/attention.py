@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int, UInt
 
 from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokens import pad
@@ -29,9 +30,9 @@ from jax_sentemb.types import Array, Params, Rows
 class PairAttention(NamedTuple):
     """Similarities of P pairs of rows, float32, in the caller's order."""
 
-    semantic: np.ndarray  # [P], cosine of the embeddings
-    correlation: np.ndarray  # [P, S], Pearson correlation of log attention in every slice
-    attention: np.ndarray  # [P], mean over slices of the mutual information -1/2 log(1 - correlation^2), nats, at most 6.9
+    semantic: Float[np.ndarray, " pairs"]  # cosine of the embeddings
+    correlation: Float[np.ndarray, "pairs slices"]  # Pearson correlation of log attention in every slice
+    attention: Float[np.ndarray, " pairs"]  # mean over slices of mutual information -1/2 log(1 - correlation^2), nats, at most 6.9
 
 
 class Comparison(NamedTuple):
@@ -55,9 +56,9 @@ def comparison(config: BertConfig, slices: AttentionMI | None = None, pooling: s
 def compare_attention(
     static: Comparison,
     params: Params,
-    first: Sequence[np.ndarray],
-    second: Sequence[np.ndarray],
-    seeds: np.ndarray | None = None,
+    first: Sequence[Int[np.ndarray, " _"]],
+    second: Sequence[Int[np.ndarray, " _"]],
+    seeds: UInt[np.ndarray, "pairs 2"] | None = None,
     batch_size: int = 16,
 ) -> PairAttention:
     """Semantic and attention similarity of each pair of token rows (int32 ids with [CLS] and [SEP]).
@@ -83,9 +84,13 @@ def compare_attention(
 
 
 def attention_values(
-    static: Comparison, params: Params, first: np.ndarray, second: np.ndarray, seeds: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log attention (natural logarithm) of two token rows, float32 [S, 2 * c * c] each, c the shorter length.
+    static: Comparison,
+    params: Params,
+    first: Int[np.ndarray, " first"],
+    second: Int[np.ndarray, " second"],
+    seeds: UInt[np.ndarray, " 2"] | None = None,
+) -> tuple[Float[np.ndarray, "slices entries"], Float[np.ndarray, "slices entries"]]:
+    """Log attention (natural logarithm) of two token rows, float32; 2 * c * c entries, c the shorter length.
 
     Entry k of a slice belongs to the same map, query and key in both. `seeds`: uint32 [2], otherwise as `compare_attention`.
     """
@@ -104,8 +109,8 @@ def slice_names(static: Comparison) -> list[str]:
     return [f"layers {layers[n]} + {layers[n + half]}, head {head}" for n in range(half) for head in heads]
 
 
-def view_seeds(count: int, seed: int = 0) -> np.ndarray:
-    """Dropout seeds of the two rows of `count` pairs, uint32 [count, 2], all different."""
+def view_seeds(count: int, seed: int = 0) -> UInt[np.ndarray, "{count} 2"]:
+    """Dropout seeds of the two rows of `count` pairs, uint32, all different."""
     return np.random.default_rng(seed).permutation(2 * count).astype(np.uint32).reshape(count, 2)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_sentemb.data.conllu import Parse
 from jax_sentemb.errors import DataError
@@ -33,7 +34,7 @@ class PairModel:
         self.length, self.pooling, self.dropout = read_max_seq_length(model), read_readout(model).pooling or "mean", dropout
         self.cut = 0
 
-    def encode(self, sentences: Sequence[str]) -> list[np.ndarray]:
+    def encode(self, sentences: Sequence[str]) -> list[Int[np.ndarray, " _"]]:
         """The token rows of sentences. Reports on standard error how many were cut."""
         rows, cut = self.tokenizer.encode(sentences, self.length)
         if cut > self.cut:  # reported once for several groups of the same sentences

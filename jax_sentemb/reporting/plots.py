@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike as Values  # numbers: a sequence, NumPy or JAX
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
@@ -29,7 +30,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = "osD^vPX"
 DOTS_PER_INCH = 150
 WIDEST_GRID = 6  # panels in a row
-
 FIGURE_8 = "the best thing you can do is to know your stuff."  # the sentence of miCSE's figure
 
 Pairs = tuple[Values, Values]
@@ -282,7 +282,7 @@ def _legend(figure: Any, *panels: Any) -> None:
         text.set_parse_math(False)  # dollar signs in names are not mathematics
 
 
-def gold_ranges(gold: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def gold_ranges(gold: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"], Int[np.ndarray, " n"]]:
     """Ticks, centres of the ranges, and the range of every score.
 
     Up to seven distinct scores are ranges of their own. Otherwise ranges end at whole numbers if that gives two to twelve of them,

@@ -3,12 +3,13 @@
 They are numbers and texts, small enough for JSON. The report is drawn from them without a model.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from jax_sentemb.evaluation.sts import TaskSimilarities
+from jax_sentemb.evaluation.sts import Embed, TaskSimilarities
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.reporting.plots import gold_ranges
 
@@ -19,7 +20,7 @@ DOTS = 300  # pairs of a set that are kept; ranges are of all of them
 
 
 def collect_samples(
-    embed: Callable[[Sequence[str]], np.ndarray],
+    embed: Embed,
     sentences: Sequence[str],
     similarities: TaskSimilarities,
     tasks: Mapping[str, StsTask],
@@ -38,7 +39,7 @@ def collect_samples(
     return {**found, "pairs": {name: against_gold(np.concatenate([*of.values()]), gold[name]) for name, of in similarities.items()}}
 
 
-def neighbours(vectors: np.ndarray, sentences: Sequence[str]) -> dict[str, Any]:
+def neighbours(vectors: Float[np.ndarray, "sentences width"], sentences: Sequence[str]) -> dict[str, Any]:
     """{"among": how many sentences, "queries": [{"sentence", "nearest": [[cosine, sentence], ...]}]} of unit vectors [N, E].
 
     Queries are spread evenly over the sentences; the nearest neighbour comes first.
@@ -59,7 +60,7 @@ def neighbours(vectors: np.ndarray, sentences: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def cosines(vectors: np.ndarray) -> dict[str, Any]:
+def cosines(vectors: Float[np.ndarray, "sentences width"]) -> dict[str, Any]:
     """{"mean", "counts" [BINS]}: the histogram of the cosine of all pairs of unit vectors [N, E], in equal parts of -1 to 1."""
     counts, total = np.zeros(BINS, int), 0.0
     for row in range(len(vectors) - 1):  # one row at a time, so that memory stays at that of the vectors
@@ -69,7 +70,7 @@ def cosines(vectors: np.ndarray) -> dict[str, Any]:
     return {"mean": total / int(counts.sum()), "counts": counts.tolist()}
 
 
-def against_gold(values: np.ndarray, gold: np.ndarray) -> dict[str, Any]:
+def against_gold(values: Float[np.ndarray, " pairs"], gold: Float[np.ndarray, " pairs"]) -> dict[str, Any]:
     """{"n", "dots" [[gold, similarity], ...], "ranges" [[centre, pairs, [5, 25, 50, 75, 95th percentile]], ...]} of a set [N].
 
     Dots are up to DOTS pairs, drawn at random. Ranges of gold scores contain all pairs.
