@@ -1,6 +1,6 @@
 """Evaluates a run: loads its evaluation sets, scores during and after training, prints the score table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from jax_sentemb.errors import ConfigError, NumericsError, UserError
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
+    Embed,
     TaskSimilarities,
     correlate_tasks,
     score_of_pair,
@@ -66,7 +67,7 @@ class DownstreamTasks:
         self.items, self.missing_tasks = loaded.items, loaded.missing_tasks
         self.protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol(classifier))
 
-    def score(self, name: str, encode: Callable[[Sequence[str]], np.ndarray]) -> dict[str, dict[str, Any]]:
+    def score(self, name: str, encode: Embed) -> dict[str, dict[str, Any]]:
         """Task -> {"protocol", "headline" (numbers of the tables), "scores" (all)}. Prints the tables; raises a task's error."""
         from jax_sentemb.evaluation import suite, tables
         from jax_sentemb.evaluation.model_spec import EvalModel
@@ -148,7 +149,7 @@ class Scorer:
                 raise NumericsError(problem)
         return values
 
-    def measured_by(self, encode: Callable[[Sequence[str]], np.ndarray]) -> dict[str, float]:
+    def measured_by(self, encode: Embed) -> dict[str, float]:
         """As `measure`, of another model and without the log: retrieval of halves, and the score on the development set."""
         parts = [encode(sentences) for sentences in (self.sample, *self.parts)]
         values = {"diagnostics/retrieval": float(diagnose(parts[0], (parts[1], parts[2]))["retrieval"])}

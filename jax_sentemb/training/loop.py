@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, PyTree
 
 from jax_sentemb.errors import NotFinite
+from jax_sentemb.losses import Scalar
 from jax_sentemb.parallel import shard_batch
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.signals import Preempted, StopSignal
@@ -55,10 +56,10 @@ class Metrics:
 
     def __init__(self, log: Log, batch_size: int, total_steps: int, logging_steps: int) -> None:
         self._log, self._batch_size, self._total_steps, self._logging_steps = log, batch_size, total_steps, logging_steps
-        self._waiting: tuple[int, dict[str, Array]] | None = None
+        self._waiting: tuple[int, dict[str, Scalar]] | None = None
         self._clock, self._clocked = time.monotonic(), -1  # starts after the first step, which compiles
 
-    def add(self, step: int, metrics: dict[str, Array]) -> None:
+    def add(self, step: int, metrics: dict[str, Scalar]) -> None:
         """Stores the metrics of a step and reports those of the previous step."""
         self.flush()
         self._waiting = step, metrics
