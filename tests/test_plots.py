@@ -208,7 +208,7 @@ def test_what_is_drawn(tmp_path, monkeypatch):
     plots.similarity_against_gold(tmp_path / "a", cosine, gold, "a")
     pair_plots.semantic_against_attention(tmp_path / "b", (cosine, other), (other[:5], cosine[:5]), "b")
     plots.alignment_uniformity(tmp_path / "c", [diagnostics(n, uniformity=-n, spread=n / 9) for n in range(9)], "c")
-    plots.low_shot_curves(tmp_path / "d", {"A $x$": [(10, 1, 0.5), (100, 2, 0.25)], "none": [(0, 0.5, 0)]}, "d")
+    plots.low_shot_curves(tmp_path / "d", {"A $x$": [(10, 1.0, 0.5), (100, 2.0, 0.25)], "none": [(0, 0.5, 0.0)]}, "d")
     plots.attention_histograms(tmp_path / "e", [cosine] * 7, [other] * 7, "e")
     for figure in figures:
         panels = [axes for axes in figure.axes if axes.get_visible()]
@@ -246,7 +246,7 @@ def test_what_is_drawn(tmp_path, monkeypatch):
         ),
         (lambda path: plots.alignment_uniformity(path, [{"step": 1, "train/loss": 2.0}], ""), DataError, "nothing to draw"),
         (lambda path: plots.low_shot_curves(path, {}, ""), DataError, "nothing to draw"),
-        (lambda path: plots.low_shot_curves(path, {"A": [(10, np.nan, 0)]}, ""), NumericsError, "values of mean"),
+        (lambda path: plots.low_shot_curves(path, {"A": [(10, np.nan, 0.0)]}, ""), NumericsError, "values of mean"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line_and_no_file(tmp_path, call, error, says):
