@@ -1,9 +1,12 @@
 """Entries of the cache: complete or absent, checked for damage, used without a lock."""
 
+import os
+
+import numpy as np
 import pytest
 
 from jax_sentemb.data import cache as cache_module
-from jax_sentemb.data.cache import cached
+from jax_sentemb.data.cache import cached, check_mapped, mapped
 from jax_sentemb.errors import DataError
 
 
@@ -56,3 +59,22 @@ def test_of_a_large_entry_a_part_is_checked_and_sizes_always(tmp_path, monkeypat
     assert 40 < found < 120  # 4 of 10 blocks: 80 are expected
     (folder / "b.bin").write_bytes(b"1")
     assert not any(cache_module.undamaged(folder) for _ in range(20))
+
+
+def test_a_mapped_file_that_shrinks_is_named_as_long_as_an_array_needs_it(tmp_path):
+    file, other = tmp_path / "numbers", tmp_path / "empty"
+    file.write_bytes(np.arange(1000, dtype=np.int32).tobytes())
+    other.touch()
+    part = mapped(file, np.int32)[10:20]
+    assert part.tolist() == list(range(10, 20))
+    assert mapped(other, np.int32).shape == (0,)
+    check_mapped()
+    os.truncate(file, 2000)
+    with pytest.raises(DataError, match="numbers was truncated while it was read"):
+        check_mapped()
+    del part
+    check_mapped()
+    left = mapped(file, np.int32)
+    file.unlink()
+    check_mapped()
+    assert len(left) == 500

@@ -1,6 +1,7 @@
 """Cache of converted, indexed and tokenised text. An entry is complete or absent, and is checked for damage when it is opened."""
 
 import json
+import mmap
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from filelock import FileLock
@@ -20,7 +22,7 @@ from jax_sentemb.files import user_path
 ABOUT = "about.json"
 BLOCK = 4 << 20  # bytes that share one checksum
 CHECKED = 32  # blocks that are checked when an entry is opened
-_sizes: dict[Path, int] = {}  # bytes of the files that this process has memory-mapped
+_files: WeakValueDictionary[Path, mmap.mmap] = WeakValueDictionary()  # that arrays are memory-mapped to
 
 
 def cache_folder() -> Path:
@@ -112,19 +114,20 @@ def _checksum(file: Path, block: int) -> int:
 
 def mapped(path: Path, kind: DTypeLike) -> Shaped[np.ndarray, " numbers"]:
     """The numbers of a file, memory-mapped, as a plain array: NumPy's memmap class costs a microsecond at every access."""
-    _sizes[path] = path.stat().st_size
-    return np.asarray(np.memmap(path, kind, "r")) if _sizes[path] else np.zeros(0, kind)
+    with path.open("rb") as opened:
+        if not os.fstat(opened.fileno()).st_size:
+            return np.zeros(0, kind)
+        memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    _files[path] = memory
+    return np.frombuffer(memory, kind)
 
 
 def check_mapped() -> None:
-    """DataError if a memory-mapped file has shrunk, because reading beyond its end kills the process by SIGBUS.
+    """DataError if a file that an array is mapped to has shrunk, because reading beyond its end kills the process by SIGBUS.
 
     It is called before each batch, and does not protect against a file that shrinks while the batch is read. A deleted file stays
     mapped.
     """
-    for path, size in list(_sizes.items()):
-        try:
-            if path.stat().st_size < size:
-                raise DataError(f"{path} was truncated while it was read: run the command again, which writes it anew")
-        except OSError:
-            _sizes.pop(path, None)
+    for path, memory in list(_files.items()):
+        if memory.size() < len(memory):  # the size of the file
+            raise DataError(f"{path} was truncated while it was read: run the command again, which writes it anew")
