@@ -73,7 +73,7 @@ class Embedder:
         # Once for all batches; costs nothing if the parameters are already there.
         params = put_whole(replicate(params), self._replicated)
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
-        vectors = np.zeros((len(place), self.width(params)), np.float32)
+        vectors = np.zeros((0, 0), np.float32)  # has room when the width of the first batch is known
         full = self._full(batch_size or self.batch_size)
         running: deque[tuple[np.ndarray, Array]] = deque()
         self.truncated = 0
@@ -89,12 +89,15 @@ class Embedder:
             for chosen in batches_by_length(ids, full):
                 fine = self._cpu and len(chosen) == full and len(place) >= MANY
                 rows = self._rows([ids[index] for index in chosen], full, (*self.buckets, *(FINE_BUCKETS if fine else ())))
-                running.append((first + chosen, self._embed(params, rows)))
+                output = self._embed(params, rows)
+                if not vectors.size:
+                    vectors = np.zeros((len(place), output.shape[-1]), np.float32)
+                running.append((first + chosen, output))
                 if len(running) > IN_FLIGHT:
                     collect()
         while running:
             collect()
-        return vectors[[place[sentence] for sentence in sentences]]
+        return vectors[[place[sentence] for sentence in sentences]] if place else np.zeros((0, self.width(params)), np.float32)
 
     def sharded(self, sharding: Sharding | None) -> "Embedder":
         """The same with its rows over these devices."""

@@ -39,7 +39,7 @@ def create_state(
     `loaded`: parameters by part ("encoder", "cnn"...) of a model directory, {} for a new model.
     """
     create = make_creator(method, encoder, optimizer, seed)
-    shardings = fsdp_sharding(mesh, jax.eval_shape(create, loaded))
+    shardings = fsdp_sharding(mesh, jax.eval_shape(create, loaded)) if mesh.shape["fsdp"] > 1 else replicated(mesh)
     return jax.jit(create, out_shardings=shardings)(loaded)
 
 
