@@ -1,10 +1,13 @@
 """Quick compilation, one of eight simulated CPU devices, a compilation cache between runs, every warning an error."""
 
+import functools
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("NPROC", "16")  # XLA's thread pool: fewer threads than devices deadlock
@@ -18,7 +21,9 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path("~/.cache/jax_sentemb/tests").expanduser()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 if version("jaxlib").startswith("0.10."):
-    os.environ["XLA_FLAGS"] = f"--xla_cpu_use_fusion_emitters=false {os.environ.get('XLA_FLAGS', '')}".strip()
+    # Programs as small as these are compiled as one piece: dividing them costs more than a second thread gains.
+    quick = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ["XLA_FLAGS"] = f"{quick} {os.environ.get('XLA_FLAGS', '')}".strip()
 
 import jax
 import jaxtyping
@@ -47,11 +52,14 @@ PARTS = [f"{room}.{module}" for room, modules in ROOMS.items() for module in mod
 CHECKED = ("losses", "methods", "models", "distillation", *PARTS)
 jaxtyping.install_import_hook([f"jax_sentemb.{module}" for module in CHECKED], "beartype.beartype")
 
-from jax_sentemb.data import batches  # noqa: E402
+from jax_sentemb.data import batches, synthetic  # noqa: E402
 from jax_sentemb.inference import embedder  # noqa: E402
-from jax_sentemb.training import evaluator, step, trainer, validation  # noqa: E402
+from jax_sentemb.training import corpus_source, evaluator, step, trainer, validation  # noqa: E402
 
 SHAPES = [(batches, "BUCKETS", batches.BUCKETS), (embedder, "BUCKETS", embedder.BUCKETS), (embedder, "FEW", embedder.FEW)]
+
+# Collecting what nobody refers to goes through everything that is loaded, and tracing would start it often.
+gc.set_threshold(100_000, 50, 100)
 
 # A shell's & and nohup let these be ignored, here and in what tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -62,8 +70,8 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 # Files that take longest. They begin first, so that no process works alone at the end.
 LONGEST = (
-    "faults", "step", "notebooks", "docs", "trainer", "parallel", "checkpoint_selection", "plots", "bad_input", "minilm",
-    "run", "bert", "collection", "cons_sent", "hostile_files", "contract",
+    "faults", "step", "contract", "docs", "trainer", "parallel", "checkpoint_selection", "plots", "bad_input", "bert",
+    "run", "collection", "cons_sent", "hostile_files", "encoder", "notebooks",
 )  # fmt: skip
 
 
@@ -116,6 +124,17 @@ def few_scored_pairs() -> Iterator[None]:
     """Runs on generated sentences are scored on 60 pairs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluator, "GRAMMAR_PAIRS", 60)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def generated_once() -> Iterator[None]:
+    """Runs share the sentences and pairs that are generated for them."""
+    names = ("sentences", "graded_pairs")
+    remembered = SimpleNamespace(**{name: functools.cache(getattr(synthetic, name)) for name in names})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluator, "synthetic", remembered)
+        patch.setattr(corpus_source, "synthetic", remembered)
         yield
 
 
