@@ -66,6 +66,17 @@ def test_groups_are_listed_by_size_with_the_row_nearest_to_the_centre_first():
     assert groups.rows() == [[3, 2, 0], [1, 4]]
 
 
+def test_the_centres_are_improved_on_the_sample_before_all_rows_are_read(rows, monkeypatch):
+    passes, assign = [], module._assign
+    monkeypatch.setattr(module, "SAMPLE", 40)
+    monkeypatch.setattr(module, "SAMPLE_OF_GROUP", 4)
+    monkeypatch.setattr(module, "_assign", lambda vectors, centres: passes.append(len(vectors)) or assign(vectors, centres))
+    kmeans(rows, 5)
+    assert passes[:2] == [40, 40]
+    assert passes == sorted(passes)
+    assert passes[-1] == len(rows)
+
+
 def test_a_seed_is_repeated_and_another_one_is_not(rows, monkeypatch):
     monkeypatch.setattr(module, "SAMPLE", 100)
     monkeypatch.setattr(module, "SAMPLE_OF_GROUP", 2)

@@ -17,7 +17,7 @@ from jax_sentemb.retrieval.search import CORPUS, VectorSource, block_size, block
 from jax_sentemb.types import Array
 
 SCORES = 1 << 22  # cosines of rows and centres in memory at once
-SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows from which the first centres are drawn: the minimum, and the number for each group
+SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows that make the first centres: the minimum, and the number for each group
 AT_CENTRE = 1 - 1e-6  # cosine from which on a row counts as equal to its centre
 
 
@@ -36,25 +36,33 @@ class Groups(NamedTuple):
         return sorted(found, key=len, reverse=True)
 
 
-def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 1e-5) -> Groups:
+def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 3e-5) -> Groups:
     """Divides the rows of `vectors` [N, E] into `k` groups: each row is in the group whose centre has the largest cosine with it.
 
     A centre is the mean of the unit-length rows of its group, scaled to length 1. The first centres are drawn by k-means++ from a
-    sample, by `seed`. The algorithm stops if the mean cosine of rows and centres grows by `tolerance` or less and no group is
-    empty, or after `rounds`. An empty group restarts at the row that is farthest from its centre; with fewer than `k` different
-    rows, groups stay empty. The same seed gives the same groups. ConfigError for a `k` below 1 or above the number of rows,
-    NumericsError for vectors that are not finite.
+    sample, by `seed`, and improved on the sample first, then on all rows. Both end when the mean cosine of rows and centres grows
+    by `tolerance` or less and no group is empty, or after `rounds`. An empty group restarts at the row that is farthest from its
+    centre; with fewer than `k` different rows, groups stay empty. The same seed gives the same groups. ConfigError for a `k` below
+    1 or above the number of rows, NumericsError for vectors that are not finite.
     """
     if not 1 <= k <= len(vectors):
         raise ConfigError(f"k={k} is not between 1 and {len(vectors)}, the number of sentences")
-    centres = _spread(_sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed), jax.random.key(seed), k)
+    sample = _sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed)
+    centres = _spread(sample, jax.random.key(seed), k)
+    if len(sample) < len(vectors):  # a pass over the sample costs little, and leaves few passes over all rows to do
+        centres = _improved(sample, centres, rounds, tolerance).centres
+    return _improved(vectors, centres, rounds, tolerance)
+
+
+def _improved(vectors: VectorSource, centres: Array | np.ndarray, rounds: int, tolerance: float) -> Groups:
+    """Lloyd's algorithm from these centres."""
     before = -np.inf
     while True:
         rounds -= 1
         labels, scores, sums = _assign(vectors, centres)
         found = Groups(labels, scores, np.asarray(centres))
         mean = scores.mean(dtype=np.float64)
-        empty = np.setdiff1d(np.arange(k), labels)
+        empty = np.setdiff1d(np.arange(len(centres)), labels)
         far = np.argsort(scores, kind="stable")[: len(empty)] if len(empty) else empty
         far = far[scores[far] < AT_CENTRE]
         if rounds <= 0 or (mean - before <= tolerance and not len(far)):
@@ -89,7 +97,7 @@ def _spread(rows: Array, key: Array, k: int) -> Array:
     return lax.scan(draw, jnp.ones(len(rows)), jax.random.split(key, k))[1]
 
 
-def _assign(vectors: VectorSource, centres: Array) -> tuple[np.ndarray, np.ndarray, Array]:
+def _assign(vectors: VectorSource, centres: Array | np.ndarray) -> tuple[np.ndarray, np.ndarray, Array]:
     """The nearest centre of each row, its cosine, and the sums [K, E] of the rows of each centre."""
     labels, scores = np.zeros(len(vectors), np.int64), np.zeros(len(vectors), np.float32)
     sums = jnp.zeros_like(centres)
@@ -105,11 +113,12 @@ def _assign(vectors: VectorSource, centres: Array) -> tuple[np.ndarray, np.ndarr
 def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Array]:
     rows = prepare(rows, True)
     scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
-    labels = scores.argmax(axis=1)
-    # Rows that pad a block are zero.
+    best = scores.max(axis=1, keepdims=True)
+    # The first largest, as argmax, which is four times slower on a CPU (benchmarks/README.md). NaN is in no group.
+    labels = jnp.where(scores == best, jnp.arange(len(centres), dtype=jnp.int32), len(centres)).min(axis=1)
     if jax.default_backend() == "cpu":
-        sums = jnp.asarray(sums).at[labels].add(rows)
+        sums = jnp.asarray(sums).at[labels].add(rows)  # rows that pad a block are zero
     else:  # a product, because a scatter-add has no deterministic order on a GPU
         member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
         sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
-    return labels, jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0], sums
+    return labels, best[:, 0], sums
