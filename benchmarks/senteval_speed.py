@@ -19,7 +19,7 @@ import torch
 
 from benchmarks import senteval_toolkit
 from jax_sentemb.evaluation import suite, transfer
-from jax_sentemb.evaluation.model_spec import open_model
+from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.sts import PROTOCOLS as STS
 
 TASKS = "CR,MRPC,TREC,SST5,SICKEntailment,SICKRelatedness,STSBenchmark,SST2,MR"
@@ -38,7 +38,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     toolkit = senteval_toolkit.load(options.senteval)
     protocols = suite.Protocols(STS["simcse"], transfer.PROTOCOLS[options.protocol], 0)
-    models = [open_model(text, set, 64).fit([]) for text in options.model]
+    models = [load_eval_model(text, set, 64).fit([]) for text in options.model]
     rows = []
     print(f"{'task':<18}{'ours':>9}{'SentEval':>10}{'seconds':>9}{'SentEval':>10}{'ratio':>8}")
     for name in options.tasks.split(","):

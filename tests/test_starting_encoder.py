@@ -14,7 +14,7 @@ from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.data import synthetic
-from jax_sentemb.evaluation.model_spec import open_model
+from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.formats.huggingface import read_encoder
 from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout, sentence_pooling
 from jax_sentemb.formats.sentence_transformers import write_export
@@ -140,7 +140,7 @@ def test_the_start_is_scored_by_its_own_readout_and_can_be_the_best(harmful, enc
 
 def test_scores_have_the_default_prompt_too(encoder):
     model = load(encoder)
-    scored, plain = open_model(str(encoder), set).fit([])(SENTENCES[:4]), model.embedder(model.params, SENTENCES[:4])
+    scored, plain = load_eval_model(str(encoder), set).fit([])(SENTENCES[:4]), model.embedder(model.params, SENTENCES[:4])
     np.testing.assert_allclose(scored, SentenceEncoder(encoder).encode(SENTENCES[:4]), atol=1e-6)
     assert np.abs(scored - plain).max() > 1e-3
 

@@ -13,7 +13,7 @@ import pytest
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Words
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.evaluation.model_spec import open_model
+from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.postprocess import remove_first_component
 from jax_sentemb.formats.word_model import FORMAT, read_files, with_words, write_word_model
 from jax_sentemb.inference.build import build_embedder
@@ -112,7 +112,7 @@ def test_an_encoder_of_word_vectors_is_saved_and_says_what_it_is(multi_view, tmp
 
 
 def vectors(model, sentences=CORPUS):
-    opened = open_model(model, set)
+    opened = load_eval_model(model, set)
     return opened.views.joined(opened.finish(opened.fit([])(sentences)))
 
 
@@ -136,7 +136,7 @@ def test_a_model_of_both_objectives_has_three_views(tmp_path):
 
 
 def test_the_first_component_of_each_view_is_removed_before_they_are_joined(multi_view):
-    raw = open_model(f"{multi_view}@average", set).fit([])(CORPUS)
+    raw = load_eval_model(f"{multi_view}@average", set).fit([])(CORPUS)
     parts = [remove_first_component(part) for part in np.split(raw, 2, axis=1)]
     expected = sum(part / np.linalg.norm(part, axis=1, keepdims=True) for part in parts) / 2
     np.testing.assert_allclose(vectors(f"{multi_view}@remove-first"), expected, atol=1e-5)
@@ -164,17 +164,17 @@ def test_a_set_of_views_is_changed_view_by_view():
 )
 def test_options_that_do_not_fit_are_refused_in_one_line(multi_view, option, says):
     with pytest.raises(ConfigError, match=says) as caught:
-        open_model(f"{multi_view}@{option}", set)
+        load_eval_model(f"{multi_view}@{option}", set)
     assert "\n" not in str(caught.value)
 
 
 def test_other_models_have_one_readout(tmp_path):
     folder, _ = made(MODELS["ConsSent"], tmp_path / "lstm")
     with pytest.raises(ConfigError, match="has one embedding"):
-        open_model(f"{folder}@mean", set)
+        load_eval_model(f"{folder}@mean", set)
     alone, _ = made(MODELS["MultiView g"], tmp_path / "g")
     with pytest.raises(ConfigError, match="f: the directory has no such view"):
-        open_model(f"{alone}@f", set)
+        load_eval_model(f"{alone}@f", set)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_words_that_a_model_lacks_come_from_its_vectors(multi_view, tmp_path):
     lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in zip(tokenizer.words[2:], vectors[2:].tolist(), strict=True)]
     file = tmp_path / "vectors.txt"
     file.write_text("\n".join([*lines, f"zebra {' '.join(map(str, new))}", "unused 1 2 3 4"]) + "\n")
-    without, given = (open_model(str(multi_view), {"Zebra", "fox", "emu"}.copy, vectors_of=path) for path in (None, file))
+    without, given = (load_eval_model(str(multi_view), {"Zebra", "fox", "emu"}.copy, vectors_of=path) for path in (None, file))
     sentences = ["fox", "zebra", "emu"]
     before, after = (opened.views.joined(opened.fit([])(sentences)) for opened in (without, given))
     np.testing.assert_allclose(after[[0, 2]], before[[0, 2]], atol=1e-6)  # emu is in neither
@@ -212,5 +212,5 @@ def test_words_that_a_model_lacks_come_from_its_vectors(multi_view, tmp_path):
     assert changed["encoder"]["vocab_size"] == len(vectors) + 1
     file.write_text("\n".join(f"{word} 9 9 9 9" for word in tokenizer.words[2:]) + "\n")
     with pytest.raises(ConfigError, match="give the file with which it was trained") as caught:
-        open_model(str(multi_view), set, vectors_of=file)
+        load_eval_model(str(multi_view), set, vectors_of=file)
     assert "\n" not in str(caught.value)

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import senteval_toolkit
 from jax_sentemb.evaluation import suite, transfer
-from jax_sentemb.evaluation.model_spec import open_model
+from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.sts import PROTOCOLS as STS
 
 TASKS = "CR,MRPC,TREC,SST5,SICKEntailment,SICKRelatedness,STSBenchmark,SST2,MR"
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     toolkit = senteval_toolkit.load(options.senteval)
-    encode = open_model(options.model, set, 64).fit([])
+    encode = load_eval_model(options.model, set, 64).fit([])
     rows = []
 
     def add(task: str, protocol: str, metric: str, ours: float, theirs: float) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jax_sentemb.cli.encode import add_model_options, open_encoder
+from jax_sentemb.cli.encode import add_model_options, load_encoder
 from jax_sentemb.cli.program import EXIT_CODES, Parser
 from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.errors import ConfigError, DataError, plain
@@ -61,7 +61,7 @@ class Opener:
     def encoder(self) -> "SentenceEncoder":
         if not self.options.model:
             raise ConfigError("no --model: text is encoded before it is compared; name a model, or give vectors")
-        return open_encoder(self.options)
+        return load_encoder(self.options)
 
     def corpus(self) -> Collection:
         """--corpus with --corpus-text."""

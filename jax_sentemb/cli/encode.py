@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     if single and options.part.total > 1:
         raise ConfigError(f"--part writes shards: give a directory as --output, not {output}")
     sentences = open_text("--input", options.input, options.column)
-    encoder = open_encoder(options)
+    encoder = load_encoder(options)
     if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
         width = encoder.get_sentence_embedding_dimension()
         raise ConfigError(f"--truncate-dim {options.truncate_dim} is more than the model's {width} dimensions")
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def open_encoder(options: argparse.Namespace) -> "SentenceEncoder":
+def load_encoder(options: argparse.Namespace) -> "SentenceEncoder":
     """The model of a command line."""
     from jax_sentemb.inference.encoder import SentenceEncoder
 

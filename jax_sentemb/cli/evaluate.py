@@ -101,7 +101,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     from tqdm import tqdm
 
     from jax_sentemb.evaluation import suite, tables
-    from jax_sentemb.evaluation.model_spec import open_model
+    from jax_sentemb.evaluation.model_spec import load_eval_model
 
     items = loaded.items
     for error in loaded.errors:
@@ -115,7 +115,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         words = {word for item in items for sentence in set(item.sentences) for word in sentence.split()}
         return words | {word.lower() for word in words}
 
-    models = [open_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
+    models = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")

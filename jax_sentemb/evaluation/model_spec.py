@@ -51,7 +51,9 @@ class EvalModel(NamedTuple):
         return vectors
 
 
-def open_model(text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None) -> EvalModel:
+def load_eval_model(
+    text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None
+) -> EvalModel:
     """The model that `text` describes. Of word-vector files, only the words of `vocabulary()` are read.
 
     `vectors_of`: the file with which a model on word vectors was trained; the words of `vocabulary()` that the model lacks are
