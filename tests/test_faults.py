@@ -34,7 +34,6 @@ FLAGS = (
     "--config.data.validation=16",
     "--config.eval.eval_steps=15",
     "--config.eval.report_sentences=0",
-    "--config.encoder.num_hidden_layers=1",
 )
 POINTS = ("write", "finalize", "hash", "manifest", "rename", "delete", "deleting", "done")
 
