@@ -9,16 +9,16 @@ papers fine-tune it, as configs/arguments_sbert.py and arguments_cross_encoder.p
 import codecs
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.evaluation.sts import SAME_COSINE, similarity
+from jax_sentemb.evaluation.sts import SAME_COSINE, Embed, similarity
 from jax_sentemb.evaluation.sts_data import ScoredPairs
 from jax_sentemb.evaluation.transfer import pair_features
 from jax_sentemb.files import user_path
@@ -36,8 +36,6 @@ FEWEST = 3  # fewest pairs of a correlation: two points always lie on a line
 # Penalties of the ridge regression on standardised features, divided by the number of training rows.
 PENALTIES = np.array([1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0])
 WIDEST = 1024  # widest embeddings that are scored with labels: the time of a fold grows with the third power of the width
-
-Embed = Callable[[Sequence[str]], Float[np.ndarray, "sentences width"]]
 
 
 class ArgumentTask(NamedTuple):

@@ -114,7 +114,7 @@ def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Ar
     rows = prepare(rows, True)
     scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
     best = scores.max(axis=1, keepdims=True)
-    # The first largest, as argmax, which is four times slower on a CPU (benchmarks/README.md). NaN is in no group.
+    # The first largest, as argmax, which XLA does not vectorise on a CPU. NaN is in no group.
     labels = jnp.where(scores == best, jnp.arange(len(centres), dtype=jnp.int32), len(centres)).min(axis=1)
     if jax.default_backend() == "cpu":
         sums = jnp.asarray(sums).at[labels].add(rows)  # rows that pad a block are zero
