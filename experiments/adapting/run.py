@@ -4,8 +4,8 @@
     python experiments/adapting/run.py ... --tune      only the first part: each method at two learning rates
     python experiments/adapting/run.py --table         writes the tables of README.md and docs/adapting.md
 
-`--data` is a folder with afs/UKP_ASPECT.tsv, sts_raw/*.tsv (sentence1, sentence2, score, subset) and
-corpora/ordered_novels.txt.xz. A row of results.csv is kept: a study that was stopped continues with the same command.
+`--data` is a folder with afs/UKP_ASPECT.tsv, sts_raw/*.tsv (sentence1, sentence2, score, subset), senteval/downstream/TREC
+and corpora/ordered_novels.txt.xz. A row of results.csv is kept: a study that was stopped continues with the same command.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,19 +44,45 @@ README, DOCS = HERE / "README.md", HERE.parents[1] / "docs" / "adapting.md"
 START, END = "<!-- measured -->", "<!-- end -->"
 FIELDS = ("encoder", "domain", "recipe", "rate", "seed", "share_of_start", "in_domain", "held_out", "out_of_domain", "seconds")
 STEPS, BATCH, WIDTH = 50, 64, 32
-FORUM = ("deft-forum", "answers-forums", "answers-students", "belief")
+GENRES = {  # subsets of STS 2012, 2014 and 2015
+    "forum posts": ("deft-forum", "answers-forums", "answers-students", "belief"),
+    "headlines": ("headlines",),
+    "captions": ("images",),
+}
+DOMAINS = ("arguments", "SICK", "forum posts", "headlines", "captions", "questions", "novels")
 NOVELS_SENTENCES, PARAGRAPHS, SENTENCES = 20_000, 500, 8  # trained on; tested; sentences of a tested paragraph
 SIF = 1e-3
 AVERAGED = ("SimCSE, temperature 0.5", "masked LM", "neighbours")  # also as the average with the start
 LEAST_GAIN = 0.3  # of held-out score, below which the lower rate is kept
 
 
+def of_pairs(encoder: SentenceEncoder, rows: list[Any]) -> float:
+    """Spearman x 100 of labelled pairs."""
+    return score(encoder, rows)["spearman"]
+
+
+def of_halves(encoder: SentenceEncoder, rows: list[Any]) -> float:
+    """Percentage of first halves of paragraphs whose second half is the nearest."""
+    first, second = (encoder.encode([row[side] for row in rows], normalize_embeddings=True) for side in (0, 1))
+    return 100 * float((np.argmax(first @ second.T, axis=1) == np.arange(len(rows))).mean())
+
+
+def of_questions(encoder: SentenceEncoder, rows: list[Any]) -> float:
+    """Percentage of questions (class, text) whose nearest other question has the same class."""
+    vectors = encoder.encode([text for _, text in rows], normalize_embeddings=True)
+    likeness = vectors @ vectors.T
+    np.fill_diagonal(likeness, -np.inf)
+    classes = np.array([name for name, _ in rows])
+    return 100 * float((classes[np.argmax(likeness, axis=1)] == classes).mean())
+
+
 class Domain(NamedTuple):
-    """Sentences to train on ("" ends a document); labelled pairs or (first, second) halves of paragraphs that are scored."""
+    """Sentences to train on ("" ends a document), and what is scored."""
 
     sentences: list[str]
     test: list[Any]
     held_out: list[Any] = []  # to choose rates
+    scored: Callable[[SentenceEncoder, list[Any]], float] = of_pairs
     ordered: bool = False
 
 
@@ -85,7 +112,7 @@ def domains(data: Path) -> dict[str, Domain]:
         return list(dict.fromkeys(sentence for row in rows for sentence in row[:2]))
 
     years = [row for year in (12, 14, 15) for row in table(data / f"sts_raw/STS{year}.tsv")]
-    forum = pairs([row for row in years if row["subset"] in FORUM])
+    genres = {name: pairs([row for row in years if row["subset"] in subsets]) for name, subsets in GENRES.items()}
     arguments = [
         (row["sentence1"], row["sentence2"], UKP_GRADES[row["label"]]) for row in table(data / "afs/UKP_ASPECT.tsv")
     ]  # fmt: skip
@@ -93,8 +120,9 @@ def domains(data: Path) -> dict[str, Domain]:
     return {
         "arguments": Domain(text(arguments), arguments),
         "SICK": Domain(text([*sick["train"], *sick["dev"], *sick["test"]]), sick["test"], sick["dev"]),
-        "forum posts": Domain(text(forum), forum),
+        **{name: Domain(text(rows), rows) for name, rows in genres.items()},
         "novels": novels(data / "corpora/ordered_novels.txt.xz"),
+        "questions": questions([data / f"senteval/downstream/TREC/{name}.label" for name in ("train_5500", "TREC_10")]),
     }
 
 
@@ -111,17 +139,15 @@ def novels(path: Path) -> Domain:
             found.append(block)
         place -= step if all(block) else 1
     halves = [(" ".join(block[: SENTENCES // 2]), " ".join(block[SENTENCES // 2 :])) for block in found]
-    return Domain(lines[:NOVELS_SENTENCES], halves[::2], halves[1::2], ordered=True)
+    return Domain(lines[:NOVELS_SENTENCES], halves[::2], halves[1::2], of_halves, ordered=True)
 
 
-def scored(encoder: SentenceEncoder, rows: list[Any]) -> float:
-    """Spearman x 100 of labelled pairs; of paragraphs, the percentage of first halves whose second half is the nearest."""
-    if not rows:
-        return float("nan")
-    if len(rows[0]) == 3:
-        return score(encoder, rows)["spearman"]
-    first, second = (encoder.encode([row[side] for row in rows], normalize_embeddings=True) for side in (0, 1))
-    return 100 * float((np.argmax(first @ second.T, axis=1) == np.arange(len(rows))).mean())
+def questions(paths: list[Path]) -> Domain:
+    """The distinct questions of TREC, with their fine classes."""
+    rows = {
+        text: name for path in paths for name, _, text in (line.partition(" ") for line in path.read_text("latin-1").splitlines())
+    }
+    return Domain(list(rows), [(name, text) for text, name in rows.items()], scored=of_questions)
 
 
 class Study:
@@ -135,7 +161,8 @@ class Study:
     def add(self, key: tuple[Any, ...], encoder: SentenceEncoder, begin: float) -> None:
         """Score an encoder, and write its row."""
         domain = self.domains[key[1]]
-        values = [scored(encoder, rows) for rows in (domain.test, domain.held_out, self.elsewhere)]
+        held_out = domain.scored(encoder, domain.held_out) if domain.held_out else float("nan")
+        values = domain.scored(encoder, domain.test), held_out, of_pairs(encoder, self.elsewhere)
         row = dict(
             zip(FIELDS, map(str, (*key, *(f"{value:.2f}" for value in values), f"{time.monotonic() - begin:.0f}")), strict=True)
         )
@@ -153,7 +180,8 @@ class Study:
 
     def untrained(self, name: str, path: str) -> None:
         """The start, and linear maps fitted on its embeddings of the domain's text."""
-        for domain, facts in self.domains.items():
+        for domain in self.options.domains:
+            facts = self.domains[domain]
             made = {"start": None, "remove 1": 1, "whiten": 0, "SIF weights": -1}
             if all(self.has((name, domain, recipe, 0, 0, 0)) for recipe in made):
                 continue
@@ -217,9 +245,9 @@ class Study:
     def run(self) -> None:
         for seed in range(self.options.seeds):
             for name, path in self.options.encoders.items():
-                for domain, facts in self.domains.items():
+                for domain in self.options.domains:
                     for recipe in self.options.recipes:
-                        if facts.ordered or not recipe.startswith("neighbours"):
+                        if self.domains[domain].ordered or not recipe.startswith("neighbours"):
                             self.trained(name, path, domain, recipe, self.rate(name, recipe), seed)
 
 
@@ -282,7 +310,8 @@ def tables(rows: list[dict[str, str]]) -> str:
     found = []
     for name in dict.fromkeys(row["encoder"] for row in rows):
         own = [row for row in rows if row["encoder"] == name]
-        start = {row["domain"]: row for row in own if row["recipe"] == "start"}
+        starts = {row["domain"]: row for row in own if row["recipe"] == "start"}
+        start = {domain: starts[domain] for domain in DOMAINS if domain in starts}
         found.append(f"| {name} | seeds | " + " | ".join(start) + " | STS-B, mean (lowest) |\n|---|" + "--:|" * (len(start) + 2))
         cells = [f"{float(row['in_domain']):.2f}" for row in start.values()]
         found.append(" | ".join(["| start", "", *cells, f"{float(next(iter(start.values()))['out_of_domain']):.2f} |"]))
@@ -320,6 +349,7 @@ def main() -> int:
         "--rates", nargs="+", default=["1e-5", "3e-5"], help="rates that are tried, or NAME=RATE,RATE of an encoder"
     )
     parser.add_argument("--recipes", nargs="+", default=list(methods("mean")), choices=list(methods("mean")))
+    parser.add_argument("--domains", nargs="+", default=DOMAINS, choices=DOMAINS)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--table", action="store_true")
