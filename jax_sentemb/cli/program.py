@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import gc
 import logging
 import math
 import os
@@ -17,6 +18,7 @@ from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserErr
 from jax_sentemb.files import is_full
 from jax_sentemb.streams import protect, refused_output
 
+NEW_OBJECTS = 100_000  # between collections of garbage: importing and tracing make many objects, nearly all of which stay
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"
 EXIT_CODES = """\
 Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN), 6 output in use by another process, 7 disk or memory full.
@@ -100,6 +102,7 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
     protect()
     cut_files.install()
+    gc.set_threshold(NEW_OBJECTS)
     debug = "--debug" in argv
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
