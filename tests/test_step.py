@@ -131,6 +131,14 @@ def started(method, mesh):
     return encoder, create_state(method, encoder, optax.sgd(0.1), table if words else {}, 0, mesh)
 
 
+def test_a_seed_draws_the_encoder_the_layers_of_the_method_and_the_run_apart_from_others():
+    one, same, other = (create_state(SimCSE(), BERT, optax.sgd(0.1), {}, seed, MESH) for seed in (0, 0, 1))
+    for part in (lambda state: state.params["encoder"], lambda state: state.params["head"], lambda state: state.rng):
+        first, again, others = (np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(part(s))]) for s in (one, same, other))
+        np.testing.assert_array_equal(first, again)
+        assert (first != others).any()
+
+
 @pytest.mark.parametrize("name", IN_PARTS)
 def test_parts_have_the_loss_and_the_gradients_of_the_whole_batch(name):
     method = IN_PARTS[name]

@@ -1,5 +1,6 @@
 """The train state, the loss and gradients of a batch, and the jitted train step of all methods."""
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -38,32 +39,45 @@ def create_state(
 
     `loaded`: parameters by part ("encoder", "cnn"...) of a model directory, {} for a new model.
     """
-    create = make_creator(method, encoder, optimizer, seed)
-    shardings = fsdp_sharding(mesh, jax.eval_shape(create, loaded)) if mesh.shape["fsdp"] > 1 else replicated(mesh)
-    return jax.jit(create, out_shardings=shardings)(loaded)
+    run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
+    inputs = _with_encoder(encoder, loaded, encoder_key), run_key, method_key
+    create = make_creator(method, encoder, optimizer)
+    shardings = fsdp_sharding(mesh, jax.eval_shape(create, *inputs)) if mesh.shape["fsdp"] > 1 else replicated(mesh)
+    return jax.jit(create, out_shardings=shardings)(*inputs)
 
 
 def state_shapes(
     method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, loaded: Params, mesh: Mesh
 ) -> TrainState:
     """The state of `create_state` as shapes with their shardings: nothing is computed, `loaded` may be shapes too."""
-    shapes = jax.eval_shape(make_creator(method, encoder, optimizer, 0), loaded)
+    create = make_creator(method, encoder, optimizer)
+    shapes = jax.eval_shape(lambda loaded, key: create(_with_encoder(encoder, loaded, key), key, key), loaded, jax.random.key(0))
     shardings = fsdp_sharding(mesh, shapes)
     return jax.tree.map(lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, shardings)
 
 
+def _with_encoder(encoder: TokenEncoder, loaded: Params, key: Key[jax.Array, ""]) -> Params:
+    """Parameters with those of an encoder: loaded, or drawn."""
+    if "encoder" in loaded or FROZEN in loaded:
+        return loaded
+    assert isinstance(encoder, nn.Module), "word vectors are always loaded"
+    return {**loaded, "encoder": _drawn(encoder, key)}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _drawn(encoder: nn.Module, key: Key[jax.Array, ""]) -> Params:
+    """The parameters of a new encoder. A program of its own, which methods and seeds share: compiling it is slow."""
+    blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
+    return dict(encoder.init(key, blank)["params"])
+
+
 def make_creator(
-    method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, seed: int
-) -> Callable[[Params], TrainState]:
-    """The function from loaded parameters to the state at step 0."""
+    method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation
+) -> Callable[[Params, Key[Array, ""], Key[Array, ""]], TrainState]:
+    """The function from (parameters with those of the encoder, the run's key, the method's key) to the state at step 0."""
     method = anchored(method)
 
-    def create(loaded: Params) -> TrainState:
-        run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
-        if "encoder" not in loaded and FROZEN not in loaded:
-            assert isinstance(encoder, nn.Module), "word vectors are always loaded"
-            blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
-            loaded = {**loaded, "encoder": encoder.init(encoder_key, blank)["params"]}
+    def create(loaded: Params, run_key: Key[Array, ""], method_key: Key[Array, ""]) -> TrainState:
         learned = method.init(encoder, loaded, method_key)
         if DENSE in loaded:
             learned = learned._replace(params={**learned.params, DENSE: loaded[DENSE]})
