@@ -3,7 +3,7 @@
 batch: sentences · views: texts of a sentence · rows: batch * views texts, sentence-major · tokens · width: of the model · heads ·
 layers · embedding: width of an embedding · queue: rows of the queue · samples: sampled entries of an attention map · slices: pooled
 pairs of attention maps. `Float[Array, "batch width"]` is a float array with these axes; the tests check dtypes and shapes at run
-time (tests/conftest.py).
+time (tests/environment.py).
 """
 
 from __future__ import annotations

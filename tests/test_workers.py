@@ -103,7 +103,7 @@ def test_a_worker_that_dies_is_one_line_and_leaves_no_half_cache(corpus, tmp_pat
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] in ([".lock"], [])
 
 
-@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGINT, 3), (signal.SIGTERM, 60), (signal.SIGKILL, 60)])
+@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGINT, 1), (signal.SIGTERM, 60), (signal.SIGKILL, 60)])
 def test_a_signal_to_the_parent_leaves_no_worker(tmp_path, number, seconds):
     """`seconds` is what a block takes: after Ctrl-C the blocks that are being tokenised are finished."""
     (tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
