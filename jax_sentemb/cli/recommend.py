@@ -100,9 +100,8 @@ ADAPT = Choice(
     50,
     "fair: measured with one ready encoder, all-MiniLM-L6-v2, over {seeds} seeds".format(**MEASURED["adapting"]),
     "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, on other text "
-    "(STS-B) by {elsewhere:+} at worst, and how often the other half of a paragraph is found by {paragraphs:+} %".format(
-        **MEASURED["adapting"]
-    ),
+    "(STS-B) by {elsewhere:+} at worst, how often the nearest question is of the same class by {questions:+} %, and how often "
+    "the other half of a paragraph is found by {paragraphs:+} %".format(**MEASURED["adapting"]),
     [],
 )
 CHECKPOINT = (
