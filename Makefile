@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONSTRAINTS = constraints.txt
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet $(if $(CONSTRAINTS),-c $(CONSTRAINTS))
 
-# The tests start about 45 processes; each would compile the sources again.
+# The tests start many processes; each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install quickstart test test-nightly mutants soak attack lint docs clean
