@@ -16,7 +16,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.retrieval.search import CORPUS, VectorSource, block_size, blocks, check_finite, prepare, rows_at
 from jax_sentemb.types import Array
 
-SCORES = 1 << 22  # cosines of rows and centres in memory at once
+SCORES = 1 << 19  # cosines of rows and centres at once; these fit into a processor's cache
 SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows that make the first centres: the minimum, and the number for each group
 AT_CENTRE = 1 - 1e-6  # cosine from which on a row counts as equal to its centre
 
@@ -101,8 +101,7 @@ def _assign(vectors: VectorSource, centres: Array | np.ndarray) -> tuple[np.ndar
     """The nearest centre of each row, its cosine, and the sums [K, E] of the rows of each centre."""
     labels, scores = np.zeros(len(vectors), np.int64), np.zeros(len(vectors), np.float32)
     sums = jnp.zeros_like(centres)
-    at_once = min(CORPUS, 1 << (max(SCORES // len(centres), 1).bit_length() - 1))
-    for first, count, rows in blocks(vectors, block_size(at_once, len(vectors))):
+    for first, count, rows in blocks(vectors, block_size(CORPUS, len(vectors))):
         nearest, best, sums = _nearest(rows, centres, sums)
         labels[first : first + count], scores[first : first + count] = np.asarray(nearest)[:count], np.asarray(best)[:count]
     check_finite(scores)
@@ -111,14 +110,20 @@ def _assign(vectors: VectorSource, centres: Array | np.ndarray) -> tuple[np.ndar
 
 @functools.partial(jax.jit, donate_argnums=2)
 def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Array]:
+    def nearest(rows: Array) -> tuple[Array, Array]:
+        scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
+        best = scores.max(axis=1, keepdims=True)
+        # The first largest, as argmax, which XLA does not vectorise on a CPU. NaN is in no group.
+        labels = jnp.where(scores == best, jnp.arange(len(centres), dtype=jnp.int32), len(centres)).min(axis=1)
+        return labels, best[:, 0]
+
     rows = prepare(rows, True)
-    scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
-    best = scores.max(axis=1, keepdims=True)
-    # The first largest, as argmax, which XLA does not vectorise on a CPU. NaN is in no group.
-    labels = jnp.where(scores == best, jnp.arange(len(centres), dtype=jnp.int32), len(centres)).min(axis=1)
+    at_once = block_size(1 << (max(SCORES // len(centres), 1).bit_length() - 1), len(rows))
+    parts = lax.map(nearest, rows.reshape(-1, at_once, rows.shape[1]))
+    labels, best = (part.reshape(len(rows)) for part in parts)
     if jax.default_backend() == "cpu":
         sums = jnp.asarray(sums).at[labels].add(rows)  # rows that pad a block are zero
     else:  # a product, because a scatter-add has no deterministic order on a GPU
         member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
         sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
-    return labels, best[:, 0], sums
+    return labels, best, sums
