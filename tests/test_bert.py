@@ -86,8 +86,10 @@ def test_on_an_nvidia_gpu_it_is_the_kernel_of_cudnn_forwards_and_backwards(monke
     [({}, ()), ({}, (1, 2)), ({"attention_block": 4, "remat": True}, ()), ({"fused_attention": "xla"}, (1, 2))],
 )
 def test_the_first_token_alone_is_what_all_tokens_have(settings, observed_layers):
+    place = jnp.array(RANDOM.integers(0, 4, (6, 2, 9)))
+
     def look(_, attention):
-        return attention.log_normalizer
+        return attention.log_normalizer, attention.kept_at(place, place)
 
     def found(**more):
         model = Bert(CONFIG, dropout=0.2, **settings)
@@ -103,7 +105,8 @@ def test_the_first_token_alone_is_what_all_tokens_have(settings, observed_layers
     assert first.hidden[-1].shape == (6, 1, 16)
     np.testing.assert_allclose(first.hidden[-1], whole.hidden[-1][:, :1], atol=1e-5)
     for layer in observed_layers:
-        np.testing.assert_allclose(first.observed[layer], whole.observed[layer], atol=1e-5)
+        np.testing.assert_allclose(first.observed[layer][0], whole.observed[layer][0], atol=1e-5)
+        np.testing.assert_array_equal(first.observed[layer][1], whole.observed[layer][1])
     for one, other in zip(jax.tree.leaves(gradients), jax.tree.leaves(others), strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5 * max(1.0, float(jnp.abs(one).max())))
 

@@ -16,16 +16,9 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.models.attention import (
-    Attention,
-    Capture,
-    attend,
-    counted_positions,
-    queried,
-    queried_bias,
-)
+from jax_sentemb.models.attention import Attention, Capture, counted_positions, queried
 from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmul, row_major
-from jax_sentemb.models.self_attention import AttentionMemory, self_attention
+from jax_sentemb.models.self_attention import AttentionMemory, layer_attention
 from jax_sentemb.types import Array, Rows
 
 ATTENTION_INPUTS = ("query", "key", "value")
@@ -234,15 +227,10 @@ class Layer(nn.Module):
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
             return (matmul(inputs, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
-        few_queries = places is not None or (first_only and not captured)
-        query, key, value = self.query_key_value(states, asked if few_queries else states)
+        heads = self.query_key_value(states, states if captured and places is None else asked)
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
-        bias = queried_bias(bias, first_only and few_queries, places)
-        if few_queries:
-            context, attention = attend(query, key, value, mask, drop, bias=bias)
-        else:
-            context, attention = self_attention(query, key, value, mask, drop, self.memory, bias)
-        states, context = asked, context[:, :, : asked.shape[1]]
+        context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
+        states = asked
         context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)
@@ -267,11 +255,9 @@ class Layer(nn.Module):
             if self.activations != jnp.float32:  # apart: a TPU would pad and copy the heads of one product
                 return [split(matmul(states, kernel, self.dtype, self.dtype) + bias) for kernel, bias in layers]
             kernels, biases = zip(*layers, strict=True)
-            flat = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype)
-            flat = flat + jnp.concatenate(biases)
-            flat = keep(flat.astype(self.dtype), "projection")
-            heads = flat.reshape(*flat.shape[:2], len(layers), self.config.num_attention_heads, -1)
-            return list(heads.transpose(2, 0, 3, 1, 4))
+            flat = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype) + jnp.concatenate(biases)
+            # The gradient of a split joins its parts; that of an index pads each part with zeros and adds them.
+            return [split(part) for part in jnp.split(flat, len(layers), axis=-1)]
 
         if queried is not states:
             return project(queried, projections[0]) + project(states, *projections[1:])

@@ -18,13 +18,11 @@ from jax_sentemb.models.attention import (
     NEVER,
     Attention,
     Capture,
-    attend,
     queried,
-    queried_bias,
 )
 from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertConfig, BertOutput
 from jax_sentemb.models.layers import LayerNorm, dropout, matmul
-from jax_sentemb.models.self_attention import AttentionMemory, self_attention
+from jax_sentemb.models.self_attention import AttentionMemory, layer_attention
 from jax_sentemb.types import Array, Rows
 
 Angles = tuple[Array, Array]  # cosines and sines, float32 [..., places, size / 2]
@@ -162,15 +160,11 @@ class ModernLayer(nn.Module):
             query, (key, value) = self._split(asked, kernel[:, :width])[0], self._split(normal, kernel[:, width:])
         else:
             query, key, value = self._split(normal, kernel)
-        query, key = rotate(query, own).astype(self.dtype), rotate(key, angles).astype(self.dtype)
+        heads = rotate(query, own).astype(self.dtype), rotate(key, angles).astype(self.dtype), value
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
-        bias = queried_bias(bias, first_only and few, places)
-        if few:
-            context, attention = attend(query, key, value, mask, drop, bias=bias)
-        else:
-            context, attention = self_attention(query, key, value, mask, drop, self.memory, bias)
+        context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
         states = queried(states, first_only, places)
-        context = context[:, :, : states.shape[1]].swapaxes(1, 2).reshape(states.shape)
+        context = context.swapaxes(1, 2).reshape(states.shape)
         states = states + dropout(self._dense(context, "attention_output", width), rate, seeds, stream + 1)
         normal = LayerNorm(config.layer_norm_eps, use_bias=False, name="output_norm")(states)
         both = keep(self._dense(normal, "intermediate", 2 * config.intermediate_size), "inner").astype(jnp.float32)
@@ -181,8 +175,8 @@ class ModernLayer(nn.Module):
     def _split(self, states: Float[Array, "rows _ width"], kernel: Array) -> list[Float[Array, "rows heads _ size"]]:
         """Query, key and value of each head, or those of them for which `kernel` has columns."""
         flat = keep(matmul(states, kernel, self.dtype).astype(self.dtype), "projection")
-        heads = flat.reshape(*flat.shape[:2], kernel.shape[1] // states.shape[-1], self.config.num_attention_heads, -1)
-        return list(heads.transpose(2, 0, 3, 1, 4))
+        parts = jnp.split(flat, kernel.shape[1] // states.shape[-1], axis=-1)  # its gradient joins them in one pass
+        return [part.reshape(*part.shape[:2], self.config.num_attention_heads, -1).swapaxes(1, 2) for part in parts]
 
     def _dense(self, inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
         kernel = self._kernel(name, inputs.shape[-1], features)

@@ -1,12 +1,13 @@
 """The way in which a layer computes its attention: whole maps, blocks of queries, or a fused kernel."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.models.attention import Attention, AttentionDropout, attend, attend_fused, attend_in_blocks
+from jax_sentemb.models.attention import Attention, AttentionDropout, attend, attend_fused, attend_in_blocks, queried_bias
 from jax_sentemb.types import Array
 
 WITHOUT_DROPOUT = ("cudnn", "xla")  # kernels that do not drop attention weights
@@ -51,3 +52,28 @@ def self_attention(
     if memory.block:
         return attend_in_blocks(query, key, value, mask, dropout, memory.block, bias)
     return attend(query, key, value, mask, dropout, bias=bias)
+
+
+def layer_attention(
+    query_key_value: Sequence[Float[Array, "rows heads _ size"]],
+    mask: Bool[Array, "rows tokens"],
+    dropout: AttentionDropout,
+    memory: AttentionMemory,
+    bias: Float[Array, "_ tokens tokens"] | None,
+    first_only: bool,
+    places: Int[Array, "rows places"] | None,
+) -> tuple[Float[Array, "rows heads _ size"], Attention]:
+    """The context of the queries that a layer computes (the first, those of `places`, or all), and the attention of all given ones.
+
+    Queries are given of all tokens, or the computed ones only. `bias` [H or 1, T, T] is added to the scores.
+    """
+    query, key, value = query_key_value
+    own_bias = queried_bias(bias, first_only, places)
+    if not first_only and places is None:
+        return self_attention(query, key, value, mask, dropout, memory, own_bias)
+    count = 1 if first_only else query.shape[2]
+    context, attention = attend(query[:, :, :count], key, value, mask, dropout, bias=own_bias)
+    if query.shape[2] > count:  # somebody reads it; the compiler removes the context of these queries
+        whole = self_attention(query, key, value, mask, AttentionDropout(), memory, queried_bias(bias, False, None))
+        return context, whole[1]
+    return context, attention
