@@ -4,6 +4,8 @@ import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 
+PAUSE = 0.3  # seconds between turns, in which the threads of the contender before stop spinning
+
 
 def interleave(
     make: Callable[[str], Callable[[], object]], names: Sequence[str], rounds: int, steps: int
@@ -21,6 +23,7 @@ def interleave(
     times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name, pipe in pipes.items():
+            time.sleep(PAUSE)
             pipe.send(True)
             times[name].append(pipe.recv())
     for pipe in pipes.values():
