@@ -127,18 +127,20 @@ def test_lengths_of_a_sample_are_evenly_spaced(tmp_path, monkeypatch):
 
 
 def test_running_text_is_told_from_shuffled_text(tmp_path, capsys):
-    topics = [[f"topic{number} word{number}{place}" for place in range(6)] for number in range(200)]
+    topics = [[f"topic{number} word{number}{place} verb{place}{number}" for place in range(6)] for number in range(200)]
     lines = [f"{line} sentence" for topic in topics for line in topic]
     shuffled = [lines[row] for row in np.random.default_rng(0).permutation(len(lines))]
     told = [check(capsys, corpus_of(tmp_path, text))["order"]["consecutive"] for text in (lines, shuffled, lines[:900])]
     assert told == [True, False, None]
 
 
-def test_lists_sorted_by_topic_and_pairs_are_no_running_text():
+def test_lists_sorted_by_topic_pairs_and_variants_are_no_running_text():
     by_topic = [f"topic{number} word{number}{place}" for number in range(40) for place in range(40)]
     pairs = [f"{side} claim{number // 2} number{number // 2}" for number in range(800) for side in ("premise", "answer")]
-    moving = [f"here{number} here{number + 1} here{number + 2}" for number in range(1600)]
-    assert [is_running_text(lines) for lines in (by_topic, pairs, moving)] == [False, False, True]
+    variants = [f"woman{number // 4} plays{number // 4} guitar{number // 4} part{number}" for number in range(1600)]
+    moving = [f"here{number} here{number + 1} here{number + 2} noun{number} verb{number}" for number in range(1600)]
+    found = [is_running_text(lines) for lines in (by_topic, pairs, variants, moving)]
+    assert found == [False, False, False, True]
 
 
 @pytest.mark.parametrize(

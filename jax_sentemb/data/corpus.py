@@ -17,6 +17,7 @@ from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import DataError
 
 FAR = 10  # lines after which running text has moved on
+ALIKE = 0.4  # share of long words in common, from which on two sentences say nearly the same
 TELLING, ORDER_SAMPLE = 1000, 2000  # fewest sentences for which the order of a corpus is checked; pairs that the check compares
 
 
@@ -139,23 +140,25 @@ def words_in_common(sentences: Lines) -> tuple[float, float]:
     """The share of long words common to neighbouring sentences, and to random ones; means over ORDER_SAMPLE pairs."""
     count, random = len(sentences), np.random.default_rng(0)
     at, anywhere = random.integers(count - 1, size=ORDER_SAMPLE), random.integers(count, size=ORDER_SAMPLE)
-    return _in_common(sentences, at, at + 1), _in_common(sentences, at, anywhere)
+    return float(_in_common(sentences, at, at + 1).mean()), float(_in_common(sentences, at, anywhere).mean())
 
 
 def is_running_text(sentences: Lines) -> bool:
     """Whether neighbours of an ordered corpus have more words in common than sentences FAR lines apart, and than next but one.
 
-    Running text moves on: measured 1.5 to 2.5 times as much as FAR lines on. A list that is sorted by topic has 0.9 to 1.2 times as
-    much, and in a list of pairs every other line repeats more than its neighbour does.
+    Running text moves on: measured 1.5 to 4.4 times as much as FAR lines on. A list that is sorted by topic has 0.8 to 1.3 times as
+    much, and in a list of pairs every other line repeats more than its neighbour does. Neither does running text say a sentence
+    twice: at most 2.3 % of neighbours are ALIKE, but 8 to 68 % in lists of captions and their variants (SICK, SNLI).
     """
     at = np.random.default_rng(0).integers(len(sentences) - FAR, size=ORDER_SAMPLE)
-    near, next_but_one, far = (_in_common(sentences, at, at + distance) for distance in (1, 2, FAR))
-    return near >= 1.35 * far and next_but_one <= 1.2 * near
+    shares = [_in_common(sentences, at, at + distance) for distance in (1, 2, FAR)]
+    near, next_but_one, far = (part.mean() for part in shares)
+    return bool(near >= 1.35 * far and next_but_one <= 1.2 * near and np.mean(shares[0] >= ALIKE) <= 0.045)
 
 
-def _in_common(sentences: Lines, first: np.ndarray, second: np.ndarray) -> float:
+def _in_common(sentences: Lines, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     pairs = ((_long_words(sentences[one]), _long_words(sentences[other])) for one, other in zip(first, second, strict=True))
-    return sum(len(one & other) / max(len(one | other), 1) for one, other in pairs) / len(first)
+    return np.array([len(one & other) / max(len(one | other), 1) for one, other in pairs])
 
 
 def _long_words(sentence: str) -> set[str]:
