@@ -83,7 +83,7 @@ def test_on_an_nvidia_gpu_it_is_the_kernel_of_cudnn_forwards_and_backwards(monke
 
 @pytest.mark.parametrize(
     ("settings", "observed_layers"),
-    [({}, ()), ({}, (1, 2)), ({"attention_block": 4, "remat": True}, ()), ({"fused_attention": "xla"}, (1, 2))],
+    [({}, ()), ({}, (1, 2)), ({"attention_block": 4, "remat": True}, (1, 2)), ({"fused_attention": "xla"}, (1, 2))],
 )
 def test_the_first_token_alone_is_what_all_tokens_have(settings, observed_layers):
     place = jnp.array(RANDOM.integers(0, 4, (6, 2, 9)))

@@ -114,10 +114,17 @@ def test_some_places_alone_have_the_states_of_all_and_a_fused_kernel_too(theirs)
     @jax.jit
     def states(params):
         plain, fused = make_encoder(config), make_encoder(config, fused_attention="xla")
-        ways = ((plain, {}), (plain, {"first_token_only": True}), (plain, {"token_places": places}), (fused, {}))
-        return [encoder.apply({"params": params}, rows, **options).hidden[-1] for encoder, options in ways]
+        read = {"capture": Capture((2,), lambda _, attention: attention.log_normalizer)}
+        ways = (
+            (plain, {"token_places": places}), (fused, {}),
+            (plain, read), (plain, {"first_token_only": True}), (plain, {"first_token_only": True, **read}),
+        )  # fmt: skip
+        found = [encoder.apply({"params": params}, rows, **options) for encoder, options in ways]
+        return [output.hidden[-1] for output in found], found[2].observed[2], found[4].observed[2]
 
-    whole, first, some, fused = states(params)
+    (some, fused, whole, first, observed), normalizer, of_first = states(params)
+    np.testing.assert_allclose(observed, first, atol=1e-5)
+    np.testing.assert_allclose(of_first, normalizer, atol=1e-5)
     np.testing.assert_allclose(first, whole[:, :1], atol=1e-5)
     np.testing.assert_allclose(some, jnp.take_along_axis(whole, places[..., None], 1), atol=1e-5)
     np.testing.assert_allclose(fused[rows.mask], whole[rows.mask], atol=1e-5)

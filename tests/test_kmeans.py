@@ -31,6 +31,7 @@ def blocks(request, monkeypatch):
     if request.param == "many blocks":
         monkeypatch.setattr(module, "CORPUS", 64)  # another shape, so that it is not the compiled program of one block
         monkeypatch.setattr(module, "SCORES", 500)
+        monkeypatch.setattr(module, "AT_LEAST", 8)
 
 
 def test_it_finds_the_best_of_all_partitions():

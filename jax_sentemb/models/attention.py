@@ -36,7 +36,7 @@ class Attention(NamedTuple):
     # before dropout.
     scores: Float[Array, "rows heads queries tokens"] | None  # float32, scaled and masked
     probabilities: Float[Array, "rows heads queries tokens"] | None  # float32
-    kept: Bool[Array, "rows heads queries tokens"] | None  # False where dropout removed an entry; also None without dropout
+    kept: Bool[Array, "rows heads queries tokens"] | None  # False where dropout removed an entry; else None: use `kept_at`
     seeds: UInt[Array, " rows"] | None = None  # seeds, rate and stream of the dropout
     rate: float = 0.0
     stream: int | Int[Array, ""] = 0

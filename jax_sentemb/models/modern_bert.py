@@ -14,12 +14,7 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.models.attention import (
-    NEVER,
-    Attention,
-    Capture,
-    queried,
-)
+from jax_sentemb.models.attention import NEVER, Attention, Capture, queried
 from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertConfig, BertOutput
 from jax_sentemb.models.layers import LayerNorm, dropout, matmul
 from jax_sentemb.models.self_attention import AttentionMemory, layer_attention
@@ -151,11 +146,10 @@ class ModernLayer(nn.Module):
         theta = config.global_rope_theta if config.is_global(self.number) else config.local_rope_theta
         angles = rotary_angles(states.shape[1], width // config.num_attention_heads, theta)
         normal = states if self.number == 1 else LayerNorm(config.layer_norm_eps, use_bias=False, name="attention_norm")(states)
-        few = places is not None or (first_only and not captured)
-        asked = queried(normal, first_only, places) if few else normal
+        asked = normal if captured and places is None else queried(normal, first_only, places)
         kernel = self._kernel("query_key_value", width, 3 * width)
         own = angles
-        if few:
+        if asked is not normal:
             own = rotary_at(angles, places)
             query, (key, value) = self._split(asked, kernel[:, :width])[0], self._split(normal, kernel[:, width:])
         else:

@@ -68,12 +68,11 @@ def layer_attention(
     Queries are given of all tokens, or the computed ones only. `bias` [H or 1, T, T] is added to the scores.
     """
     query, key, value = query_key_value
-    own_bias = queried_bias(bias, first_only, places)
+    whole_bias, own_bias = queried_bias(bias, False, None), queried_bias(bias, first_only, places)
     if not first_only and places is None:
-        return self_attention(query, key, value, mask, dropout, memory, own_bias)
-    count = 1 if first_only else query.shape[2]
+        return self_attention(query, key, value, mask, dropout, memory, whole_bias)
+    count = 1 if places is None else query.shape[2]
     context, attention = attend(query[:, :, :count], key, value, mask, dropout, bias=own_bias)
     if query.shape[2] > count:  # somebody reads it; the compiler removes the context of these queries
-        whole = self_attention(query, key, value, mask, AttentionDropout(), memory, queried_bias(bias, False, None))
-        return context, whole[1]
+        _, attention = self_attention(query, key, value, mask, AttentionDropout(), memory, whole_bias)
     return context, attention

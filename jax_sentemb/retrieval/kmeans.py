@@ -16,7 +16,8 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.retrieval.search import CORPUS, VectorSource, block_size, blocks, check_finite, prepare, rows_at
 from jax_sentemb.types import Array
 
-SCORES = 1 << 19  # cosines of rows and centres at once; these fit into a processor's cache
+SCORES = 1 << 19  # cosines of rows and centres at once, which fit into a processor's cache
+AT_LEAST = 64  # rows at once: with fewer, reading the centres takes longer than the products
 SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows that make the first centres: the minimum, and the number for each group
 AT_CENTRE = 1 - 1e-6  # cosine from which on a row counts as equal to its centre
 
@@ -110,20 +111,21 @@ def _assign(vectors: VectorSource, centres: Array | np.ndarray) -> tuple[np.ndar
 
 @functools.partial(jax.jit, donate_argnums=2)
 def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Array]:
-    def nearest(rows: Array) -> tuple[Array, Array]:
+    """The groups of `rows`, whose number is a power of two, their cosines, and `sums` with the rows added to their groups."""
+
+    def add(sums: Array, rows: Array) -> tuple[Array, tuple[Array, Array]]:
         scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
         best = scores.max(axis=1, keepdims=True)
         # The first largest, as argmax, which XLA does not vectorise on a CPU. NaN is in no group.
         labels = jnp.where(scores == best, jnp.arange(len(centres), dtype=jnp.int32), len(centres)).min(axis=1)
-        return labels, best[:, 0]
+        if jax.default_backend() == "cpu":
+            sums = jnp.asarray(sums).at[labels].add(rows)  # rows that pad a block are zero
+        else:  # a product, because a scatter-add has no deterministic order on a GPU
+            member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
+            sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
+        return sums, (labels, best[:, 0])
 
-    rows = prepare(rows, True)
-    at_once = block_size(1 << (max(SCORES // len(centres), 1).bit_length() - 1), len(rows))
-    parts = lax.map(nearest, rows.reshape(-1, at_once, rows.shape[1]))
+    at_once = min(len(rows), max(1 << (max(SCORES // len(centres), 1).bit_length() - 1), AT_LEAST))
+    sums, parts = lax.scan(add, sums, prepare(rows, True).reshape(-1, at_once, rows.shape[1]))
     labels, best = (part.reshape(len(rows)) for part in parts)
-    if jax.default_backend() == "cpu":
-        sums = jnp.asarray(sums).at[labels].add(rows)  # rows that pad a block are zero
-    else:  # a product, because a scatter-add has no deterministic order on a GPU
-        member = (labels == jnp.arange(len(centres))[:, None]).astype(rows.dtype)
-        sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
     return labels, best, sums
