@@ -230,10 +230,8 @@ class Layer(nn.Module):
         heads = self.query_key_value(states, states if captured and places is None else asked)
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
         context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
-        states = asked
-        context = context.swapaxes(1, 2).reshape(states.shape)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
-        states = LayerNorm(config.layer_norm_eps, name="attention_norm")(states + context)
+        states = LayerNorm(config.layer_norm_eps, name="attention_norm")(asked + context)
         inner = keep(dense(states, "intermediate", config.intermediate_size), "inner").astype(jnp.float32)
         inner = ACTIVATIONS[config.hidden_act](inner).astype(self.activations)
         outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)

@@ -158,7 +158,6 @@ class ModernLayer(nn.Module):
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
         context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
         states = queried(states, first_only, places)
-        context = context.swapaxes(1, 2).reshape(states.shape)
         states = states + dropout(self._dense(context, "attention_output", width), rate, seeds, stream + 1)
         normal = LayerNorm(config.layer_norm_eps, use_bias=False, name="output_norm")(states)
         both = keep(self._dense(normal, "intermediate", 2 * config.intermediate_size), "inner").astype(jnp.float32)

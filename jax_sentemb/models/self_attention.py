@@ -62,17 +62,19 @@ def layer_attention(
     bias: Float[Array, "_ tokens tokens"] | None,
     first_only: bool,
     places: Int[Array, "rows places"] | None,
-) -> tuple[Float[Array, "rows heads _ size"], Attention]:
+) -> tuple[Float[Array, "rows _ width"], Attention]:
     """The context of the queries that a layer computes (the first, those of `places`, or all), and the attention of all given ones.
 
-    Queries are given of all tokens, or the computed ones only. `bias` [H or 1, T, T] is added to the scores.
+    Queries are given of all tokens, or the computed ones only. `bias` [H or 1, T, T] is added to the scores. The context has the
+    heads side by side.
     """
     query, key, value = query_key_value
     whole_bias, own_bias = queried_bias(bias, False, None), queried_bias(bias, first_only, places)
     if not first_only and places is None:
-        return self_attention(query, key, value, mask, dropout, memory, whole_bias)
-    count = 1 if places is None else query.shape[2]
-    context, attention = attend(query[:, :, :count], key, value, mask, dropout, bias=own_bias)
-    if query.shape[2] > count:  # somebody reads it; the compiler removes the context of these queries
-        _, attention = self_attention(query, key, value, mask, AttentionDropout(), memory, whole_bias)
-    return context, attention
+        context, attention = self_attention(query, key, value, mask, dropout, memory, whole_bias)
+    else:
+        count = 1 if places is None else query.shape[2]
+        context, attention = attend(query[:, :, :count], key, value, mask, dropout, bias=own_bias)
+        if query.shape[2] > count:  # somebody reads it; the compiler removes the context of these queries
+            _, attention = self_attention(query, key, value, mask, AttentionDropout(), memory, whole_bias)
+    return context.swapaxes(1, 2).reshape(len(context), context.shape[2], -1), attention

@@ -17,7 +17,7 @@ from jax_sentemb.retrieval.search import CORPUS, VectorSource, block_size, block
 from jax_sentemb.types import Array
 
 SCORES = 1 << 19  # cosines of rows and centres at once, which fit into a processor's cache
-AT_LEAST = 64  # rows at once: with fewer, reading the centres takes longer than the products
+AT_LEAST = 64  # rows at once, because the centres are read for each part
 SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows that make the first centres: the minimum, and the number for each group
 AT_CENTRE = 1 - 1e-6  # cosine from which on a row counts as equal to its centre
 
@@ -125,7 +125,7 @@ def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Ar
             sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
         return sums, (labels, best[:, 0])
 
-    at_once = min(len(rows), max(1 << (max(SCORES // len(centres), 1).bit_length() - 1), AT_LEAST))
+    at_once = min(len(rows), 1 << (max(SCORES // len(centres), AT_LEAST).bit_length() - 1))
     sums, parts = lax.scan(add, sums, prepare(rows, True).reshape(-1, at_once, rows.shape[1]))
     labels, best = (part.reshape(len(rows)) for part in parts)
     return labels, best, sums
