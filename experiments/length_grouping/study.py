@@ -1,10 +1,8 @@
 """Batches of sentences of one length against random batches, for every method on a BERT: the study of README.md.
 
-python -m jax_sentemb.main --config experiments/length_grouping/study.py --workdir runs/length_grouping \\
-    --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=bert-mini --config.eval.data=senteval
+    python -m jax_sentemb.main --config experiments/length_grouping/study.py --workdir runs/length_grouping \\
+        --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=experiments/pretraining/mini-2 --config.eval.data=senteval
 """
-
-from typing import Any
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant
 from jax_sentemb.methods.attention_mi import AttentionMI
@@ -16,14 +14,22 @@ from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.cnn import Convolution
 
 SORTED = 32  # batches whose sentences are sorted by length together
+METHODS: dict[str, Method] = {
+    "SimCSE": SimCSE(),
+    "SimCSE-0.5": SimCSE(pooling="first_last", head=False, temperature=0.5),
+    "miCSE": SimCSE(ami=AttentionMI(weight=2.5e-3), momentum=Momentum(queue_size=384)),
+    "IS-BERT": ISBERT(convolution=Convolution(windows=(1, 3, 5))),
+    "CT-in-batch": ContrastiveTension(form="in_batch", dropout=True),
+    "Mirror-BERT": MirrorBERT(pooling="cls", span=5),
+}
 
 
-def pair(name: str, method: Method, settings: dict[str, Any]) -> dict[str, Variant]:
+def pair(name: str, method: Method) -> dict[str, Variant]:
     """The method on random batches, and on sorted ones with the random ones as baseline."""
     plain = f"{name}-random"
     return {
-        plain: Variant(method, settings | {"data.length_grouping": 1}),
-        f"{name}-sorted": Variant(method, settings | {"data.length_grouping": SORTED}, baseline=plain),
+        plain: Variant(method, {"data.length_grouping": 1}),
+        f"{name}-sorted": Variant(method, {"data.length_grouping": SORTED}, baseline=plain),
     }
 
 
@@ -31,16 +37,9 @@ def get_config() -> Config:
     return Config(
         method=SimCSE(),
         data=Data(max_seq_length=32, batch_size=64, subset=100_000),
-        optimizer=Optimizer(learning_rate=3e-5),
-        eval=Evaluation(eval_steps=75, diagnostic_sentences=256, report_sentences=0),
+        optimizer=Optimizer(learning_rate=1e-4),
+        eval=Evaluation(eval_steps=50, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=150, save_steps=0, precision="bfloat16"),
-        variants={
-            **pair("SimCSE", SimCSE(), {}),
-            **pair("SimCSE-mean", SimCSE(pooling="mean", head=False), {}),
-            **pair("miCSE", SimCSE(ami=AttentionMI(weight=2.5e-3), momentum=Momentum(queue_size=384)), {}),
-            **pair("IS-BERT", ISBERT(convolution=Convolution(windows=(1, 3, 5))), {"optimizer.learning_rate": 2e-5}),
-            **pair("CT-in-batch", ContrastiveTension(form="in_batch", dropout=True), {"optimizer.learning_rate": 5e-5}),
-            **pair("Mirror-BERT", MirrorBERT(pooling="cls", span=5), {"optimizer.learning_rate": 2e-5}),
-        },
+        variants={name: variant for method in METHODS.items() for name, variant in pair(*method).items()},
         sweep="data.subset_seed,train.seed=0..2",
     )
