@@ -1,7 +1,8 @@
 """Batches of sentences of one length against random batches, for every method on a BERT: the study of README.md.
 
     python -m jax_sentemb.main --config experiments/length_grouping/study.py --workdir runs/length_grouping \\
-        --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=experiments/pretraining/mini-2 --config.eval.data=senteval
+        --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=experiments/pretraining/mini-2 \\
+        --config.eval.data=senteval
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant
