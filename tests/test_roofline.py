@@ -40,6 +40,19 @@ def test_loops_branches_and_platforms():
     assert flop(platforms, X, square) == 2 * one
 
 
+def test_products_that_nobody_reads_are_not_counted():
+    square = jax.ShapeDtypeStruct((64, 64), np.float32)
+
+    def both(x, w):
+        return x @ w, x @ w @ w
+
+    @jax.jit
+    def first_only(x, w):
+        return jax.lax.scan(lambda x, _: (jax.jit(both)(x, w)[0], None), both(x, w)[0], None, length=7)[0]
+
+    assert flop(first_only, X, square) == 8 * 2 * 32 * 64 * 64
+
+
 def test_flop_of_a_convolution():
     x, kernel = jax.ShapeDtypeStruct((2, 8, 20), np.float32), jax.ShapeDtypeStruct((6, 8, 3), np.float32)
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend import core
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from jax_sentemb.planning.hlo import Collective
 from jax_sentemb.planning.targets import Chip
@@ -41,7 +42,15 @@ def sent_bytes(collective: Collective) -> float:
 
 
 def product_flop(jaxpr: Any) -> float:
-    """FLOP of the products and convolutions of a traced function over all devices; 2 a multiply and add, loops unrolled."""
+    """FLOP of the products and convolutions of a traced function over all devices; 2 a multiply and add, loops unrolled.
+
+    Products that no result depends on are not counted: the compiler removes them.
+    """
+    read, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    return _product_flop(read)
+
+
+def _product_flop(jaxpr: Any) -> float:
     total = 0.0
     for equation in jaxpr.eqns:
         name, params = equation.primitive.name, equation.params
@@ -54,9 +63,9 @@ def product_flop(jaxpr: Any) -> float:
             features = kernel.shape[params["dimension_numbers"].rhs_spec[0]]
             total += 2.0 * out.size * kernel.size / features
         elif name == "cond":
-            total += max(product_flop(branch.jaxpr) for branch in params["branches"])
+            total += max(_product_flop(branch.jaxpr) for branch in params["branches"])
         else:
-            inner = sum(product_flop(part) for part in _inner(params))
+            inner = sum(_product_flop(part) for part in _inner(params))
             total += inner * _repeats(name, params)
     return total
 
