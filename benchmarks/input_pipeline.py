@@ -15,8 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.data.batches import Batches
+import numpy as np
+
+from jax_sentemb.data.batches import Batches, DividedBatches
 from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.divided import Part
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import tokenize
 
@@ -69,9 +72,14 @@ def main() -> None:
         rows, *spent = timed(lambda: [batches.at(step) for step in range(count)])
         show(f"at, batch {options.batch_size}", count / spent[0], "batches/s", *spent)
         if options.hosts > 1:
-            shares, *spent = timed(lambda: [batches.parts(step, 0, options.hosts) for step in range(count)])
-            read = sum(len(part.tokens) for share in shares for part in share)
-            show(f"share of {options.hosts} hosts", read / spent[1], "rows/s a core", *spent)
+            # Every host has a part as large as this text, and rows of the same lengths.
+            part, *spent = timed(lambda: Part(tokens, 0, lambda values: np.stack([values] * options.hosts)))
+            show(f"lengths of {options.hosts} parts", part.total / spent[0], "rows/s", *spent)
+            for name, source in {"whole corpus": batches, "own part": DividedBatches(part, options.batch_size, seed=0)}.items():
+                count = min(options.batches, source.steps_per_epoch)
+                shares, *spent = timed(lambda: [source.parts(step, 0, options.hosts) for step in range(count)])  # noqa: B023
+                read = sum(len(batch.tokens) for share in shares for batch in share)
+                show(f"1 of {options.hosts} hosts, {name}", read / spent[1], "rows/s a core", *spent)
 
     widths = sorted({batch.mask.shape[1] for batch in rows})
     padding = 1 - sum(batch.mask.sum() for batch in rows) / sum(batch.mask.size for batch in rows)

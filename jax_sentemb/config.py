@@ -25,6 +25,7 @@ class Data:
     """The corpus, its tokenisation, and its batches."""
 
     # Paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated), arguments:FILE (pairs).
+    # With {process} in it, each process of a run reads the files of its own number only.
     files: str = ""
     column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
     tokenizer: str = ""  # directory; empty: the tokenizer of encoder.weights, or a new vocabulary without weights

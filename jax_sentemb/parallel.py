@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -200,6 +201,21 @@ def agree(text: str) -> None:
     if (others != others[0]).any():
         different = [int(number) for number in np.flatnonzero(others != others[0])]
         raise ConfigError(f"processes {different} have another configuration, corpus or tokenizer than process 0")
+
+
+def gather(values: np.ndarray) -> np.ndarray:
+    """The equally shaped arrays of all processes, [processes, ...]; NumPy. Every process calls it."""
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(values)).reshape(jax.process_count(), *values.shape)
+
+
+def gather_texts(texts: Sequence[str]) -> list[str]:
+    """The texts of all processes, in their order. Every process calls it."""
+    mine = np.frombuffer(json.dumps(list(texts)).encode(), np.uint8)
+    sizes = gather(np.array([len(mine)], np.int32))[:, 0]
+    rows = gather(np.pad(mine, (0, int(sizes.max()) - len(mine))))
+    return [text for row, size in zip(rows, sizes, strict=True) for text in json.loads(row[:size].tobytes())]
 
 
 def end_well_in_forks() -> None:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb.config import sized
-from jax_sentemb.data import batches as module
+from jax_sentemb.data import batches as batches_module
+from jax_sentemb.data import epoch_order as module
 from jax_sentemb.data import shuffle
 from jax_sentemb.data.batches import BUCKETS, GROUP, Batches, RoundRobinBatches, bucket, make_batches
 from jax_sentemb.data.examples import RoundRobin
@@ -321,7 +322,7 @@ def test_a_batch_says_which_rows_it_has_in_numbers_that_stay_small(monkeypatch):
     batches = random_batches()
     assert batches.at(3).row.dtype == np.int32
     assert batches.at(3).row.tolist() == batches.rows(3).tolist()
-    monkeypatch.setattr(module, "ROW_NUMBERS", 7)
+    monkeypatch.setattr(batches_module, "ROW_NUMBERS", 7)
     assert batches.at(3).row.tolist() == (batches.rows(3) % 7).tolist()
     assert np.arange(ROW_NUMBERS - 9, ROW_NUMBERS).astype(np.float32).astype(int)[-1] == ROW_NUMBERS - 1  # exact in float32
 

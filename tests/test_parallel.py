@@ -19,6 +19,7 @@ from jax._src import distributed, xla_bridge
 from jax.experimental import multihost_utils
 from jax.sharding import PartitionSpec
 
+from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.parallel import Join, _end_lost_run, agree, fsdp_sharding, join, make_mesh, replicate
 
@@ -119,6 +120,23 @@ def test_one_process_goes_on_from_a_checkpoint_of_two(finished):
     assert "continuing at step 2 of 4" in said
     assert losses(folder / "by one")[:2] == losses(folder / "two")[:2]
     np.testing.assert_allclose(losses(folder / "by one"), losses(folder / "two"), rtol=1e-4)
+
+
+def test_each_process_reads_its_own_part_of_the_text(finished, tmp_path):
+    folder, _ = finished
+    for number in range(2):
+        (tmp_path / f"text-{number}.txt").write_text("\n".join(synthetic.sentences(200, number)))
+    flags = (
+        f"--config.data.files={tmp_path}/text-{{process}}.txt", f"--config.encoder.weights={folder / 'one' / 'export'}",
+        "--config.eval.diagnostic_sentences=16",
+    )  # fmt: skip
+    both, alone = together(2, tmp_path / "run", *flags), start(tmp_path / "alone", *flags)
+    said = run([*both, alone])
+    assert [process.returncode for process in both] == [0, 0], said
+    assert "400 lines, 400 sentences" in said[0]
+    assert len(losses(tmp_path / "run")) == 4
+    assert alone.returncode == ConfigError.exit_code
+    assert "{process} is the number of a process, and this run is one process: name all files" in said[2]
 
 
 @pytest.mark.nightly

@@ -1,32 +1,26 @@
 """Batches of a run. The sentences of batch number `step` are a pure function of (examples, seed, step, batch size)."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Int
 
 from jax_sentemb.data.cache import check_mapped
+from jax_sentemb.data.divided import Part
+from jax_sentemb.data.epoch_order import EpochOrder
 from jax_sentemb.data.examples import Examples, RoundRobin
-from jax_sentemb.data.shuffle import permuted
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import DataError
 from jax_sentemb.types import ROW_NUMBERS, Batch
 
 BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens for which the step is compiled
 GROUP = 32  # default number of batches whose sentences are sorted by length together
-# Up to this number of examples (of ordered examples: of batches), the order of an epoch is drawn as a whole, with 8 bytes for each.
-# Above, it is computed group by group, which gives another order. The limit must not change: results published for small corpora
-# depend on it.
-WHOLE = 1 << 22
 
 
 class Batches:
-    """Batches of distinct sentences, in another order each epoch, with few different widths.
+    """Batches of distinct sentences in the order of `EpochOrder`, with few different widths.
 
-    The random order of an epoch is cut into groups of `grouping` batches. Inside a group, sentences are sorted by length, cut into
-    batches, and the batches are shuffled. With a grouping of 1, the random order is cut into batches without sorting. A batch is as
-    wide as the smallest bucket that holds its longest sentence. The last incomplete batch of an epoch is left out.
+    A batch is as wide as the smallest bucket that holds its longest sentence.
     """
 
     def __init__(
@@ -40,23 +34,14 @@ class Batches:
                 f"the corpus has {len(tokens)} usable examples{f' ({counts})' if counts else ''}, fewer than "
                 f"data.batch_size={batch_size}: lower it, or add text"
             )
-        self.tokens, self.batch_size, self.seed, self._grouping = tokens, batch_size, seed, grouping
-        self.buckets = (
-            *(width for width in sorted(BUCKETS if buckets is None else buckets) if width < tokens.max_seq_length),
-            tokens.max_seq_length,
-        )
-        self.steps_per_epoch = len(tokens) // batch_size
-        self._ordered = getattr(tokens, "ordered", False)  # a batch is consecutive sentences: only whole batches are permuted
-        self._places = self.steps_per_epoch if self._ordered else len(tokens)  # number of items that are permuted
-        self._group = lru_cache(maxsize=2)(self._group_order)
-        self._order = lru_cache(maxsize=1)(self._epoch_order)
+        self.tokens, self.batch_size, self.buckets = tokens, batch_size, buckets_of(tokens, buckets)
+        self._order = EpochOrder(tokens.lengths, batch_size, seed, grouping, getattr(tokens, "ordered", False))
+        self.steps_per_epoch = self._order.steps_per_epoch
 
     def rows(self, step: int) -> Int[np.ndarray, " batch"]:
         """Row numbers of the global batch, int64; DataError if a file of the cache has shrunk."""
         check_mapped()
-        epoch, place = divmod(step, self.steps_per_epoch)
-        group, place = divmod(place, self._grouping)
-        return self._group(epoch, group)[place * self.batch_size : (place + 1) * self.batch_size]
+        return self._order.rows(step)
 
     def lines(self, step: int) -> Int[np.ndarray, " batch"]:
         """Corpus line numbers of the global batch, int64, for error reports."""
@@ -69,72 +54,92 @@ class Batches:
         """
         rows = self.rows(step)
         share = slice(*(self.batch_size * index // process_count for index in (process_index, process_index + 1)))
-        return self._padded(step, rows[share], self._width(rows))
+        return self._padded(step, rows[share], bucket(int(self.tokens.lengths[rows].max()), self.buckets))
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
         """The same sentences with less padding: the whole batch or, in random order, its shorter and its longer sentences.
 
         Each part is as wide as its own longest sentence needs. `place` has the positions of its sentences in the batch, so a loss
-        sees the same sentences in the same order. The batch is split at the quarter that leaves the least padding, so that few
-        shapes are compiled. The sizes of the parts are multiples of `unit`.
+        sees the same sentences in the same order. The sizes of the parts are multiples of `unit`.
         """
         rows = self.rows(step)
-        places = np.argsort(self.tokens.lengths[rows], kind="stable")
-        width, size = self._width(rows), self.batch_size
-        cuts = {quarter * size // 4 // unit * unit for quarter in (1, 2, 3)} - {0}
-        room = {cut: cut * self._width(rows[places[:cut]]) + (size - cut) * width for cut in sorted(cuts)}
-        if self._ordered or self._grouping > 1 or min(room.values(), default=size * width) == size * width:
+        lengths = self.tokens.lengths[rows]
+        places = np.argsort(lengths, kind="stable")
+        cut = 0 if self._order.alike else cheapest_cut(lengths[places], unit, self.buckets)
+        if not cut:
             return (self.at(step, process_index, process_count),)
-        cut = min(room, key=lambda cut: room[cut])
 
         def part(some: np.ndarray) -> Batch:
             share = slice(*(len(some) * index // process_count for index in (process_index, process_index + 1)))
-            return self._padded(step, rows[some[share]], self._width(rows[some]))._replace(place=some[share].astype(np.int32))
+            width = bucket(int(lengths[some[-1]]), self.buckets)
+            return self._padded(step, rows[some[share]], width)._replace(place=some[share].astype(np.int32))
 
         return part(places[:cut]), part(places[cut:])
 
-    def _width(self, rows: np.ndarray) -> int:
-        return bucket(int(self.tokens.lengths[rows].max()), self.buckets)
+    def _padded(self, step: int, rows: np.ndarray, width: int) -> Batch:
+        return padded(self.tokens, rows, step // self.steps_per_epoch, width)._replace(row=(rows % ROW_NUMBERS).astype(np.int32))
+
+
+class DividedBatches:
+    """Batches of a corpus of which each process has a part: an equal share of each batch comes from each part.
+
+    All processes know the lengths of all rows, so that they pad a batch to the same width. An epoch is one of the smallest part; of
+    larger parts, other rows are left out in each epoch.
+    """
+
+    def __init__(self, part: Part, batch_size: int, seed: int, grouping: int = GROUP) -> None:
+        self._part, self._count = part, len(part.all_lengths)
+        if batch_size % self._count:
+            raise DataError(f"data.batch_size={batch_size} is not a multiple of the {self._count} parts of the corpus")
+        self._share, self._buckets = batch_size // self._count, buckets_of(part)
+        smallest = min(map(len, part.all_lengths))
+        if smallest < self._share:
+            numbers = ", ".join(str(len(lengths)) for lengths in part.all_lengths)
+            raise DataError(
+                f"the parts of the corpus have {numbers} usable examples, and each process gives {self._share} to a batch: "
+                "lower data.batch_size, or divide the text evenly"
+            )
+        # One seed: the sorted batches of all parts are shuffled alike, so that those of a step are about equally long.
+        self._orders = [EpochOrder(lengths, self._share, seed, grouping, whole=0) for lengths in part.all_lengths]
+        self.steps_per_epoch = smallest // self._share
+        for order in self._orders:
+            order.steps_per_epoch = self.steps_per_epoch
+
+    def lines(self, step: int) -> Int[np.ndarray, " share"]:
+        """Line numbers of this process's share in its own part, int64, for error reports."""
+        return self._part.line[self._own_rows(step)]
+
+    def at(self, step: int, process_index: int = 0, process_count: int = 1) -> Batch:
+        """The share of this process of batch `step`, as wide as the global batch. The arguments after `step` are not read."""
+        return self._padded(step, self._own_rows(step), bucket(int(self._lengths(step).max()), self._buckets))
+
+    def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
+        """Same as `Batches.parts`; this process has share number `process_index` of the global batch."""
+        lengths = np.sort(self._lengths(step), axis=1).max(axis=0)  # what the k-th shortest sentence of every share fits into
+        cut = 0 if self._orders[0].alike else cheapest_cut(lengths, unit // self._count, self._buckets)
+        if not cut:
+            return (self.at(step),)
+        rows = self._own_rows(step)
+        places = np.argsort(self._part.lengths[rows], kind="stable")
+
+        def part(some: np.ndarray, longest: int) -> Batch:
+            place = process_index * self._share + some
+            return self._padded(step, rows[some], bucket(longest, self._buckets))._replace(place=place.astype(np.int32))
+
+        return part(places[:cut], int(lengths[cut - 1])), part(places[cut:], int(lengths[-1]))
+
+    def _own_rows(self, step: int) -> np.ndarray:
+        check_mapped()
+        return self._orders[self._part.number].rows(step)
+
+    def _lengths(self, step: int) -> np.ndarray:
+        """The lengths of a batch [parts, share]."""
+        return np.stack([order.lengths[order.rows(step)] for order in self._orders]).astype(np.int32)
 
     def _padded(self, step: int, rows: np.ndarray, width: int) -> Batch:
-        epoch = step // self.steps_per_epoch
-        texts = self.tokens.texts(rows, epoch)
-        padded = [pad(ids, width, self.tokens.pad_id) for ids in texts]
-        tokens, mask = (np.stack(side, axis=1) if len(texts) > 1 else side[0] for side in zip(*padded, strict=True))
-        return Batch(tokens, mask, self.tokens.labels(rows, epoch), (rows % ROW_NUMBERS).astype(np.int32))
-
-    def _group_order(self, epoch: int, group: int) -> np.ndarray:
-        """Row numbers of a group of batches, fewer at the end of the epoch."""
-        batches = np.arange(group * self._grouping, min((group + 1) * self._grouping, self.steps_per_epoch))
-        places = self._rows_of(batches)
-        if self._places <= WHOLE:
-            return self._order(epoch)[places]
-        if self._ordered:
-            return self._rows_of(permuted(batches, self._places, (self.seed, epoch)))
-        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch], counter=[0, 0, 0, group + 1]))
-        return self._by_length(permuted(places, self._places, (self.seed, epoch)), random)
-
-    def _epoch_order(self, epoch: int) -> np.ndarray:
-        # Philox is counter-based: (seed, epoch) is its key, and it gives the same numbers on every platform.
-        random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
-        order = random.permutation(self._places)
-        if self._ordered:
-            return self._rows_of(order)
-        order = order[: self.steps_per_epoch * self.batch_size]
-        group = self._grouping * self.batch_size
-        for start in range(0, len(order), group):
-            order[start : start + group] = self._by_length(order[start : start + group], random)
-        return order
-
-    def _rows_of(self, batches: np.ndarray) -> np.ndarray:
-        return (batches[:, None] * self.batch_size + np.arange(self.batch_size)).reshape(-1)
-
-    def _by_length(self, rows: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """The rows of a group, sorted by length and cut into batches, which are shuffled; unchanged for a grouping of 1."""
-        if self._grouping == 1:
-            return rows
-        batches = rows[np.argsort(self.tokens.lengths[rows], kind="stable")].reshape(-1, self.batch_size)
-        return batches[random.permutation(len(batches))].reshape(-1)
+        numbers = rows * self._count + self._part.number  # differ from those of the other parts
+        batch = padded(self._part, rows, step // self.steps_per_epoch, width)
+        return batch._replace(row=(numbers % ROW_NUMBERS).astype(np.int32))
 
 
 class RoundRobinBatches:
@@ -160,10 +165,16 @@ class RoundRobinBatches:
         return self._parts[part].lines(number)
 
 
-def make_batches(examples: Examples, batch_size: int, seed: int, grouping: int = GROUP) -> Batches | RoundRobinBatches:
+AnyBatches = Batches | DividedBatches | RoundRobinBatches
+
+
+def make_batches(examples: Examples, batch_size: int, seed: int, grouping: int = GROUP) -> AnyBatches:
     """The batches of a run. With several kinds of examples in turn, each kind has its own order."""
+
     if isinstance(examples, RoundRobin):
         return RoundRobinBatches([Batches(part, batch_size, seed + number, grouping) for number, part in enumerate(examples.parts)])
+    if isinstance(examples, Part):
+        return DividedBatches(examples, batch_size, seed, grouping)
     return Batches(examples, batch_size, seed, grouping)
 
 
@@ -177,3 +188,29 @@ def after_skips(step: int, skipped: Sequence[int]) -> int:
 def bucket(length: int, buckets: Sequence[int]) -> int:
     """The smallest of the widths that holds `length`."""
     return min(width for width in buckets if width >= length)
+
+
+def buckets_of(examples: Examples, buckets: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The widths of batches: those of `buckets` (default: BUCKETS) below the longest row that is possible, and that."""
+    shorter = (width for width in sorted(BUCKETS if buckets is None else buckets) if width < examples.max_seq_length)
+    return (*shorter, examples.max_seq_length)
+
+
+def cheapest_cut(lengths: Int[np.ndarray, " batch"], unit: int, buckets: Sequence[int]) -> int:
+    """How many of the shortest sentences to pad apart from the others, a multiple of `unit`; 0 if that saves nothing.
+
+    `lengths` rise. It is the quarter that leaves the least padding, so that few shapes are compiled.
+    """
+    size, widest = len(lengths), bucket(int(lengths[-1]), buckets)
+    cuts = {quarter * size // 4 // unit * unit for quarter in (1, 2, 3)} - {0}
+    room = {cut: cut * bucket(int(lengths[cut - 1]), buckets) + (size - cut) * widest for cut in sorted(cuts)}
+    best = min(room, key=lambda cut: room[cut], default=0)
+    return best if best and room[best] < size * widest else 0
+
+
+def padded(examples: Examples, rows: Int[np.ndarray, " rows"], epoch: int, width: int) -> Batch:
+    """The texts and labels of rows, padded to `width`; NumPy arrays."""
+    texts = examples.texts(rows, epoch)
+    views = [pad(ids, width, examples.pad_id) for ids in texts]
+    tokens, mask = (np.stack(side, axis=1) if len(texts) > 1 else side[0] for side in zip(*views, strict=True))
+    return Batch(tokens, mask, examples.labels(rows, epoch))

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jax_sentemb.config import Config, Data, Words
-from jax_sentemb.data.batches import Batches, RoundRobinBatches, make_batches
+from jax_sentemb.data.batches import AnyBatches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
@@ -82,7 +82,7 @@ def feed_rate(config: Config, batch_size: int, seconds: float = 1.0) -> float:
 
 
 @contextmanager
-def generated_batches(config: Config, batch_size: int) -> Iterator[Batches | RoundRobinBatches]:
+def generated_batches(config: Config, batch_size: int) -> Iterator[AnyBatches]:
     """Batches of generated sentences as the method of `config` makes them from its corpus."""
     data = Data(f"grammar:{SENTENCES}", max_seq_length=config.data.max_seq_length, pack=config.data.pack, num_workers=0)
     method = copy.copy(config.method)

@@ -10,6 +10,7 @@ from jax_sentemb.files import replacing
 from jax_sentemb.training.argument_folds import is_split, split
 
 NLI = ("contradiction", "neutral", "entailment")  # labels of generated pairs, each for a third of the score range
+PROCESS = "{process}"  # in data.files: the number of the process, which reads only these files
 PAIR_SEEDS = 1000  # added to the seeds of generated training pairs, so that they differ from the evaluation pairs
 
 

@@ -71,7 +71,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
         "tokenizer": _saved_fingerprint(setup.tokenizer),
         "training": {
             "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
-            "examples": len(setup.examples),
+            "examples": getattr(setup.examples, "total", len(setup.examples)),
             "batch size": config.data.batch_size,
             "max_seq_length": config.data.max_seq_length,
             "seed": config.train.seed,

@@ -1,5 +1,6 @@
 """Builds corpus, tokenizer, batches, first weights and evaluation sets of a run; checks them before anything compiles."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ from jax.sharding import Mesh
 
 from jax_sentemb import files
 from jax_sentemb.config import Config, Data, Evaluation, Words
-from jax_sentemb.data.batches import Batches, RoundRobinBatches, make_batches
+from jax_sentemb.data.batches import AnyBatches, make_batches
 from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.divided import Part
 from jax_sentemb.data.examples import Examples, train_validation_split
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import Subsample
@@ -25,9 +27,9 @@ from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import WordsConfig
-from jax_sentemb.parallel import is_main_process
+from jax_sentemb.parallel import gather, gather_texts, is_main_process
 from jax_sentemb.training.argument_folds import is_split, split
-from jax_sentemb.training.corpus_source import corpus_files, corpus_task
+from jax_sentemb.training.corpus_source import PROCESS, corpus_files, corpus_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
 from jax_sentemb.training.evaluator import DownstreamTasks, evaluation_tasks
 from jax_sentemb.training.starting_encoder import Start, dense_layers
@@ -58,14 +60,15 @@ class RunSetup(NamedTuple):
     sentences: Lines
     tokenizer: Tokenizer | WordTokenizer
     examples: Examples
-    batches: Batches | RoundRobinBatches
-    validation: Batches | RoundRobinBatches | None  # data.validation sentences
+    batches: AnyBatches
+    validation: AnyBatches | None  # data.validation sentences
     encoder_config: BertConfig | WordsConfig
     loaded: Params  # by part: "encoder", "cnn"...; {} for a new encoder
     tasks: dict[str, StsTask]
     missing_tasks: list[str]
     dev: str  # the task that selects the best checkpoint, "" without one
     final: DownstreamTasks | None  # tasks that are scored after training
+    parts: int = 1  # of the corpus: one, or one for each process
 
 
 def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSetup:
@@ -73,20 +76,47 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
 
     ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other.
     """
-    data, method, seed = config.data, config.method, config.train.seed
+    data, method, seed, parts = own_data(config), config.method, config.train.seed, corpus_parts(config)
     scored = _evaluation_sets(config.eval, data, method)
     source = _encoder_source(config, scored.sentences, start.prompts.default if start else "")
     method.check(source.blank(), data.batch_size)
     corpus = _corpus(data, method, source, config.eval.data, workdir)
-    examples = method.examples(corpus, seed)
+    examples: Examples = method.examples(corpus, seed)
+    held_out: Examples | None = None
     encoder_config = source.config(corpus.tokenizer)
-    validation = None
     if data.validation:
         examples, held_out = train_validation_split(examples, data.validation, seed)
-        validation = make_batches(held_out, data.batch_size, seed, data.length_grouping)
+    if parts > 1:
+        examples = Part(examples, jax.process_index(), gather)
+        held_out = Part(held_out, jax.process_index(), gather) if held_out else None
+    validation = make_batches(held_out, data.batch_size, seed, data.length_grouping) if held_out else None
     batches = make_batches(examples, data.batch_size, seed, data.length_grouping)
     loaded = source.loaded if dense_layers(config, start) else {name: part for name, part in source.loaded.items() if name != DENSE}
-    return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded, *scored)
+    return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded, *scored, parts)
+
+
+def corpus_parts(config: Config) -> int:
+    """The number of parts of the corpus: 1 or, if data.files has {process}, that of the processes; ConfigError for one process."""
+    name, count = config.data.files, jax.process_count()
+    if PROCESS not in name:
+        return 1
+    if count == 1:
+        raise ConfigError(f"data.files={name}: {PROCESS} is the number of a process, and this run is one process: name all files")
+    if isinstance(config.encoder, Words) or not (config.encoder.weights or config.data.tokenizer):
+        raise ConfigError(
+            f"data.files={name}: each process would make a vocabulary of its own part: give encoder.weights or data.tokenizer"
+        )
+    return count
+
+
+def own_data(config: Config) -> Data:
+    """The data settings of this process: its files of a divided corpus, and its share of numbers of sentences."""
+    data, parts = config.data, corpus_parts(config)
+    if parts == 1:
+        return data
+    files, subset = data.files.replace(PROCESS, str(jax.process_index())), data.subset
+    subset = subset // parts if subset >= 1 else subset
+    return dataclasses.replace(data, files=files, subset=subset, validation=data.validation // parts)
 
 
 def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: Mesh) -> TokenEncoder:
@@ -100,9 +130,11 @@ def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: 
 
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
-    """Up to `count` random sentences of the corpus, in its order."""
-    chosen = np.random.default_rng(seed).choice(len(setup.examples), min(count, len(setup.examples)), replace=False)
-    return [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
+    """Up to `count` random sentences of the corpus, in its order; of a divided one equally many of each part."""
+    own = min(count // setup.parts, len(setup.examples))
+    chosen = np.random.default_rng(seed).choice(len(setup.examples), own, replace=False)
+    found = [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
+    return gather_texts(found) if setup.parts > 1 else found
 
 
 def _encoder_source(config: Config, evaluated: Callable[[], Iterator[str]], prompt: str) -> EncoderSource:

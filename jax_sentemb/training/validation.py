@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jax_sentemb.data.batches import Batches, RoundRobinBatches
+from jax_sentemb.data.batches import AnyBatches
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.parallel import process_share
@@ -18,7 +18,7 @@ from jax_sentemb.types import TrainState
 class Validation:
     """Measures a state on held-out sentences, always with the same batches, perturbations and dropout."""
 
-    def __init__(self, method: Method, encoder: TokenEncoder, batches: Batches | RoundRobinBatches, mesh: Mesh) -> None:
+    def __init__(self, method: Method, encoder: TokenEncoder, batches: AnyBatches, mesh: Mesh) -> None:
         self._batches, self._mesh = batches, mesh
         self._measure = make_measure(method, encoder, mesh)
 
