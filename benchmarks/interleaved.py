@@ -15,10 +15,11 @@ def interleave(
     `make` (importable, so that a process can call it) builds the step of a name; the first two steps are not timed.
     """
     context = multiprocessing.get_context("spawn")
-    pipes = {}
+    pipes, processes = {}, {}
     for name in names:
         pipes[name], theirs = context.Pipe()
-        context.Process(target=_contend, args=(make, name, steps, theirs), daemon=True).start()
+        processes[name] = context.Process(target=_contend, args=(make, name, steps, theirs), daemon=True)
+        processes[name].start()
         assert pipes[name].recv() == "ready"
     times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
@@ -26,8 +27,9 @@ def interleave(
             time.sleep(PAUSE)
             pipe.send(True)
             times[name].append(pipe.recv())
-    for pipe in pipes.values():
+    for name, pipe in pipes.items():
         pipe.send(False)
+        processes[name].join()
     return times
 
 

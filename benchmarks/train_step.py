@@ -294,6 +294,7 @@ def main():
     )
     parser.add_argument("--batches", type=int, default=1, help="different batches that steps go through in turn")
     parser.add_argument("--fused", action="store_true", help="attention by cuDNN in bfloat16")
+    parser.add_argument("--alone", action="store_true", help="no turns: each contender while no other process waits")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=0, help="steps a turn (default: --batches, at least 2)")
     options = parser.parse_args()
@@ -307,7 +308,10 @@ def main():
     print(f"{options.shape} {SHAPES[options.shape]}, {options.sentences} sentences, widths {widths}, padding {padding:.1%}, {options.rounds} rounds")  # fmt: skip  # noqa: E501
     for precision in precisions:  # so that no more contenders than needed are in memory
         names = [f"PyTorch {peer} {precision}" for peer in peers] + [f"ours {method} {precision}" for method in methods]
-        times = interleave(functools.partial(make, options), names, options.rounds, steps)
+        together = [[name] for name in names] if options.alone else [names]
+        times = {}
+        for some in together:
+            times |= interleave(functools.partial(make, options), some, options.rounds, steps)
         peak, sheet = product(precision, 2048 if os.cpu_count() < 16 else 8192)
         print(f"\n| {precision} | ms/step | min | sentences/s | PyTorch / ours | ours / our SimCSE | GFLOP/s | of a product | of the sheet |\n|---|" + "--:|" * 8)  # fmt: skip  # noqa: E501
         for name, taken in times.items():

@@ -42,5 +42,5 @@ def get_config() -> Config:
         eval=Evaluation(eval_steps=50, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=150, save_steps=0, precision="bfloat16"),
         variants={name: variant for method in METHODS.items() for name, variant in pair(*method).items()},
-        sweep="data.subset_seed,train.seed=0..2",
+        sweep="data.subset_seed,train.seed=0..4",
     )
