@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from test_batches import drawn_lengths, tokens_of
 
+from jax_sentemb.config import Data
 from jax_sentemb.data import divided as module
 from jax_sentemb.data.batches import Batches, make_batches
 from jax_sentemb.data.divided import Part
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.training.setup import own_data
 
 pytestmark = pytest.mark.usefixtures("every_shape")
 
@@ -136,6 +138,14 @@ def test_report_and_fingerprint_are_those_of_all_parts():
     assert first.fingerprint == second.fingerprint
     for others in (examples[::-1], examples[:1], [*examples, examples[0]]):
         assert parts_of(others)[0].fingerprint != first.fingerprint
+
+
+def test_a_process_takes_its_files_and_at_least_its_share_of_the_sentences():
+    data = Data(files="text-{process}.txt", subset=3, validation=5)
+    own = own_data(data, 4)
+    assert (own.files, own.subset, own.validation) == ("text-0.txt", 1, 2)
+    assert own_data(Data(files="{process}", subset=0.5), 4).subset == 0.5
+    assert own_data(data, 1) is data
 
 
 def test_parts_that_cannot_be_divided_are_refused_in_one_line():

@@ -62,10 +62,12 @@ class Batches:
         Each part is as wide as its own longest sentence needs. `place` has the positions of its sentences in the batch, so a loss
         sees the same sentences in the same order. The sizes of the parts are multiples of `unit`.
         """
+        if self._order.alike:
+            return (self.at(step, process_index, process_count),)
         rows = self.rows(step)
         lengths = self.tokens.lengths[rows]
         places = np.argsort(lengths, kind="stable")
-        cut = 0 if self._order.alike else cheapest_cut(lengths[places], unit, self.buckets)
+        cut = cheapest_cut(lengths[places], unit, self.buckets)
         if not cut:
             return (self.at(step, process_index, process_count),)
 
@@ -115,8 +117,10 @@ class DividedBatches:
 
     def parts(self, step: int, process_index: int = 0, process_count: int = 1, unit: int = 1) -> tuple[Batch, ...]:
         """Same as `Batches.parts`; this process has share number `process_index` of the global batch."""
+        if self._orders[0].alike:
+            return (self.at(step),)
         lengths = np.sort(self._lengths(step), axis=1).max(axis=0)  # what the k-th shortest sentence of every share fits into
-        cut = 0 if self._orders[0].alike else cheapest_cut(lengths, unit // self._count, self._buckets)
+        cut = cheapest_cut(lengths, unit // self._count, self._buckets)
         if not cut:
             return (self.at(step),)
         rows = self._own_rows(step)

@@ -264,12 +264,18 @@ def _score_text(values: list[float]) -> str:
 
 
 def _interval_text(values: list[float]) -> str:
-    """Mean and Student's t interval, which needs two pairs."""
+    """Mean and interval, which needs two pairs."""
     count, mean = len(values), float(np.mean(values))
     if count < 2:
         return f"{mean:+.2f} ({count})"
-    half = float(scipy.stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
+    half = half_interval(values)
     return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}] ({count})"
+
+
+def half_interval(values: Sequence[float]) -> float:
+    """Half of the 95 % interval of Student's t around the mean of two values or more."""
+    count = len(values)
+    return float(scipy.stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
 
 
 def _failed_note(rows: Sequence[Row]) -> list[str]:

@@ -76,7 +76,8 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
 
     ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other.
     """
-    data, method, seed, parts = own_data(config), config.method, config.train.seed, corpus_parts(config)
+    method, seed, parts = config.method, config.train.seed, corpus_parts(config)
+    data = own_data(config.data, parts)
     scored = _evaluation_sets(config.eval, data, method)
     source = _encoder_source(config, scored.sentences, start.prompts.default if start else "")
     method.check(source.blank(), data.batch_size)
@@ -109,14 +110,13 @@ def corpus_parts(config: Config) -> int:
     return count
 
 
-def own_data(config: Config) -> Data:
-    """The data settings of this process: its files of a divided corpus, and its share of numbers of sentences."""
-    data, parts = config.data, corpus_parts(config)
+def own_data(data: Data, parts: int) -> Data:
+    """The data settings of this process: its files of a divided corpus, and its share, rounded up, of numbers of sentences."""
     if parts == 1:
         return data
-    files, subset = data.files.replace(PROCESS, str(jax.process_index())), data.subset
-    subset = subset // parts if subset >= 1 else subset
-    return dataclasses.replace(data, files=files, subset=subset, validation=data.validation // parts)
+    files = data.files.replace(PROCESS, str(jax.process_index()))
+    subset = -(-data.subset // parts) if data.subset >= 1 else data.subset
+    return dataclasses.replace(data, files=files, subset=subset, validation=-(-data.validation // parts))
 
 
 def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: Mesh) -> TokenEncoder:
