@@ -110,7 +110,7 @@ class Evaluation:
     batch_size: int = setting(64, least=1)
     max_seq_length: int = setting(128, least=3)  # of evaluation sentences; data.max_seq_length is for training only
     diagnostic_sentences: int = setting(512, least=16)
-    report_sentences: int = setting(2000, least=0)  # of the corpus, for the nearest neighbours in report.html; 0: none
+    report_sentences: int = setting(2000, least=0)  # at most, for the neighbours in report.html; 0: none
 
 
 @dataclass

@@ -4,11 +4,13 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from jax_sentemb import SentenceEncoder
 from jax_sentemb.cli import report
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, sized
@@ -16,7 +18,7 @@ from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting import html_parts, html_report, report_data, samples, svg
 from jax_sentemb.reporting.report_sections import command_line
-from jax_sentemb.training import run
+from jax_sentemb.training import results, run
 
 HOSTILE = "<script>alert({0})</script> & \"quoted\" 'text' <img src=x onerror=y> number {0} \x1b[31m\u202e"
 
@@ -320,7 +322,7 @@ def test_neighbours_and_cosines_are_those_of_all_pairs():
     vectors = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     names = [f"sentence {number}" for number in range(30)]
-    seen = samples.collect_samples(lambda texts: 3 * vectors, names, {}, {})
+    seen = samples.collect_samples(dict(zip(names, 3 * vectors, strict=True)), {}, {})
     cosine = vectors @ vectors.T
     assert seen["neighbours"]["queries"][0]["sentence"] == names[0]
     for query in seen["neighbours"]["queries"]:
@@ -333,13 +335,46 @@ def test_neighbours_and_cosines_are_those_of_all_pairs():
     assert seen["cosines"]["counts"] == np.histogram(above, samples.BINS, (-1, 1))[0].tolist()
 
 
+def test_neighbours_of_a_run_are_those_of_its_export(workdir):
+    look, encoder = read(workdir, "samples/end.json"), SentenceEncoder(workdir / "export")
+    assert look["neighbours"]["among"] == 40
+    for query in look["neighbours"]["queries"]:
+        texts = [query["sentence"], *(text for _, text in query["nearest"])]
+        first, *others = encoder.encode(texts, normalize_embeddings=True)
+        np.testing.assert_allclose([value for value, _ in query["nearest"]], np.stack(others) @ first, atol=1e-4)
+    assert look["neighbours"] != read(workdir, "samples/start.json")["neighbours"]
+
+
+@pytest.mark.parametrize(
+    ("most", "trained_rows", "among"),
+    [(0, 10**6, 0), (10, 10**6, 10), (30, 0, 30), (200, 0, 30), (200, 4 * 50, 50), (200, 10**6, 200)],
+)
+def test_a_short_run_shows_neighbours_among_few_sentences(tmp_path, monkeypatch, most, trained_rows, among):
+    config = Config(method=SimCSE())
+    config.eval.report_sentences = most
+    draw = np.random.default_rng(0).normal(size=(1000, 4))
+    embedded = []
+    scorer = SimpleNamespace(
+        is_cross_encoder=False,
+        sample=[f"sentence {number}" for number in range(30)],
+        vectors=draw[:30],
+        similarities={},
+        embedder=lambda params, texts: embedded.append(len(texts)) or draw[: len(texts)],
+    )
+    monkeypatch.setattr(results, "corpus_sample", lambda setup, count, seed: [f"sentence {number}" for number in range(count)])
+    of_run = results.Results(config, SimpleNamespace(tasks={}), {}, scorer, None, tmp_path)
+    of_run.sample("end", 3, {}, trained_rows)
+    assert read(tmp_path, "samples/end.json").get("neighbours", {"among": 0})["among"] == among
+    assert embedded == ([] if among in (0, 30) else [among])  # the diagnostics have embedded 30
+
+
 def test_pairs_keep_the_percentiles_of_all_of_them():
     random = np.random.default_rng(1)
     gold = random.integers(0, 3, 1000).astype(float)
     cosine = random.normal(size=1000)
     parts = {"a": gold[:400], "b": gold[400:]}
     task = StsTask("x", {name: ScoredPairs([""] * len(part), [""] * len(part), part) for name, part in parts.items()})
-    seen = samples.collect_samples(lambda texts: np.zeros((0, 1)), [], {"x": {"a": cosine[:400], "b": cosine[400:]}}, {"x": task})
+    seen = samples.collect_samples({}, {"x": {"a": cosine[:400], "b": cosine[400:]}}, {"x": task})
     assert set(seen) == {"pairs"}
     assert seen["pairs"]["x"]["n"] == 1000
     assert len(seen["pairs"]["x"]["dots"]) == samples.DOTS

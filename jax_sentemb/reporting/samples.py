@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jax_sentemb.evaluation.sts import Embed, TaskSimilarities
+from jax_sentemb.evaluation.sts import TaskSimilarities
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.reporting.plots import gold_ranges
 
@@ -20,21 +20,19 @@ DOTS = 300  # pairs of a set that are kept; ranges are of all of them
 
 
 def collect_samples(
-    embed: Embed,
-    sentences: Sequence[str],
+    vectors: Mapping[str, Float[np.ndarray, " width"]],
     similarities: TaskSimilarities,
     tasks: Mapping[str, StsTask],
 ) -> dict[str, Any]:
-    """{"neighbours", "cosines", "pairs"} of the weights behind `embed`, from the functions `neighbours`, `cosines`, `against_gold`.
+    """{"neighbours", "cosines", "pairs"} of an encoder, from the functions `neighbours`, `cosines` and `against_gold`.
 
-    Without sentences the result has only "pairs", for the sets of `tasks` that `similarities` has.
+    `vectors`: sentence -> its embedding. Without any the result has only "pairs", for the sets of `tasks` that `similarities` has.
     """
-    sentences = list(dict.fromkeys(sentences))
     found: dict[str, Any] = {}
-    if len(sentences) > NEAREST:
-        vectors = np.asarray(embed(sentences), np.float32)
-        vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-        found = {"neighbours": neighbours(vectors, sentences), "cosines": cosines(vectors)}
+    if len(vectors) > NEAREST:
+        unit = np.stack([*vectors.values()]).astype(np.float32)
+        unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+        found = {"neighbours": neighbours(unit, [*vectors]), "cosines": cosines(unit)}
     gold = {name: np.concatenate([pairs.gold for pairs in task.subsets.values()]) for name, task in tasks.items()}
     return {**found, "pairs": {name: against_gold(np.concatenate([*of.values()]), gold[name]) for name, of in similarities.items()}}
 

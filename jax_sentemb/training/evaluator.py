@@ -90,8 +90,9 @@ class DownstreamTasks:
 class Scorer:
     """Scores parameters: on the development set and by label-free diagnostics during training, on every set at the end.
 
-    `similarities` has the similarities of the pairs of each set from its latest scoring. A cross-encoder, whose embedder reads
-    joined pairs, has no diagnostics, since they need embeddings. `strict`: a collapse of the embeddings raises NumericsError.
+    `similarities` has the similarities of the pairs of each set from its latest scoring, `vectors` the embeddings of the sample
+    from its latest diagnostics. A cross-encoder, whose embedder reads joined pairs, has no diagnostics, since they need embeddings.
+    `strict`: a collapse of the embeddings raises NumericsError.
     """
 
     def __init__(
@@ -108,13 +109,17 @@ class Scorer:
         self.is_cross_encoder = isinstance(embedder.tokenizer, JoinedPairs)
         self.parts = tuple(zip(*(halves(sentence) for sentence in sample), strict=True))
         self.similarities: TaskSimilarities = {}
+        self.vectors = np.zeros((0, 0), np.float32)
+        self._diagnosed: tuple[Params, dict[str, Any]] | None = None
 
     def diagnostics(self, params: Params) -> dict[str, Any]:
-        """The diagnostics of `diagnose` for the sample; {} for a cross-encoder."""
+        """The diagnostics of `diagnose` for the sample; {} for a cross-encoder. Computed once for the same parameters in a row."""
         if self.is_cross_encoder:
             return {}
-        whole, *parts = (self.embedder(params, sentences) for sentences in (self.sample, *self.parts))
-        return diagnose(whole, (parts[0], parts[1]))
+        if self._diagnosed is None or self._diagnosed[0] is not params:
+            self.vectors, *parts = (self.embedder(params, sentences) for sentences in (self.sample, *self.parts))
+            self._diagnosed = params, diagnose(self.vectors, (parts[0], parts[1]))
+        return dict(self._diagnosed[1])
 
     def measure(self, step: int, params: Params, label: str = "") -> dict[str, float]:
         """Logs and returns {name: value} of the diagnostics and of the scores on the development set if there is one.

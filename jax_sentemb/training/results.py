@@ -20,6 +20,8 @@ from jax_sentemb.training.setup import RunSetup, corpus_sample
 from jax_sentemb.training.starting_encoder import worse_than_start
 from jax_sentemb.types import Params
 
+ROWS_PER_SENTENCE = 4  # rows of training for each sentence of the report, whose share of a short run is then small
+
 
 class Results:
     """Scores parameters on all sets, and writes scores.json, samples/*.json and export/ of a work directory."""
@@ -36,6 +38,7 @@ class Results:
         encoder is exported, and why (`kept_encoder`).
         """
         setup, scorer = self._setup, self._scorer
+        diagnostics = scorer.diagnostics(params)
         params = replicate(params)
         scores = scorer.all_tasks(params) if setup.tasks else {}
         if cut := scorer.embedder.truncated:
@@ -47,7 +50,7 @@ class Results:
         results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": setup.missing_tasks} | kept
         if kept:
             self._log.say(f"exported is the {kept['kept_encoder']} encoder: {kept['kept_because']}")
-        results["diagnostics"] = scorer.diagnostics(params)
+        results["diagnostics"] = diagnostics
         end = {f"eval/{name}/spearman_cosine": result["spearman"]["all"] for name, result in scores.items()}
         end |= {f"diagnostics/{name}": value for name, value in results["diagnostics"].items()}
         loaded = getattr(self._config.encoder, "weights", "")
@@ -66,13 +69,21 @@ class Results:
         if results["verdict"]:
             self._log.warn(step, results["verdict"])
 
-    def sample(self, when: str, step: int, params: Params) -> None:
-        """Writes samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model."""
+    def sample(self, when: str, step: int, params: Params, trained_rows: int) -> None:
+        """Writes samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.
+
+        `params` are those that were scored last; `trained_rows` of the whole run limit the number of sentences.
+        """
         scorer, config = self._scorer, self._config
         with not_vital(self._workdir):
-            wanted = 0 if scorer.is_cross_encoder else config.eval.report_sentences
-            sentences = corpus_sample(self._setup, wanted, config.train.seed) if wanted else []
-            found = collect_samples(lambda texts: scorer.embedder(params, texts), sentences, scorer.similarities, self._setup.tasks)
+            wanted = min(config.eval.report_sentences, max(len(scorer.sample), trained_rows // ROWS_PER_SENTENCE))
+            sentences, vectors = scorer.sample, scorer.vectors  # the diagnostics of these weights have embedded them
+            if scorer.is_cross_encoder or not wanted:
+                sentences, vectors = [], []
+            elif wanted != len(sentences):
+                sentences = corpus_sample(self._setup, wanted, config.train.seed)
+                vectors = scorer.embedder(params, sentences)
+            found = collect_samples(dict(zip(sentences, vectors, strict=True)), scorer.similarities, self._setup.tasks)
             write_json(self._workdir / "samples" / f"{when}.json", {"step": step, **found})
 
     def _export(self, params: Params, step: int, extra: dict[str, Any]) -> None:

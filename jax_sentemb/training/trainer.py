@@ -135,7 +135,7 @@ class Trainer:
         kept = kept_encoder(self.config.method, params, progress.kept, progress.selected_by)
         with self.stop.interruptible():
             self.results.score(params, step, progress.start, progress.measured, kept)
-            self.results.sample("end", step, params)
+            self.results.sample("end", step, params, self.steps * self.config.data.batch_size)
 
     def say_stopped(self) -> None:
         """Prints the step at which a run stopped."""
@@ -217,7 +217,7 @@ class Trainer:
                 measured = self.scorer.measured_by(load(start.name))
             progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, self.on_dev)}
             progress.start = self._start_scores(measured, state.params)
-            self.results.sample("start", step, state.params)
+            self.results.sample("start", step, state.params, self.steps * self.config.data.batch_size)
             if is_kept(self.config, start) and progress.selected_by in progress.measured:  # a sentence encoder may be the best
                 self._keep(step, params, found, kept)
         elif found is not None and found > progress.best_score:
@@ -301,7 +301,7 @@ class Trainer:
         params, at = self.state.params, self.step
         if at < self.steps:
             log.say(f"training ends at step {at}: {self.config.eval.patience} evaluations were not above step {progress.best_step}")
-        if progress.best_step < 0:
+        if progress.best_step < 0 or (progress.best_step == at and [*self.config.method.encoders(params)] == [""]):
             return params, at
         at, params = self.checkpoints.restore_best(params) or (at, params)
         progress.kept = self.checkpoints.best_facts(at).get("kept", "")
