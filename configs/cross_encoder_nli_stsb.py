@@ -3,7 +3,7 @@
 python -m jax_sentemb.main --config configs/cross_encoder_nli_stsb.py --workdir runs/cross_encoder_nli_stsb \\
     --config.pretrain.data.files=nli.tsv --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
-before.data.files: tables with the columns sentence1, sentence2 and label (entailment, neutral, contradiction).
+pretrain.data.files: tables with the columns sentence1, sentence2 and label (entailment, neutral, contradiction).
 The rates are for a small BERT (4 layers of 256); BERT-base takes 2e-5 in both runs.
 """
 
