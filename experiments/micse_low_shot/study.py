@@ -1,9 +1,10 @@
 """The studies of README.md, on the command of the low-shot protocol: bert_mini, and mini_2 after weights.
 
     python -m jax_sentemb.main --config experiments/micse_low_shot/study.py:mini_2 --workdir runs/low_shot \\
-        --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=experiments/pretraining/mini-2 --config.eval.data=senteval
+        --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=experiments/pretraining/mini-2 \\
+        --config.eval.data=senteval
 
-bert_mini: 1,000 and 10,000 sentences, three seeds, 60 steps at 1e-5 in bfloat16. weights: the weight of AMI for each size of mini_2,
+bert_mini: 1,000 and 10,000 sentences, three seeds, 60 steps at 1e-5 in bfloat16. weights: the weight of AMI for each size,
 scored on STS-B dev only. mini_2: 5,000, 500 and 50 sentences, five seeds, 100 steps at 1e-4.
 """
 
@@ -49,7 +50,5 @@ def mini_2(config: Config, stage: str) -> Config:
     if stage == "mini_2":
         config.sweep = f"data.subset_seed,train.seed=0..4 {sizes}"
         return config
-    config.variants = {"AMI+SimCSE": config.variants["AMI+SimCSE"]}
-    config.variants["AMI+SimCSE"].by_subset = {}
-    config.sweep = f"{sizes} method.ami.weight=0.1,1,10,100"
+    config.sweep = f"data.subset_seed,train.seed=0 {sizes} variant=AMI+SimCSE method.ami.weight=0.1,1,10"
     return config
