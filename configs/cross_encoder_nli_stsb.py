@@ -4,7 +4,8 @@ python -m jax_sentemb.main --config configs/cross_encoder_nli_stsb.py --workdir 
     --config.pretrain.data.files=nli.tsv --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 pretrain.data.files: tables with the columns sentence1, sentence2 and label (entailment, neutral, contradiction).
-The rates are for a small BERT (4 layers of 256); BERT-base takes 2e-5 in both runs.
+The rates and the six epochs on NLI are for a small BERT (4 layers of 256), which needs them to learn to compare the two sentences
+(experiments/is_bert/README.md); BERT-base takes 2e-5 in both runs and fewer epochs.
 """
 
 from jax_sentemb.config import Config, sized
@@ -14,7 +15,7 @@ from jax_sentemb.methods.cross_encoder import CrossEncoder
 
 def get_config(size: str = "") -> Config:
     config = stsb(CrossEncoder())
-    config.pretrain = labelled_pairs(CrossEncoder(task="classes"), epochs=2, eval_steps=500)
+    config.pretrain = labelled_pairs(CrossEncoder(task="classes"), epochs=6, eval_steps=500)
     config.pretrain.data.batch_size = 32
     config.optimizer.learning_rate = config.pretrain.optimizer.learning_rate = 3e-4
     config.eval.eval_steps = 360
