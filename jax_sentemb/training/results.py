@@ -38,7 +38,7 @@ class Results:
         encoder is exported, and why (`kept_encoder`).
         """
         setup, scorer = self._setup, self._scorer
-        diagnostics = scorer.diagnostics(params)
+        diagnostics = scorer.diagnostics(params)  # before `replicate`, which makes another tree: not computed again
         params = replicate(params)
         scores = scorer.all_tasks(params) if setup.tasks else {}
         if cut := scorer.embedder.truncated:

@@ -301,7 +301,7 @@ class Trainer:
         params, at = self.state.params, self.step
         if at < self.steps:
             log.say(f"training ends at step {at}: {self.config.eval.patience} evaluations were not above step {progress.best_step}")
-        if progress.best_step < 0 or (progress.best_step == at and [*self.config.method.encoders(params)] == [""]):
+        if progress.best_step < 0 or (progress.best_step == at and not progress.kept):
             return params, at
         at, params = self.checkpoints.restore_best(params) or (at, params)
         progress.kept = self.checkpoints.best_facts(at).get("kept", "")
