@@ -14,6 +14,7 @@ from jax_sentemb.types import Array, Params
 
 GATES = {"gru": 3, "lstm": 4}  # reset, update, new; input, forget, cell, output: torch's orders
 DIRECTIONS = ("forward", "backward")
+States = tuple[Array, ...]  # of one word: state, and the cell of an LSTM; or gates
 
 
 class Recurrent(NamedTuple):
@@ -73,14 +74,15 @@ def run_rnn(
 ) -> Recurrent:
     """Run the directions that `params` has over `vectors` [R, T, I] with `mask` bool [R, T], right-padded."""
     names = [name for name in DIRECTIONS if name in params]
-    outputs = [_direction(kind, params[name], vectors, mask, dtype, name == "backward") for name in names]
+    words = vectors.swapaxes(0, 1)  # word by word: the products of the inputs are wider, and would be turned twice
+    outputs = [_direction(kind, params[name], words, mask, dtype, name == "backward") for name in names]
     states = jnp.concatenate([states for states, _ in outputs], axis=-1)
     return Recurrent(jnp.where(mask[..., None], states, 0.0), jnp.concatenate([last for _, last in outputs], axis=-1))
 
 
-def _direction(kind: str, params: Params, vectors: Array, mask: Array, dtype: DTypeLike, backward: bool) -> tuple[Array, Array]:
+def _direction(kind: str, params: Params, words: Array, mask: Array, dtype: DTypeLike, backward: bool) -> tuple[Array, Array]:
     # All input products are computed at once: only the recurrent product depends on the previous state.
-    inputs = (matmul(vectors, params["input"]["kernel"], dtype) + params["input"]["bias"]).swapaxes(0, 1)
+    inputs = matmul(words, params["input"]["kernel"], dtype) + params["input"]["bias"]
     recurrent = params["recurrent"]
     found: tuple[Array, Array] = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
     return found[0].swapaxes(0, 1), found[1]
@@ -92,8 +94,9 @@ def _recur(
 ) -> tuple[Array, Array]:
     """States [T, R, H] and the last one [R, H], from input products [T, R, G H].
 
-    The backward pass is written by hand: it keeps the two factors of each step's gradient of `kernel` and multiplies them for all
-    steps at once. Automatic differentiation adds to a whole kernel in each step.
+    The backward pass is written by hand: it keeps the gates, so that it computes no sigmoid or tanh again, and the two factors of
+    each step's gradient of `kernel`, which it multiplies for all steps at once. Automatic differentiation adds to a whole kernel
+    in each step.
     """
     return _recur_forward(kind, dtype, backward, inputs, kernel, bias, mask)[0]
 
@@ -101,33 +104,35 @@ def _recur(
 def _recur_forward(
     kind: str, dtype: DTypeLike, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
 ) -> tuple[tuple[Array, Array], tuple[Any, ...]]:
-    start = jnp.zeros((inputs.shape[1], kernel.shape[0]))
+    start = (jnp.zeros((inputs.shape[1], kernel.shape[0])),) * (1 if kind == "gru" else 2)
+    cell = _gru if kind == "gru" else _lstm
 
-    def step(carry: tuple[Array, ...], now: tuple[Array, Array]) -> tuple[tuple[Array, ...], Any]:
-        from_state = matmul(carry[0], kernel, dtype) + bias
-        following = _masked_cell(kind, now[0], from_state, carry, now[1])
-        return following, (following[0], carry, from_state)
+    def step(carry: States, now: tuple[Array, Array]) -> tuple[States, Any]:
+        following, gates = cell(now[0], matmul(carry[0], kernel, dtype) + bias, carry)
+        following = _where(now[1], following, carry)  # padding keeps the state: the backward direction starts at the last word
+        return following, (following[0], carry, gates)
 
-    carry, (states, before, from_state) = lax.scan(step, (start,) * (1 if kind == "gru" else 2), (inputs, mask), reverse=backward)
-    return (states, carry[0]), (inputs, kernel, mask, before, from_state)
+    carry, (states, before, gates) = lax.scan(step, start, (inputs, mask), reverse=backward)
+    return (states, carry[0]), (kernel, mask, before, gates)
 
 
 def _recur_backward(
     kind: str, dtype: DTypeLike, backward: bool, saved: tuple[Any, ...], gradients: tuple[Array, Array]
 ) -> tuple[Array, Array, Array, None]:
-    inputs, kernel, mask, before, from_state = saved
+    kernel, mask, before, gates = saved
     to_states, to_last = gradients
-    transposed = kernel.T
+    transposed, pull_back = kernel.T, _gru_gradient if kind == "gru" else _lstm_gradient
 
-    def step(to_carry: tuple[Array, ...], now: Any) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
-        values, real, carry, recurrent, to_state = now
-        pull_back: Any = jax.vjp(lambda a, b, c: _masked_cell(kind, a, b, c, real), values, recurrent, carry)[1]
-        to_values, to_recurrent, to_before = pull_back((to_carry[0] + to_state, *to_carry[1:]))
+    def step(to_carry: States, now: Any) -> tuple[States, tuple[Array, Array]]:
+        carry, kept, real, to_state = now
+        to_carry = (to_carry[0] + to_state, *to_carry[1:])
+        nothing = tuple(jnp.zeros_like(one) for one in to_carry)
+        to_values, to_recurrent, to_before = pull_back(_where(real, to_carry, nothing), kept, carry)
+        to_before = _where(real, to_before, to_carry)
         return (to_before[0] + matmul(to_recurrent, transposed, dtype), *to_before[1:]), (to_values, to_recurrent)
 
     start = (to_last, *(jnp.zeros_like(to_last) for _ in before[1:]))
-    each = (inputs, mask, before, from_state, to_states)
-    _, (to_inputs, to_recurrent) = lax.scan(step, start, each, reverse=not backward)
+    _, (to_inputs, to_recurrent) = lax.scan(step, start, (before, gates, mask, to_states), reverse=not backward)
     flat = to_recurrent.reshape(-1, to_recurrent.shape[-1])
     _, to_kernel = jax.vjp(lambda kernel: matmul(before[0].reshape(-1, kernel.shape[0]), kernel, dtype), kernel)
     return to_inputs, to_kernel(flat)[0], flat.sum(0), None
@@ -136,22 +141,48 @@ def _recur_backward(
 _recur.defvjp(_recur_forward, _recur_backward)
 
 
-def _masked_cell(kind: str, values: Array, from_state: Array, carry: tuple[Array, ...], real: Array) -> tuple[Array, ...]:
-    # Padding keeps the state as it is, so the backward direction starts at the last word.
-    following = (_gru if kind == "gru" else _lstm)(values, from_state, carry)
-    return tuple(jnp.where(real[:, None], new, old) for new, old in zip(following, carry, strict=True))
+def _where(real: Array, new: States, old: States) -> States:
+    return tuple(jnp.where(real[:, None], one, other) for one, other in zip(new, old, strict=True))
 
 
-def _gru(inputs: Array, from_state: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+def _gru(inputs: Array, from_state: Array, carry: States) -> tuple[States, States]:
+    """The state after a word, and what the gradient needs."""
     (state,) = carry
     (reset, update, new), (state_reset, state_update, state_new) = (jnp.split(part, 3, axis=-1) for part in (inputs, from_state))
-    update = jax.nn.sigmoid(update + state_update)
-    candidate = jnp.tanh(new + jax.nn.sigmoid(reset + state_reset) * state_new)
-    return ((1.0 - update) * candidate + update * state,)
+    reset, update = jax.nn.sigmoid(reset + state_reset), jax.nn.sigmoid(update + state_update)
+    candidate = jnp.tanh(new + reset * state_new)
+    return ((1.0 - update) * candidate + update * state,), (reset, update, candidate, state_new)
 
 
-def _lstm(inputs: Array, from_state: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-    _, cell = carry
+def _gru_gradient(to_following: States, gates: States, carry: States) -> tuple[Array, Array, States]:
+    """Gradients of the inputs, of the recurrent products and of the carry itself."""
+    (to_state,), (reset, update, candidate, state_new), (state,) = to_following, gates, carry
+    to_new = to_state * (1.0 - update) * (1.0 - candidate * candidate)
+    to_update = to_state * (state - candidate) * update * (1.0 - update)
+    to_reset = to_new * state_new * reset * (1.0 - reset)
+    to_values, to_recurrent = (jnp.concatenate([to_reset, to_update, last], axis=-1) for last in (to_new, to_new * reset))
+    return to_values, to_recurrent, (to_state * update,)
+
+
+def _lstm(inputs: Array, from_state: Array, carry: States) -> tuple[States, States]:
+    """The state and cell after a word, and what the gradient needs."""
     entry, forget, candidate, output = jnp.split(inputs + from_state, 4, axis=-1)
-    cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(entry) * jnp.tanh(candidate)
-    return jax.nn.sigmoid(output) * jnp.tanh(cell), cell
+    entry, forget, output = jax.nn.sigmoid(entry), jax.nn.sigmoid(forget), jax.nn.sigmoid(output)
+    candidate = jnp.tanh(candidate)
+    cell = forget * carry[1] + entry * candidate
+    shown = jnp.tanh(cell)
+    return (output * shown, cell), (entry, forget, candidate, output, shown)
+
+
+def _lstm_gradient(to_following: States, gates: States, carry: States) -> tuple[Array, Array, States]:
+    """Gradients of the inputs, of the recurrent products and of the carry itself."""
+    (to_state, to_cell), (entry, forget, candidate, output, shown) = to_following, gates
+    to_cell = to_cell + to_state * output * (1.0 - shown * shown)
+    to_each = (
+        to_cell * candidate * entry * (1.0 - entry),
+        to_cell * carry[1] * forget * (1.0 - forget),
+        to_cell * entry * (1.0 - candidate * candidate),
+        to_state * shown * output * (1.0 - output),
+    )
+    to_values = jnp.concatenate(to_each, axis=-1)
+    return to_values, to_values, (jnp.zeros_like(to_state), to_cell * forget)
