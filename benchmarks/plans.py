@@ -3,8 +3,10 @@
     python benchmarks/plans.py [--targets tpu:v5e-1,h100] [--methods simcse,micse,is_bert,mlm] [--sentences 64,512] [--layers 12]
     python benchmarks/plans.py --find    the largest batch that fits, in place of a bound
 
-Each row is one `jax-sentemb plan --json` in bfloat16 with 64 tokens and fused attention, the options behind `--` added. Compile
-seconds are those of the processor, for every batch that was compiled.
+    python benchmarks/plans.py --set data.max_seq_length=128 train.fused_attention=cudnn    other settings
+
+Each row is one `jax-sentemb plan --json` in bfloat16 with 64 tokens and fused attention. Compile seconds are those of the
+processor, for every batch that was compiled.
 """
 
 import argparse
@@ -29,13 +31,12 @@ COLUMNS = (
 )
 
 
-def plan(method: str, target: str, sentences: int, layers: int, find: bool, more: list[str]) -> tuple[dict, float]:
+def plan(method: str, target: str, settings: dict, find: bool) -> tuple[dict, float]:
     """(what the command says, processor seconds); SystemExit with its message where it fails."""
-    settings = {**BASE, "encoder.num_hidden_layers": layers, "data.batch_size": sentences}
     flags = [f"--config.{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "jax_sentemb", "plan", "--config", method, "--target", target, "--json"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([*command, *(["--find", "batch_size"] if find else []), *flags, *more], capture_output=True, text=True)
+    done = subprocess.run([*command, *(["--find", "batch_size"] if find else []), *flags], capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if not done.stdout.strip():
         raise SystemExit(f"{method}, {target}: {done.stderr.strip()[-500:]}")
@@ -57,7 +58,7 @@ def cells(facts: dict, find: bool) -> list[str]:
     ]  # fmt: skip
 
 
-def rows(options: argparse.Namespace, more: list[str]) -> Iterator[list[str]]:
+def rows(options: argparse.Namespace) -> Iterator[list[str]]:
     """The head of the table and its rows."""
     names = ("largest batch", "temporaries GB") if options.find else COLUMNS
     yield ["", "sentences", *names, "compile s"]
@@ -66,7 +67,10 @@ def rows(options: argparse.Namespace, more: list[str]) -> Iterator[list[str]]:
     for target in options.targets.split(","):
         for method in options.methods.split(","):
             for size in sizes:
-                facts, seconds = plan(method, target, size, options.layers, options.find, more)
+                own = {"encoder.num_hidden_layers": options.layers, "data.batch_size": size}
+                facts, seconds = plan(
+                    method, target, {**BASE, **own, **dict(text.split("=", 1) for text in options.set)}, options.find
+                )
                 yield [f"{method}, {target}", str(size), *cells(facts, options.find), f"{seconds:.0f}"]
 
 
@@ -77,8 +81,9 @@ def main() -> None:
     parser.add_argument("--sentences", default="64,512", help="of one device")
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--find", action="store_true", help="the largest batch that fits")
-    options, more = parser.parse_known_args()
-    for row in rows(options, [text for text in more if text != "--"]):
+    parser.add_argument("--set", nargs="+", default=[], metavar="SECTION.FIELD=VALUE", help="settings of the recipes")
+    options = parser.parse_args()
+    for row in rows(options):
         print(f"| {' | '.join(row)} |", flush=True)
 
 
