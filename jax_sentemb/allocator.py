@@ -21,7 +21,7 @@ def keep_freed_memory() -> None:
     with _glibc() as library:
         library.mallopt(ARENAS, 1)  # those of other threads cannot hold more than 64 MB
         library.mallopt(MAPPED_AT_MOST, 0)
-        library.mallopt(TRIM_THRESHOLD, (1 << 31) - 1)
+        library.mallopt(TRIM_THRESHOLD, -1)  # never: temporaries of a BERT-base exceed the largest number of bytes
 
 
 def return_freed_memory() -> None:
