@@ -1,13 +1,15 @@
 """Training steps on the accelerator of this machine, beside the bounds of the program that ran: rows for benchmarks/README.md.
 
-    benchmarks/accelerator.sh [--methods simcse,micse,is_bert,mlm] [--sentences 64,512] [--seconds 540]
+    benchmarks/accelerator.sh [--methods simcse,micse,is_bert,mlm] [--sentences 64,512] [--attention pallas,plain] [--seconds 580]
 
-BERT-base in bfloat16, sentences of 64 tokens; `--sentences` are those of one device. On a CPU the shapes are tiny: that is a trial
-of the script. A row that would start after `--seconds` is left out and named. Times are medians of steps that are waited for; the
-bound is that of the compiled program and of the data sheet.
+BERT-base in bfloat16, sentences of 64 tokens, first with the fused attention of the tables of benchmarks/plans.py, then without;
+`--sentences` are those of one device. On a CPU the shapes are tiny and the attention is plain: that is a trial of the script. A row
+that would end after `--seconds`, if it took as long as the longest before it, is left out and named. Times are medians of steps
+that are waited for; the bound is that of the compiled program and of the data sheet.
 """
 
 import argparse
+import itertools
 import statistics
 import time
 from pathlib import Path
@@ -22,11 +24,13 @@ from jax_sentemb.planning.targets import CHIPS, Target
 from jax_sentemb.recipes import read_config
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-KINDS = {"TPU v5 lite": "v5e", "TPU v5": "v5p", "TPU v6 lite": "v6e", "H100": "h100", "H200": "h200"}
+KINDS = {  # the first that is a part of what JAX says
+    "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v6": "v6e", "NVIDIA H100": "h100", "NVIDIA H200": "h200",
+}  # fmt: skip
 TOKENS, STEPS = 64, 10
 COLUMNS = (
-    "method, sentences a device", "ms/step", "min", "sentences/s", "TFLOP/s a device", "of the peak", "bound", "of the bound",
-    "temporaries GB", "compile s",
+    "method, sentences a device, attention", "ms/step", "min", "sentences/s", "TFLOP/s a device", "of the peak", "bound",
+    "of the bound", "temporaries GB", "compile s",
 )  # fmt: skip
 
 
@@ -37,10 +41,11 @@ def chip_here():
     return kind, CHIPS.get(name)
 
 
-def run_of(method, tiny):
+def run_of(method, attention, tiny):
     """The recipe of a method at BERT-base's size, in bfloat16."""
     config = read_config(f"{CONFIGS / method}.py:tiny")
     config.train.precision = "bfloat16"
+    config.train.fused_attention = "" if attention == "plain" else attention
     if not tiny:
         config.data.max_seq_length = config.eval.max_seq_length = TOKENS
         config.data.vocab_size = 30522
@@ -95,7 +100,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", default="simcse,micse,is_bert,mlm")
     parser.add_argument("--sentences", default="", help="of one device (default: 64,512; 8 on a CPU)")
-    parser.add_argument("--seconds", type=float, default=540.0, help="no row starts later")
+    parser.add_argument("--attention", default="", help="kernels of train.fused_attention (default: pallas,plain; plain on a CPU)")
+    parser.add_argument("--seconds", type=float, default=580.0, help="for all rows")
     options = parser.parse_args()
     begin, tiny = time.monotonic(), jax.default_backend() == "cpu"
     kind, chip = chip_here()
@@ -103,18 +109,21 @@ def main():
     print(f"{len(jax.devices())} x {kind}, JAX {jax.__version__}; {shape}, bfloat16\n")
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---|" + "--:|" * (len(COLUMNS) - 1))
-    for method in options.methods.split(","):
-        for sentences in map(int, (options.sentences or ("8" if tiny else "64,512")).split(",")):
-            if time.monotonic() - begin > options.seconds:
-                print(f"| {method}, {sentences} | left out: no time |", flush=True)
-                continue
-            try:
-                cells = measure(run_of(method, tiny), method, sentences, chip)
-            except jax.errors.JaxRuntimeError as error:
-                if not any(sign in str(error) for sign in OUT_OF_MEMORY):
-                    raise
-                cells = ["out of memory"]
-            print("| " + " | ".join([f"{method}, {sentences}", *cells]) + " |", flush=True)
+    attentions = (options.attention or ("plain" if tiny else "pallas,plain")).split(",")
+    sizes = [int(size) for size in (options.sentences or ("8" if tiny else "64,512")).split(",")]
+    longest = 0.0
+    for attention, method, sentences in itertools.product(attentions, options.methods.split(","), sizes):
+        name, start = f"{method}, {sentences}, {attention}", time.monotonic()
+        if start + longest - begin > options.seconds:
+            print(f"| {name} | left out: no time |", flush=True)
+            continue
+        try:
+            cells = measure(run_of(method, attention, tiny), method, sentences, chip)
+        except jax.errors.JaxRuntimeError as error:  # a kernel that a compiler or device refuses does not cost the other rows
+            memory = any(sign in str(error) for sign in OUT_OF_MEMORY)
+            cells = ["out of memory" if memory else f"failed: {' '.join(str(error).split())[:160]}"]
+        longest = max(longest, time.monotonic() - start)
+        print(f"| {' | '.join([name, *cells])} |", flush=True)
 
 
 if __name__ == "__main__":

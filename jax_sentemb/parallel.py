@@ -34,9 +34,12 @@ def make_mesh(batch_size: int, devices: Sequence[Any] | None = None, fsdp: int =
     """A mesh over all devices of all processes. ConfigError if they do not divide the batch, or `fsdp` does not divide them."""
     devices = jax.devices() if devices is None else devices
     if batch_size % len(devices):
-        raise ConfigError(f"data.batch_size={batch_size} is not a multiple of the {len(devices)} devices of this run")
+        near = sorted({batch_size // len(devices) * len(devices) or len(devices), -(-batch_size // len(devices)) * len(devices)})
+        sizes = " or ".join(map(str, near))
+        raise ConfigError(f"data.batch_size={batch_size} is not a multiple of {len(devices)} devices: give {sizes}")
     if len(devices) % fsdp:
-        raise ConfigError(f"train.fsdp={fsdp} does not divide the {len(devices)} devices of this run")
+        sizes = ", ".join(str(size) for size in range(1, len(devices) + 1) if len(devices) % size == 0)
+        raise ConfigError(f"train.fsdp={fsdp} does not divide {len(devices)} devices: give one of {sizes}")
     return Mesh(_network_order(devices, fsdp).reshape(-1, fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
 
 

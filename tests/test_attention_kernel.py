@@ -3,14 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import Mesh
 
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.attention import MAX_POSITIONS, AttentionDropout, Capture, attend, counter_strides
 from jax_sentemb.models.attention_kernel import KernelPlan, _attention, check_sizes
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.layers import row_key
+from jax_sentemb.training.step import create_state
 from jax_sentemb.types import Rows
 
 STRIDES = counter_strides(MAX_POSITIONS)
@@ -77,6 +80,14 @@ def test_a_bert_with_stacked_layers_on_eight_devices_has_the_same_loss_and_gradi
     np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=3 * (3 * 32) ** 0.5 * np.finfo(np.float32).eps)
     for left, right in zip(jax.tree.leaves(expected[1]), jax.tree.leaves(found[1]), strict=True):
         np.testing.assert_allclose(right, left, rtol=1e-4, atol=1e-6)
+
+
+def test_a_new_encoder_is_drawn_for_eight_devices(eight_devices):
+    plain, kernel = (
+        create_state(SimCSE(), Bert(SMALL, **options), optax.sgd(0.1), {}, 0, mesh()).params
+        for options in ({}, {"fused_attention": "pallas", "mesh": mesh()})
+    )
+    jax.tree.map(np.testing.assert_array_equal, kernel, plain)
 
 
 def test_its_program_is_lowered_for_tpus_and_gpus():

@@ -160,7 +160,7 @@ def test_a_setting_that_cannot_be_is_named(folder, capsys, arguments, named):
 
 def test_a_batch_that_the_devices_cannot_share_is_named(eight_devices, capsys):
     error = refused(capsys, 2, TINY, "--config.data.batch_size=12")
-    assert "data.batch_size=12 is not a multiple of the 8 devices" in error
+    assert "data.batch_size=12 is not a multiple of 8 devices: give 8 or 16" in error
 
 
 @pytest.mark.parametrize(

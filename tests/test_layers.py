@@ -7,9 +7,10 @@ import pytest
 
 from jax_sentemb.methods import attention_mi, masked_lm
 from jax_sentemb.models import attention as bert_attention
-from jax_sentemb.models import bert, heads
+from jax_sentemb.models import bert, heads, layers
 from jax_sentemb.models.attention import AttentionDropout, attend
 from jax_sentemb.models.layers import dropout, keep_mask, layer_norm, matmul, random_bits
+from jax_sentemb.parallel import batch_sharding, make_mesh
 from jax_sentemb.types import Rows
 
 SEEDS = jnp.arange(6, dtype=jnp.uint32) * 977 + 5
@@ -30,6 +31,18 @@ def test_matmul_and_gradients_equal_the_plain_product(inputs, outputs, dtype):
     for got, expected in zip(jax.tree.leaves(ours), jax.tree.leaves(plain), strict=True):
         assert got.dtype == jnp.float32
         np.testing.assert_allclose(got, expected, atol=tolerance * (1 + np.abs(expected).max()))
+
+
+def test_states_in_the_order_of_their_axes_stay_on_their_devices(eight_devices):
+    mesh = make_mesh(8, eight_devices)
+    states = jax.device_put(jnp.arange(8.0 * 3 * 5).reshape(8, 3, 5), batch_sharding(mesh))
+    ordered = jax.jit(jax.value_and_grad(lambda states: (layers._ordered(jnp.sin(states)) ** 2).sum()))
+    compiled = ordered.lower(states).compile()
+    assert "all-gather" not in compiled.as_text()
+    for found, expected in zip(
+        compiled(states), jax.value_and_grad(lambda states: (jnp.sin(states) ** 2).sum())(states), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_dropout_keeps_the_mean_and_the_rate():

@@ -263,5 +263,5 @@ def test_large_arrays_are_split_along_their_longest_axis(eight_devices):
     whole = replicate({"kernel": kernel})["kernel"]
     assert whole.is_fully_replicated
     np.testing.assert_array_equal(whole, kernel)
-    with pytest.raises(ConfigError, match=r"train\.fsdp=3 does not divide the 8 devices"):
+    with pytest.raises(ConfigError, match=r"train\.fsdp=3 does not divide 8 devices: give one of 1, 2, 4, 8"):
         make_mesh(8, eight_devices, fsdp=3)

@@ -96,6 +96,8 @@ def describe(plan: "Plan", feed: float) -> list[str]:
         f"batch       {plan.batch_size} sentences, {plan.batch_size // target.chips} a chip; train.fsdp={plan.fsdp}",
         f"memory      {_memory(plan)}",
     ]
+    if target.slices > 1:
+        lines.append("            the network between slices is counted at the speed inside a slice: the bound is too low for it")
     if plan.reason:
         return [*lines, f"compile     {plan.compile_seconds:.0f} s on this machine"]
     compiler = f" ({plan.compiler_flop / 1e12:.3f} by the compiler's count)" if plan.compiler_flop else ""

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
@@ -103,8 +104,33 @@ def row_major(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
     Left to itself, it gives the states of BERT a layout with the sentences last, and transposes them before and after each product.
     """
-    order = Layout(major_to_minor=tuple(range(values.ndim)))
-    return lax.platform_dependent(values, cuda=lambda array: with_layout_constraint(array, order), default=lambda array: array)
+    return lax.platform_dependent(values, cuda=_ordered, default=lambda array: array)
+
+
+@jax.custom_vjp
+def _ordered(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    return _ordered_on_each_device(values)
+
+
+_ordered.defvjp(lambda values: (_ordered_on_each_device(values), None), lambda _, gradient: (_ordered_on_each_device(gradient),))
+
+
+@custom_partitioning
+def _ordered_on_each_device(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    # Without a rule the partitioner gathers the whole array on every device before it constrains the layout.
+    return with_layout_constraint(values, Layout(major_to_minor=tuple(range(values.ndim))))
+
+
+_ordered_on_each_device.def_partition(
+    partition=lambda mesh, operands, result: (
+        mesh,
+        _ordered_on_each_device.fun,
+        operands[0].sharding,
+        (operands[0].sharding,),
+    ),
+    infer_sharding_from_operands=lambda mesh, operands, result: operands[0].sharding,
+    sharding_rule="... -> ...",
+)
 
 
 def product(

@@ -61,7 +61,10 @@ def compile_plan(run: PlannedRun, target: Target, devices: list[Any], batch_size
     except jax.errors.JaxRuntimeError as error:
         message = " ".join(str(error).split())
         if not any(sign in message for sign in OUT_OF_MEMORY):
-            raise ResourceError(f"the compiler for {target.name} failed: {message[:300]}") from error
+            raise ResourceError(
+                f"XLA's compiler for {target.name} does not take this program: try --config.train.precision=bfloat16 or other "
+                f"sizes ({message.partition(' = ')[0][:160]})"
+            ) from error
         needs = re.search(r"\(?([\d.]+[KMGT])\)? exceeds|Used ([\d.]+[KMGT])", message)
         reason = f"needs {needs[1] or needs[2]}iB of temporaries" if needs else message[:200]
         return Plan(target, batch_size, fsdp, False, reason, compile_seconds=time.perf_counter() - start)
