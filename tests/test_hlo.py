@@ -112,6 +112,19 @@ def test_collectives_by_kind_and_group():
     ]
 
 
+def test_a_collective_that_several_fusions_show_is_one():
+    part = """
+%part_{number} (param: f32[8]) -> f32[64] {{
+  %param = f32[8]{{0}} parameter(0)
+  ROOT %all = f32[64]{{0}} all-gather(%param), channel_id={channel}, replica_groups=[1,8]<=[8], dimensions={{0}}
+}}
+"""
+    lines = [f"%fusion_{number} = f32[64]{{0}} fusion(%a), kind=kCustom, calls=%part_{number}" for number in range(3)]
+    text = "".join(part.format(number=number, channel=channel) for number, channel in enumerate((1, 1, 2)))
+    entry = "ENTRY %main (a: f32[8]) -> f32[64] {\n  " + "\n  ".join(["%a = f32[8]{0} parameter(0)", *lines]) + "\n}\n"
+    assert Program(text + entry).collectives(8) == [Collective("all-gather", 8, 2, 2 * 64 * 4.0)]
+
+
 def test_arrays_on_the_chip_are_no_traffic():
     found = program(["%a = f32[8]{0} parameter(0)", "%b = f32[8]{0:T(8)S(1)} copy(%a)", "ROOT %c = f32[8]{0} negate(%b)"])
     assert found.moved_bytes() == 64

@@ -156,12 +156,17 @@ class Program:
                 yield line, runs
 
     def _everywhere(self) -> Iterator[tuple[Instruction, float]]:
-        """Those inside fusions as well."""
+        """Those inside fusions as well; of a collective that a TPU overlaps with several fusions, which all show it, the first."""
+        seen = set()
         for line, runs in self._top():
             yield line, runs
             if line.opcode == "fusion":
                 for name in CALLED.findall(line.attributes):
                     for inner in self.computations.get(name, ()):
+                        channel = re.search(r"channel_id=(\d+)", inner.attributes)
+                        if channel and channel[1] in seen:
+                            continue
+                        seen.add(channel and channel[1])
                         if name.startswith("all-reduce-scatter") and inner.opcode == "all-reduce":  # a TPU's reduce-scatter
                             yield line._replace(opcode="reduce-scatter", attributes=inner.attributes), runs
                         else:
