@@ -116,11 +116,11 @@ def test_a_collective_that_several_fusions_show_is_one():
     part = """
 %part_{number} (param: f32[8]) -> f32[64] {{
   %param = f32[8]{{0}} parameter(0)
-  ROOT %all = f32[64]{{0}} all-gather(%param), channel_id={channel}, replica_groups=[1,8]<=[8], dimensions={{0}}
+  ROOT %all = f32[64]{{0}} all-gather(%param), replica_groups=[1,8]<=[8], frontend_attributes={{chain_id="{chain}"}}
 }}
 """
     lines = [f"%fusion_{number} = f32[64]{{0}} fusion(%a), kind=kCustom, calls=%part_{number}" for number in range(3)]
-    text = "".join(part.format(number=number, channel=channel) for number, channel in enumerate((1, 1, 2)))
+    text = "".join(part.format(number=number, chain=chain) for number, chain in enumerate((1, 1, 2)))
     entry = "ENTRY %main (a: f32[8]) -> f32[64] {\n  " + "\n  ".join(["%a = f32[8]{0} parameter(0)", *lines]) + "\n}\n"
     assert Program(text + entry).collectives(8) == [Collective("all-gather", 8, 2, 2 * 64 * 4.0)]
 

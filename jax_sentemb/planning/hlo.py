@@ -163,10 +163,10 @@ class Program:
             if line.opcode == "fusion":
                 for name in CALLED.findall(line.attributes):
                     for inner in self.computations.get(name, ()):
-                        channel = re.search(r"channel_id=(\d+)", inner.attributes)
-                        if channel and channel[1] in seen:
+                        chain = re.search(r'chain_id="\d+"', inner.attributes)
+                        if chain and chain[0] in seen:
                             continue
-                        seen.add(channel and channel[1])
+                        seen.add(chain and chain[0])
                         if name.startswith("all-reduce-scatter") and inner.opcode == "all-reduce":  # a TPU's reduce-scatter
                             yield line._replace(opcode="reduce-scatter", attributes=inner.attributes), runs
                         else:
