@@ -25,7 +25,7 @@ examples:
   jax-sentemb plan --config micse --target tpu:v5e-16 --config.data.batch_size=8192 --config.train.precision=bfloat16
   jax-sentemb plan --config simcse --target h100:8 --find batch_size
 
-{EXIT_CODES}"""
+{EXIT_CODES.replace("memory full", "memory full, or the run does not fit")}"""
 
 
 def main(argv: list[str]) -> int:
