@@ -174,9 +174,10 @@ def planned(target, expected=0, batch_size=2048, **settings):
 def test_a_pod_compiles(target, settings):
     found = planned(target, **settings)
     kinds = {one["kind"] for one in found["collectives"]}
-    assert {"all-reduce", "all-gather"} <= kinds
+    assert kinds & {"all-reduce", "reduce-scatter"}, kinds  # the sum of the gradients
     groups = {one["group"] for one in found["collectives"]}
-    assert found["chips"] in groups or settings.get("train.fsdp", 1) in groups
+    inside = found["chips"] // (2 if target.startswith("tpu:2x") else 1)  # the compiler divides a sum over slices by slice
+    assert inside in groups or settings.get("train.fsdp", 1) in groups
     assert min(found["bound_seconds"].values()) > 0
 
 

@@ -97,7 +97,7 @@ def describe(plan: "Plan", feed: float) -> list[str]:
         f"memory      {_memory(plan)}",
     ]
     if target.slices > 1:
-        lines.append("            the network between slices is counted at the speed inside a slice: the bound is too low for it")
+        lines.append("            what is sent between slices is not in the bound of the network")
     if plan.reason:
         return [*lines, f"compile     {plan.compile_seconds:.0f} s on this machine"]
     compiler = f" ({plan.compiler_flop / 1e12:.3f} by the compiler's count)" if plan.compiler_flop else ""
