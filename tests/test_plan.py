@@ -174,7 +174,8 @@ def planned(target, expected=0, batch_size=2048, **settings):
 def test_a_pod_compiles(target, settings):
     found = planned(target, **settings)
     kinds = {one["kind"] for one in found["collectives"]}
-    assert kinds & {"all-reduce", "reduce-scatter"}, kinds  # the sum of the gradients
+    few = target == "tpu:v5e-256" and "train.fsdp" not in settings  # eight sentences a chip are exchanged by a sum, too
+    assert ({"all-reduce"} if few else {"all-reduce", "all-gather"}) <= kinds
     groups = {one["group"] for one in found["collectives"]}
     inside = found["chips"] // (2 if target.startswith("tpu:2x") else 1)  # the compiler divides a sum over slices by slice
     assert inside in groups or settings.get("train.fsdp", 1) in groups

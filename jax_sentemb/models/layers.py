@@ -122,13 +122,8 @@ def _ordered_on_each_device(values: Float[Array, "*shape"]) -> Float[Array, "*sh
 
 
 _ordered_on_each_device.def_partition(
-    partition=lambda mesh, operands, result: (
-        mesh,
-        _ordered_on_each_device.fun,
-        operands[0].sharding,
-        (operands[0].sharding,),
-    ),
-    infer_sharding_from_operands=lambda mesh, operands, result: operands[0].sharding,
+    partition=lambda mesh, operands, _: (mesh, _ordered_on_each_device.fun, operands[0].sharding, (operands[0].sharding,)),
+    infer_sharding_from_operands=lambda _, operands, result: operands[0].sharding,
     sharding_rule="... -> ...",
 )
 

@@ -61,14 +61,13 @@ def _with_encoder(encoder: TokenEncoder, loaded: Params, key: Key[jax.Array, ""]
     if "encoder" in loaded or FROZEN in loaded:
         return loaded
     assert isinstance(encoder, nn.Module), "word vectors are always loaded"
-    return {**loaded, "encoder": _drawn(encoder, key)}
+    plain = encoder.clone(fused_attention="", mesh=None)  # the same parameters; a kernel on several devices does not take one row
+    return {**loaded, "encoder": _drawn(plain, key)}
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _drawn(encoder: nn.Module, key: Key[jax.Array, ""]) -> Params:
     """The parameters of a new encoder. A program of its own, which methods and seeds share: compiling it is slow."""
-    if encoder.fused_attention:  # a kernel on several devices does not take one row
-        encoder = encoder.clone(fused_attention="")
     blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
     return dict(encoder.init(key, blank)["params"])
 
