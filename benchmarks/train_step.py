@@ -2,6 +2,7 @@
 
     PYTHONPATH=. python benchmarks/train_step.py [--shape small|minilm|base] [--methods simcse,is_bert] [--rounds 10]
 A packed batch of masked-LM training: --methods mlm --lengths 64-64 --mean 1000
+    Beside SimCSE's own model as well: --methods simcse --simcse CHECKOUT of github.com/princeton-nlp/SimCSE
 On a GPU: --shape base --sentences 512 --lengths 32-128 --mean 70 --batches 4 --fused
 
 Every contender lives in its own process and they take turns, so that a drift of the machine's speed meets all of them. Printed:
@@ -67,17 +68,22 @@ def operations(options, method, batches):
     return views * sum(found) / len(found)
 
 
-def torch_encoder(options):
-    import torch
-    from transformers import BertConfig, BertModel
+def torch_config(options):
+    from transformers import BertConfig
 
     layers, hidden, heads, inner, *_ = SHAPES[options.shape]
-    config = BertConfig(
+    return BertConfig(
         vocab_size=VOCABULARY, num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
         intermediate_size=inner, attn_implementation="sdpa",
     )  # fmt: skip
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return BertModel(config, add_pooling_layer=False).to(device).train(), hidden, device
+
+
+def torch_encoder(options):
+    import torch
+    from transformers import BertModel
+
+    config, device = torch_config(options), "cuda" if torch.cuda.is_available() else "cpu"
+    return BertModel(config, add_pooling_layer=False).to(device).train(), config.hidden_size, device
 
 
 def torch_simcse(options, batches):
@@ -96,6 +102,29 @@ def torch_simcse(options, batches):
         return torch.nn.functional.cross_entropy(unit[0::2] @ unit[1::2].T / 0.05, labels)
 
     return [model, head], loss_of
+
+
+def torch_published(options, batches):
+    """BertForCL of simcse/models.py in a checkout of SimCSE, called with two copies of each sentence as its trainer does."""
+    import importlib.util
+    from types import SimpleNamespace
+
+    import torch
+
+    spec = importlib.util.spec_from_file_location("simcse_models", f"{options.simcse}/simcse/models.py")
+    published = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(published)
+    settings = SimpleNamespace(pooler_type="cls", temp=0.05, do_mlm=False)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = published.BertForCL(torch_config(options), model_args=settings).to(device).train()
+    views = [tuple(torch.tensor(side, device=device).long()[:, None].repeat(1, 2, 1) for side in batch.rows) for batch in batches]
+
+    def loss_of(number, cast):
+        ids, mask = views[number]
+        with cast():
+            return model(ids, attention_mask=mask, return_dict=True).loss
+
+    return [model], loss_of
 
 
 def torch_is_bert(options, batches):
@@ -126,15 +155,10 @@ def torch_is_bert(options, batches):
 def torch_mlm(options, batches):
     """BertForMaskedLM as Hugging Face's examples train it: labels of -100 where nothing is predicted, logits everywhere."""
     import torch
-    from transformers import BertConfig, BertForMaskedLM
+    from transformers import BertForMaskedLM
 
-    layers, hidden, heads, inner, *_ = SHAPES[options.shape]
-    config = BertConfig(
-        vocab_size=VOCABULARY, num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
-        intermediate_size=inner, attn_implementation="sdpa",
-    )  # fmt: skip
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = BertForMaskedLM(config).to(device).train()
+    model = BertForMaskedLM(torch_config(options)).to(device).train()
     rows = [tuple(torch.tensor(side, device=device).long() for side in batch.rows) for batch in batches]
 
     def loss_of(number, cast):
@@ -187,7 +211,10 @@ def torch_stepper(options, method, precision):
     import torch
 
     torch.set_num_threads(os.cpu_count())
-    make = {"simcse": torch_simcse, "is_bert": torch_is_bert, "multi_view": torch_multi_view, "mlm": torch_mlm}[method]
+    make = {
+        "simcse": torch_simcse, "published": torch_published, "is_bert": torch_is_bert, "multi_view": torch_multi_view,
+        "mlm": torch_mlm,
+    }[method]  # fmt: skip
     modules, loss_of = make(options, make_batches(options))
     parameters = [parameter for module in modules for parameter in module.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=3e-5, weight_decay=0.0, fused=True)
@@ -294,6 +321,7 @@ def main():
     )
     parser.add_argument("--batches", type=int, default=1, help="different batches that steps go through in turn")
     parser.add_argument("--fused", action="store_true", help="attention by cuDNN in bfloat16")
+    parser.add_argument("--simcse", help="a checkout of SimCSE's repository, whose model (published) is then timed as well")
     parser.add_argument("--alone", action="store_true", help="no turns: each contender while no other process waits")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=0, help="steps a turn (default: --batches, at least 2)")
@@ -301,7 +329,7 @@ def main():
     options.lengths = tuple(map(int, options.lengths.split("-")))
     steps = options.steps or max(options.batches, 2)
     methods, precisions = options.methods.split(","), options.precisions.split(",")
-    peers = list(dict.fromkeys(PEERS[method] for method in methods))
+    peers = list(dict.fromkeys(PEERS[method] for method in methods)) + (["published"] if options.simcse else [])
     batches = make_batches(options)
     widths = ", ".join(str(batch.tokens.shape[-1]) for batch in batches)
     padding = 1 - sum(batch.mask.sum() for batch in batches) / sum(batch.mask.size for batch in batches)
@@ -313,14 +341,16 @@ def main():
         for some in together:
             times |= interleave(functools.partial(make, options), some, options.rounds, steps)
         peak, sheet = product(precision, 2048 if os.cpu_count() < 16 else 8192)
-        print(f"\n| {precision} | ms/step | min | sentences/s | PyTorch / ours | ours / our SimCSE | GFLOP/s | of a product | of the sheet |\n|---|" + "--:|" * 8)  # fmt: skip  # noqa: E501
+        print(f"\n| {precision} | ms/step | min | sentences/s | PyTorch / ours | published / ours | ours / our SimCSE | GFLOP/s | of a product | of the sheet |\n|---|" + "--:|" * 9)  # fmt: skip  # noqa: E501
         for name, taken in times.items():
             whose, method, _ = name.split()
             cells = [name.removesuffix(f" {precision}"), f"{statistics.median(taken) * 1e3:,.1f}", f"{min(taken) * 1e3:,.1f}"]
             cells.append(f"{options.sentences / statistics.median(taken):,.0f}")
-            peer, simcse = times[f"PyTorch {PEERS[method]} {precision}"], times.get(f"ours simcse {precision}")
-            cells.append("" if whose == "PyTorch" else f"{ratio(peer, taken):.2f}")
-            cells.append(f"{ratio(taken, simcse):.2f}" if whose == "ours" and simcse and PEERS[method] == "simcse" else "")
+            simcse, published = times.get(f"ours simcse {precision}"), times.get(f"PyTorch published {precision}")
+            of_simcse = whose == "ours" and PEERS[method] == "simcse"
+            cells.append("" if whose == "PyTorch" else f"{ratio(times[f'PyTorch {PEERS[method]} {precision}'], taken):.2f}")
+            cells.append(f"{ratio(published, taken):.2f}" if published and of_simcse else "")
+            cells.append(f"{ratio(taken, simcse):.2f}" if simcse and of_simcse else "")
             done = operations(options, method, batches)
             speed = done and done / statistics.median(taken)
             cells += (

@@ -27,13 +27,13 @@ TARGET = parse_target("tpu:v5e-8")
 LIMIT = TARGET.chip.memory
 
 
-def affine(fixed, each, seen):
-    """The plan of a program whose memory grows by `each` a sentence."""
+def affine(fixed, each, seen, temporaries=0.0):
+    """The plan of a program whose memory grows by `each` a sentence, with so many bytes of other temporaries."""
 
     def plan_of(batch_size):
         seen.append(batch_size)
-        total = fixed + each * batch_size
-        return Plan(TARGET, batch_size, 1, total <= LIMIT, arguments=fixed, temporaries=each * batch_size)
+        growing = temporaries + each * batch_size
+        return Plan(TARGET, batch_size, 1, fixed + growing <= LIMIT, arguments=fixed, temporaries=growing)
 
     return plan_of
 
@@ -51,6 +51,10 @@ def test_the_largest_batch(first, largest):
 def test_few_compilations_find_it():
     seen = []
     found = largest_batch(affine(LIMIT / 4, LIMIT / 9999, seen), 1024, 8)
+    assert len(seen) == 2
+    assert 7000 < found.batch_size <= 7499
+    seen = []
+    found = largest_batch(affine(LIMIT / 8, LIMIT / 9999, seen, temporaries=LIMIT / 8), 1024, 8)
     assert len(seen) == 3
     assert 7000 < found.batch_size <= 7499
 

@@ -103,7 +103,8 @@ def read_plan(target: Target, batch_size: int, fsdp: int, compiled: Any, flop: f
 def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int, steps: int = 6) -> Plan:
     """The plan of the largest batch that fits, a multiple of `unit`, within a sixteenth; ResourceError if not even `unit` fits.
 
-    Memory grows about linearly: two plans that fit give a line, whose crossing with the limit is tried next.
+    Memory grows about linearly: two plans that fit give a line, whose crossing with the limit is tried next. One plan gives a
+    line too, as if all its temporaries grew with the batch.
     """
     fitting: list[Plan] = []
     too_large, size = 0, max(first // unit, 1) * unit
@@ -142,10 +143,12 @@ def _next_size(fitting: list[Plan], too_large: int, unit: int) -> int:
     if not fitting:
         return max(too_large // 4 // unit, 1) * unit
     best = fitting[-1]
-    guess = 2 * best.batch_size
+    slope, least = best.temporaries / best.batch_size, max(unit, best.batch_size // 8)
     if len(fitting) > 1:
-        slope = (best.total - fitting[-2].total) / (best.batch_size - fitting[-2].batch_size)
-        guess = best.batch_size + int(0.98 * (best.target.chip.memory - best.total) / slope) if slope > 0 else guess
+        slope, least = (best.total - fitting[-2].total) / (best.batch_size - fitting[-2].batch_size), 0
+    guess = 2 * best.batch_size
+    if slope > 0:
+        guess = best.batch_size + max(int(0.98 * (best.target.chip.memory - best.total) / slope), least)
     if too_large and guess >= too_large:
         guess = (best.batch_size + too_large) // 2
     return max(guess // unit * unit, best.batch_size)
