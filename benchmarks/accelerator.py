@@ -1,14 +1,17 @@
-"""Training steps on the accelerator of this machine, beside the bounds of the program that ran: rows for benchmarks/README.md.
+"""Training steps, encoding and search on the accelerator of this machine, beside the bounds of the programs: rows for README.md.
 
     benchmarks/accelerator.sh [--methods simcse,micse,is_bert,mlm] [--sentences 64,512] [--attention pallas,plain] [--seconds 580]
 
-BERT-base in bfloat16, sentences of 64 tokens, first with the fused attention of the tables of benchmarks/plans.py, then without;
-`--sentences` are those of one device. On a CPU the shapes are tiny and the attention is plain: that is a trial of the script. A row
-that would end after `--seconds`, if it took as long as the longest before it, is left out and named. Times are medians of steps
-that are waited for; the bound is that of the compiled program and of the data sheet.
+First MiniLM's shape embeds 512 rows in bfloat16 on one device, and 100 queries are compared with a million rows of 384 numbers,
+which come from the memory of the host. Then BERT-base trains in bfloat16 on sentences of 64 tokens, first with the fused attention
+of the tables of benchmarks/plans.py, then without; `--sentences` are those of one device. On a CPU the shapes are tiny and the
+attention is plain: that is a trial of the script. A row that would end after `--seconds`, if it took as long as the longest before
+it, is left out and named. Times are medians of calls that are waited for; the bound is that of the compiled program and of the data
+sheet.
 """
 
 import argparse
+import functools
 import itertools
 import statistics
 import time
@@ -17,19 +20,24 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from jax_sentemb.models.bert import Bert, BertConfig
+from jax_sentemb.models.pooling import sentence_embedding
 from jax_sentemb.planning.plan import OUT_OF_MEMORY, read_plan
 from jax_sentemb.planning.roofline import product_flop
 from jax_sentemb.planning.step import PlannedRun
 from jax_sentemb.planning.targets import CHIPS, Target
 from jax_sentemb.recipes import read_config
+from jax_sentemb.retrieval.search import search
+from jax_sentemb.types import Rows
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 KINDS = {  # the first that is a part of what JAX says
     "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v6": "v6e", "NVIDIA H100": "h100", "NVIDIA H200": "h200",
 }  # fmt: skip
 TOKENS, STEPS = 64, 10
+ROWS, WIDTH, QUERIES = 1_000_000, 384, 100  # of the search
 COLUMNS = (
-    "method, sentences a device, attention", "ms/step", "min", "sentences/s", "TFLOP/s a device", "of the peak", "bound",
+    "method, sentences a device, attention", "ms", "min", "sentences/s", "TFLOP/s a device", "of the peak", "bound",
     "of the bound", "temporaries GB", "compile s",
 )  # fmt: skip
 
@@ -70,30 +78,71 @@ def arrays(shapes):
     return jax.tree.map(one, shapes)
 
 
-def measure(run, name, sentences, chip):
-    """The cells of one row."""
-    devices = jax.devices()
-    traced, shapes = run.trace(devices, sentences * len(devices), 1)
-    start = time.perf_counter()
-    compiled = traced.lower().compile()
-    compiling = time.perf_counter() - start
-    target = Target(name, jax.default_backend(), chip or CHIPS["v5e"], len(devices), "")
-    plan = read_plan(target, sentences * len(devices), 1, compiled, product_flop(traced.jaxpr.jaxpr), "bfloat16", compiling)
-    state, batch = arrays(shapes)
+def times(call):
+    """Seconds of STEPS calls, after two that are not counted."""
     taken = []
     for _ in range(STEPS + 2):
         start = time.perf_counter()
-        state, metrics = compiled(state, batch)
-        jax.block_until_ready(metrics)
+        jax.block_until_ready(call())
         taken.append(time.perf_counter() - start)
-    seconds = statistics.median(taken[2:])
+    return taken[2:]
+
+
+def cells_of(traced, sentences, devices, chip, caller):
+    """The cells of a row: `caller` makes the call that is timed from the compiled program."""
+    start = time.perf_counter()
+    compiled = traced.lower().compile()
+    compiling = time.perf_counter() - start
+    target = Target("here", jax.default_backend(), chip or CHIPS["v5e"], devices, "")
+    plan = read_plan(target, sentences, 1, compiled, product_flop(traced.jaxpr.jaxpr), "bfloat16", compiling)
+    taken = times(caller(compiled))
+    seconds = statistics.median(taken)
     bound = f"{plan.bound.limit} {plan.bound.seconds * 1e3:.1f} ms" if chip else "no data sheet"
     share = f"{plan.bound.seconds / seconds:.0%}" if chip else ""
     peak = f"{plan.flop / seconds / chip.bfloat16:.0%}" if chip else ""
     return [
-        f"{seconds * 1e3:.1f}", f"{min(taken[2:]) * 1e3:.1f}", f"{sentences * len(devices) / seconds:,.0f}",
-        f"{plan.flop / seconds / 1e12:.2f}", peak, bound, share, f"{plan.temporaries / 1e9:.2f}", f"{compiling:.0f}",
+        f"{seconds * 1e3:.1f}", f"{min(taken) * 1e3:.1f}", f"{sentences / seconds:,.0f}", f"{plan.flop / seconds / 1e12:.2f}",
+        peak, bound, share, f"{plan.temporaries / 1e9:.2f}", f"{compiling:.0f}",
     ]  # fmt: skip
+
+
+def of_step(method, sentences, attention, chip, tiny):
+    """The cells of a training step."""
+    devices = jax.devices()
+    traced, shapes = run_of(method, attention, tiny).trace(devices, sentences * len(devices), 1)
+
+    def caller(compiled):
+        state, batch = arrays(shapes)
+
+        def step():
+            nonlocal state
+            state, metrics = compiled(state, batch)
+            return metrics
+
+        return step
+
+    return cells_of(traced, sentences * len(devices), len(devices), chip, caller)
+
+
+def of_encoding(tokens, chip, tiny):
+    """The cells of embedding a batch on one device."""
+    layers, width, inner, rows = (1, 32, 64, 8) if tiny else (6, 384, 1536, 512)
+    encoder = Bert(BertConfig(30522, width, layers, width // 32, inner), jax.numpy.bfloat16)
+    batch = Rows(np.ones((rows, tokens), np.int32), np.ones((rows, tokens), bool))
+    params = {"encoder": jax.jit(encoder.init)(jax.random.key(0), Rows(batch.tokens[:1], batch.mask[:1]))["params"]}
+    batch = jax.device_put(batch)
+    traced = jax.jit(lambda params, rows: sentence_embedding(encoder, params, rows, "mean")).trace(params, batch)
+    return cells_of(traced, rows, 1, chip, lambda compiled: lambda: compiled(params, batch))
+
+
+def of_search(tiny):
+    """The cells of an exact search; no program holds all of it, so that it has no bound."""
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((ROWS // 100 if tiny else ROWS, WIDTH), np.float32)
+    queries = random.standard_normal((QUERIES, WIDTH), np.float32)
+    taken = times(lambda: search(queries, rows, 10).scores)
+    seconds = statistics.median(taken)
+    return [f"{seconds * 1e3:.1f}", f"{min(taken) * 1e3:.1f}", f"{QUERIES / seconds:,.0f}", *[""] * 6]
 
 
 def main():
@@ -111,14 +160,22 @@ def main():
     print("|---|" + "--:|" * (len(COLUMNS) - 1))
     attentions = (options.attention or ("plain" if tiny else "pallas,plain")).split(",")
     sizes = [int(size) for size in (options.sentences or ("8" if tiny else "64,512")).split(",")]
+    rows = {
+        "encode, 32 tokens": functools.partial(of_encoding, 32, chip, tiny),
+        "encode, 128 tokens": functools.partial(of_encoding, 128, chip, tiny),
+        "search (queries/s)": functools.partial(of_search, tiny),
+    } | {
+        f"{method}, {sentences}, {attention}": functools.partial(of_step, method, sentences, attention, chip, tiny)
+        for attention, method, sentences in itertools.product(attentions, options.methods.split(","), sizes)
+    }
     longest = 0.0
-    for attention, method, sentences in itertools.product(attentions, options.methods.split(","), sizes):
-        name, start = f"{method}, {sentences}, {attention}", time.monotonic()
+    for name, cells_here in rows.items():
+        start = time.monotonic()
         if start + longest - begin > options.seconds:
             print(f"| {name} | left out: no time |", flush=True)
             continue
         try:
-            cells = measure(run_of(method, attention, tiny), method, sentences, chip)
+            cells = cells_here()
         except jax.errors.JaxRuntimeError as error:  # a kernel that a compiler or device refuses does not cost the other rows
             memory = any(sign in str(error) for sign in OUT_OF_MEMORY)
             cells = ["out of memory" if memory else f"failed: {' '.join(str(error).split())[:160]}"]

@@ -16,6 +16,9 @@ from jax_sentemb.planning.targets import describe_devices, parse_target
         ("tpu:v5p-16", 8, 2, "v5p:2x2x2"),  # cores, two a chip
         ("tpu:v6e-8", 8, 2, "v6e:2x4"),
         ("tpu:2xv5e-16", 32, 8, "v5e:4x4"),
+        ("v6e", 1, 1, "v6e:1x1"),
+        ("v5p", 4, 1, "v5p:2x2x1"),  # the smallest slice
+        ("v5e-16", 16, 4, "v5e:4x4"),
         ("h100", 1, 1, "1x1x1"),
         ("h100:8", 8, 1, "1x1x8"),
         ("h200:16", 16, 2, "1x2x8"),

@@ -18,6 +18,7 @@ download of weights is needed for a run from scratch. Times are bounds from the 
 targets:
   tpu:v5e-16, tpu:v6e-256    so many chips              needs pip install 'jax_sentemb[plan-tpu]'
   tpu:v5p-128                so many cores, two a chip
+  v5e, v5p, v6e              the smallest slice
   tpu:2xv5e-256              two slices
   h100, h100:8, h200:16      so many GPUs               needs pip install 'jax_sentemb[plan-cuda]'
 

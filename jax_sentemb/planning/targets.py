@@ -38,7 +38,7 @@ CHIPS = {
 TPUS = ("v5e", "v5p", "v6e")
 FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
 CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8", 1024: "8x8x16"}
-EXAMPLES = "tpu:v5e-16, tpu:v5p-128, tpu:v6e-8, tpu:2xv5e-256 (two slices), h100:8, h200"
+EXAMPLES = "tpu:v5e-16, tpu:v5p-128, v6e (the smallest slice), tpu:2xv5e-256 (two slices), h100:8, h200"
 INSTALL = {
     "tpu": "the TPU compiler is not installed: pip install 'jax_sentemb[plan-tpu]' (libtpu, 0.5 GB; no TPU is needed)",
     "cuda": "the GPU compiler is not installed: pip install 'jax_sentemb[plan-cuda]' (5.5 GB; no GPU is needed)",
@@ -62,11 +62,11 @@ class Target(NamedTuple):
 
 
 def parse_target(text: str) -> Target:
-    """The target that `text` names, for instance tpu:v5e-16 or h100:8; ConfigError for other text."""
-    if found := re.fullmatch(r"tpu:(?:(\d+)x)?(v5e|v5p|v6e)-(\d+)", text):
+    """The target that `text` names, for instance tpu:v5e-16, v6e (the smallest slice) or h100:8; ConfigError for other text."""
+    if found := re.fullmatch(r"(?:tpu:)?(?:(\d+)x)?(v5e|v5p|v6e)(?:-(\d+))?", text):
         slices, kind = int(found[1] or 1), found[2]
         chip, shapes = CHIPS[kind], CUBES if kind == "v5p" else FLAT
-        chips, rest = divmod(int(found[3]), chip.units)
+        chips, rest = divmod(int(found[3] or min(shapes) * chip.units), chip.units)
         if rest or chips not in shapes or not slices:
             sizes = ", ".join(str(size * chip.units) for size in shapes)
             counts = "cores, two a chip" if chip.units == 2 else "chips"
