@@ -53,7 +53,6 @@ DOMAINS = ("arguments", "SICK", "forum posts", "headlines", "captions", "questio
 NOVELS_SENTENCES, PARAGRAPHS, SENTENCES = 20_000, 500, 8  # trained on; tested; sentences of a tested paragraph
 SIF = 1e-3
 AVERAGED = ("SimCSE, temperature 0.5", "masked LM", "neighbours")  # also as the average with the start
-LEAST_GAIN = 0.3  # of held-out score, for less of which no higher rate is taken
 
 
 def of_pairs(encoder: SentenceEncoder, rows: list[Any]) -> float:
@@ -234,7 +233,7 @@ class Study:
         }  # fmt: skip
         if len(found) < len(rates):
             raise SystemExit(f"{name}, {recipe}: no rate was chosen; run with --tune first")
-        return next(rate for rate in rates if found[rate] >= max(found.values()) - LEAST_GAIN)
+        return max(rates, key=lambda rate: found[rate])
 
     def tune(self) -> None:
         for name, path in self.options.encoders.items():
