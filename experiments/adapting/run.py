@@ -223,15 +223,8 @@ class Study:
     def rate(self, name: str, recipe: str) -> float:
         """The learning rate of a recipe for an encoder: by the held-out score of the tuning runs."""
         rates = self.options.rates[name]
-        domain = tuning_domain(recipe)
-        found = {
-            rate: float(row["held_out"])
-            for row in self.rows
-            for rate in rates
-            if tuple(row[field] for field in FIELDS[:6])
-            == tuple(map(str, (name, domain, TUNED.get(recipe, recipe), rate, 0, 0)))
-        }  # fmt: skip
-        if len(found) < len(rates):
+        found = held_out([row for row in self.rows if row["encoder"] == name], recipe)
+        if not set(rates) <= set(found):
             raise SystemExit(f"{name}, {recipe}: no rate was chosen; run with --tune first")
         return max(rates, key=lambda rate: found[rate])
 
@@ -281,6 +274,17 @@ def tuning_domain(recipe: str) -> str:
     return "novels" if recipe.startswith("neighbours") else "SICK"
 
 
+def held_out(rows: list[dict[str, str]], recipe: str) -> dict[float, float]:
+    """The held-out scores of a recipe's tuning runs by learning rate; `rows` of one encoder."""
+    recipe = TUNED.get(recipe, recipe)
+    key = (tuning_domain(recipe), recipe, "0", "0")
+    return {
+        float(row["rate"]): float(row["held_out"])
+        for row in rows
+        if (row["domain"], row["recipe"], row["seed"], row["share_of_start"]) == key
+    }
+
+
 def table(file: Path) -> list[dict[str, str]]:
     with file.open(encoding="utf-8", newline="") as opened:
         return list(csv.DictReader(opened, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -305,7 +309,10 @@ def write_tables(rows: list[dict[str, str]]) -> None:
 
 
 def tables(rows: list[dict[str, str]]) -> str:
-    """For each encoder: changes of the score by recipe and domain, mean and standard deviation over seeds; and of STS-B."""
+    """For each encoder: changes of the score by recipe and domain, mean and standard deviation over seeds, and of STS-B.
+
+    The rates with the best held-out scores come first; below, these scores. What was trained for the choice only is not repeated.
+    """
     found = []
     for name in dict.fromkeys(row["encoder"] for row in rows):
         own = [row for row in rows if row["encoder"] == name]
@@ -314,9 +321,12 @@ def tables(rows: list[dict[str, str]]) -> str:
         found.append(f"| {name} | seeds | " + " | ".join(start) + " | STS-B, mean (lowest) |\n|---|" + "--:|" * (len(start) + 2))
         cells = [f"{float(row['in_domain']):.2f}" for row in start.values()]
         found.append(" | ".join(["| start", "", *cells, f"{float(next(iter(start.values()))['out_of_domain']):.2f} |"]))
-        for recipe, rate, share in dict.fromkeys((row["recipe"], row["rate"], row["share_of_start"]) for row in own):
+        for recipe, rate, share in sorted(
+            dict.fromkeys((row["recipe"], row["rate"], row["share_of_start"]) for row in own if row["recipe"] != "start"),
+            key=lambda key: float(key[1]) and 1 + (float(key[1]) != _best(held_out(own, key[0]))),
+        ):
             some = [row for row in own if (row["recipe"], row["rate"], row["share_of_start"]) == (recipe, rate, share)]
-            if recipe == "start":
+            if {row["seed"] for row in some} == {"0"} and _only_tuned(own, recipe, float(rate), {row["domain"] for row in some}):
                 continue
             changes = {domain: [_change(row, start, "in_domain") for row in some if row["domain"] == domain] for domain in start}
             away = [_change(row, start, "out_of_domain") for row in some]
@@ -324,8 +334,35 @@ def tables(rows: list[dict[str, str]]) -> str:
             seeds = sorted({len(values) for values in changes.values() if values})
             row = [f"| {title}", "–".join(map(str, dict.fromkeys((seeds[0], seeds[-1])))), *map(_cell, changes.values())]
             found.append(" | ".join([*row, f"{statistics.mean(away):+.2f} ({min(away):+.2f}) |"]))
-        found.append("")
+        found += ["", *_tuning(name, own), ""]
     return "\n".join(found)
+
+
+def _only_tuned(own: list[dict[str, str]], recipe: str, rate: float, seen: set[str]) -> bool:
+    """Whether a rate was tried for the choice only: the table of held-out scores has it."""
+    scores = held_out(own, recipe)
+    return seen == {tuning_domain(recipe)} and rate in scores and rate != _best(scores)
+
+
+def _best(scores: dict[float, float]) -> float:
+    return max(scores, key=lambda rate: scores[rate])
+
+
+def _tuning(name: str, own: list[dict[str, str]]) -> list[str]:
+    """The held-out scores of one encoder by recipe and rate, the best in bold."""
+    starts = {row["domain"]: row["held_out"] for row in own if row["recipe"] == "start"}
+    by_recipe = {recipe: scores for recipe in methods("mean") if recipe not in TUNED and (scores := held_out(own, recipe))}
+    rates = sorted({rate for scores in by_recipe.values() for rate in scores})
+    lines = [
+        f"| {name}, held out | start | " + " | ".join(f"{rate:.0e}" for rate in rates) + " |",
+        "|---|" + "--:|" * (len(rates) + 1),
+    ]
+    for recipe, scores in by_recipe.items():
+        cells = ["" if rate not in scores else f"{scores[rate]:.2f}" for rate in rates]
+        best = rates.index(_best(scores))
+        cells[best] = f"**{cells[best]}**"
+        lines.append(f"| {recipe} | " + " | ".join([starts[tuning_domain(recipe)], *cells]) + " |")
+    return lines
 
 
 def _change(row: dict[str, str], start: dict[str, dict[str, str]], field: str) -> float:
