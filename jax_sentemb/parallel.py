@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -48,19 +48,27 @@ def _network_order(devices: Sequence[Any], fsdp: int) -> np.ndarray:
 
     Together, because each process reads consecutive rows of a batch.
     """
-    shape = (len(devices) // fsdp, fsdp)
     slices = len({getattr(device, "slice_index", 0) for device in devices})
-    if slices > 1 and shape[0] % slices == 0:
+    if slices == 1:
+        ordered = jax.make_mesh((len(devices) // fsdp, fsdp), AXES, (AxisType.Auto,) * 2, devices=devices).devices
+    else:
         from jax.experimental import mesh_utils
 
-        inside = (shape[0] // slices, fsdp)
-        ordered = mesh_utils.create_hybrid_device_mesh(inside, (slices, 1), devices, allow_split_physical_axes=True)
-    else:
-        ordered = jax.make_mesh(shape, AXES, (AxisType.Auto,) * 2, devices=devices).devices
+        inside, outside = _shape_over_slices(len(devices) // slices, slices, fsdp)
+        ordered = mesh_utils.create_hybrid_device_mesh(inside, outside, devices, allow_split_physical_axes=True)
     processes: dict[int, int] = {}
     for device in ordered.flat:
         processes.setdefault(device.process_index, len(processes))
     return np.array(sorted(ordered.flat, key=lambda device: processes[device.process_index]))
+
+
+def _shape_over_slices(each: int, slices: int, fsdp: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(inside, outside): the shape of the mesh in a slice of `each` devices, and of the slices; their product is the mesh."""
+    if each % fsdp == 0:
+        return (each // fsdp, fsdp), (slices, 1)
+    if fsdp % each == 0:
+        return (1, each), (slices * each // fsdp, fsdp // each)
+    raise ConfigError(f"train.fsdp={fsdp} is neither a divisor nor a multiple of the {each} devices of a slice")
 
 
 def process_share(mesh: Mesh) -> tuple[int, int]:
@@ -150,12 +158,38 @@ def join(how: Join) -> None:
     address, count, number = (None, None, None) if how.automatic else (how.coordinator, how.processes, how.process)
     try:
         with _own_end_of_lost_runs():
-            jax.distributed.initialize(address, count, number, heartbeat_timeout_seconds=LOST_AFTER)
+            jax.distributed.initialize(address, count, number, own_gpus(os.environ), heartbeat_timeout_seconds=LOST_AFTER)
     except (RuntimeError, ValueError) as error:
         what = "--distributed" if how.automatic else f"--coordinator={how.coordinator}"
         raise ResourceError(f"{what}: the processes of the run did not find each other: {str(error).splitlines()[0]}") from None
     if jax.process_index() > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # only process 0 prints tables  # noqa: SIM115
+
+
+def own_gpus(environment: Mapping[str, str]) -> list[int] | None:
+    """Numbers of the GPUs of this process, where SLURM started it: an equal share of those that the tasks of its node see.
+
+    None elsewhere. JAX would take one GPU a task; ConfigError if the tasks cannot share the GPUs equally.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES", "")
+    if not visible or "SLURM_LOCALID" not in environment or "JAX_LOCAL_DEVICE_IDS" in environment:
+        return None
+    gpus, tasks = visible.count(",") + 1, _tasks_of_node(environment)
+    if gpus < tasks or "SLURM_GPUS_PER_TASK" in environment:  # each task sees its own only
+        return list(range(gpus))
+    if gpus % tasks:
+        raise ConfigError(f"{tasks} tasks of a node cannot share its {gpus} GPUs equally: give srun another --ntasks-per-node")
+    share, number = gpus // tasks, int(environment["SLURM_LOCALID"])
+    return list(range(number * share, (number + 1) * share))
+
+
+def _tasks_of_node(environment: Mapping[str, str]) -> int:
+    """The tasks of this node, from SLURM's list of all nodes, such as 8(x3),4."""
+    counts: list[int] = []
+    for text in environment.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
+        tasks, _, times = text.rstrip(")").partition("(x")
+        counts += [int(tasks)] * int(times or 1)
+    return counts[int(environment.get("SLURM_NODEID", 0)) % len(counts)]
 
 
 def _end_lost_run(*_: object) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ from jax.sharding import PartitionSpec
 
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, ResourceError
-from jax_sentemb.parallel import Join, _end_lost_run, agree, fsdp_sharding, join, make_mesh, replicate
+from jax_sentemb.parallel import Join, _end_lost_run, _network_order, agree, fsdp_sharding, join, make_mesh, own_gpus, replicate
 
 ROOT = Path(__file__).parents[1]
 FLAGS = {
@@ -238,6 +239,56 @@ def test_half_an_address_is_refused_in_one_line(how, says):
     with pytest.raises(ConfigError, match=says) as caught:
         join(how)
     assert "\n" not in str(caught.value)
+
+
+EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_NODEID": "3"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpus"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, None),
+        ({**EIGHT, "SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, [0, 1, 2, 3, 4, 5, 6, 7]),
+        ({**EIGHT, "SLURM_LOCALID": "5", "SLURM_STEP_TASKS_PER_NODE": "8(x4)"}, [5]),
+        ({**EIGHT, "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "4(x2),8,2"}, [4, 5, 6, 7]),
+        ({"CUDA_VISIBLE_DEVICES": "6", "SLURM_LOCALID": "6", "SLURM_STEP_TASKS_PER_NODE": "8(x4)", "SLURM_NODEID": "0"}, [0]),
+        ({**EIGHT, "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_GPUS_PER_TASK": "8"}, list(range(8))),
+        ({**EIGHT, "SLURM_LOCALID": "1", "JAX_LOCAL_DEVICE_IDS": "1"}, None),
+        ({"SLURM_LOCALID": "0", "SLURM_STEP_TASKS_PER_NODE": "1(x4)"}, None),
+    ],
+)
+def test_a_task_of_slurm_has_its_share_of_the_gpus_of_its_node(environment, gpus):
+    assert own_gpus(environment) == gpus
+
+
+def test_joining_tells_jax_which_gpus_are_ours(monkeypatch):
+    given = []
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *arguments, **_: given.append(arguments))
+    for name, value in {**EIGHT, "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x4)"}.items():
+        monkeypatch.setenv(name, value)
+    join(Join(automatic=True))
+    assert given == [(None, None, None, [4, 5, 6, 7])]
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", "3(x4)")
+    with pytest.raises(ConfigError, match="3 tasks of a node cannot share its 8 GPUs equally"):
+        join(Join(automatic=True))
+
+
+@pytest.mark.parametrize("fsdp", [1, 2, 4, 8, 16])
+def test_a_mesh_over_slices_splits_parameters_inside_of_slices_as_far_as_it_can(fsdp):
+    """Four slices of four devices; a group of fsdp devices is in as few slices as hold it."""
+    devices = [
+        SimpleNamespace(id=number, platform="gpu", device_kind="", slice_index=number // 4, process_index=number // 2)
+        for number in range(16)
+    ]
+    groups = _network_order(devices, fsdp).reshape(-1, fsdp)
+    assert sorted(device.id for device in groups.flat) == list(range(16))
+    assert {len({device.slice_index for device in group}) for group in groups} == {max(fsdp // 4, 1)}
+
+
+def test_a_split_that_does_not_fit_slices_is_refused():
+    devices = [SimpleNamespace(platform="gpu", device_kind="", slice_index=number // 6, process_index=0) for number in range(12)]
+    with pytest.raises(ConfigError, match=r"train\.fsdp=4 is neither a divisor nor a multiple of the 6 devices of a slice"):
+        _network_order(devices, 4)
 
 
 def test_processes_that_read_other_things_are_named(monkeypatch):
