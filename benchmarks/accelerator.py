@@ -1,6 +1,6 @@
 """Training steps, encoding and search on the accelerator of this machine, beside the bounds of the programs: rows for README.md.
 
-    benchmarks/accelerator.sh [--methods simcse,micse,is_bert,mlm] [--sentences 64,512] [--attention pallas,plain] [--seconds 580]
+    benchmarks/accelerator.sh [--methods simcse micse is_bert mlm] [--sentences 64 512] [--attention pallas plain] [--seconds 580]
 
 First MiniLM's shape embeds 512 rows in bfloat16 on one device, and 100 queries are compared with a million rows of 384 numbers,
 which come from the memory of the host. Then BERT-base trains in bfloat16 on sentences of 64 tokens, first with the fused attention
@@ -34,6 +34,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 KINDS = {  # the first that is a part of what JAX says
     "TPU v5 lite": "v5e", "TPU v5e": "v5e", "TPU v5": "v5p", "TPU v6": "v6e", "NVIDIA H100": "h100", "NVIDIA H200": "h200",
 }  # fmt: skip
+METHODS = ("simcse", "micse", "is_bert", "mlm")
 TOKENS, STEPS = 64, 10
 ROWS, WIDTH, QUERIES = 1_000_000, 384, 100  # of the search
 COLUMNS = (
@@ -147,9 +148,11 @@ def of_search(tiny):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", default="simcse,micse,is_bert,mlm")
-    parser.add_argument("--sentences", default="", help="of one device (default: 64,512; 8 on a CPU)")
-    parser.add_argument("--attention", default="", help="kernels of train.fused_attention (default: pallas,plain; plain on a CPU)")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--sentences", nargs="+", type=int, help="of one device (default: 64 512; 8 on a CPU)")
+    parser.add_argument(
+        "--attention", nargs="+", choices=("pallas", "cudnn", "plain"), help="default: pallas plain; plain on a CPU"
+    )
     parser.add_argument("--seconds", type=float, default=580.0, help="for all rows")
     options = parser.parse_args()
     begin, tiny = time.monotonic(), jax.default_backend() == "cpu"
@@ -158,15 +161,15 @@ def main():
     print(f"{len(jax.devices())} x {kind}, JAX {jax.__version__}; {shape}, bfloat16\n")
     print(f"| {' | '.join(COLUMNS)} |")
     print("|---|" + "--:|" * (len(COLUMNS) - 1))
-    attentions = (options.attention or ("plain" if tiny else "pallas,plain")).split(",")
-    sizes = [int(size) for size in (options.sentences or ("8" if tiny else "64,512")).split(",")]
+    attentions = options.attention or (["plain"] if tiny else ["pallas", "plain"])
+    sizes = options.sentences or ([8] if tiny else [64, 512])
     rows = {
         "encode, 32 tokens": functools.partial(of_encoding, 32, chip, tiny),
         "encode, 128 tokens": functools.partial(of_encoding, 128, chip, tiny),
         "search (queries/s)": functools.partial(of_search, tiny),
     } | {
         f"{method}, {sentences}, {attention}": functools.partial(of_step, method, sentences, attention, chip, tiny)
-        for attention, method, sentences in itertools.product(attentions, options.methods.split(","), sizes)
+        for attention, method, sentences in itertools.product(attentions, options.methods, sizes)
     }
     longest = 0.0
     for name, cells_here in rows.items():

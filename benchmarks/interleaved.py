@@ -20,7 +20,11 @@ def interleave(
         pipes[name], theirs = context.Pipe()
         processes[name] = context.Process(target=_contend, args=(make, name, steps, theirs), daemon=True)
         processes[name].start()
-        assert pipes[name].recv() == "ready"
+        theirs.close()  # so that recv ends if the process does
+        try:
+            pipes[name].recv()
+        except EOFError:
+            raise SystemExit(f"{name} ended before its first step: its error is above") from None
     times: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name, pipe in pipes.items():

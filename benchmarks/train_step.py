@@ -114,6 +114,7 @@ def torch_published(options, batches):
     spec = importlib.util.spec_from_file_location("simcse_models", f"{options.simcse}/simcse/models.py")
     published = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(published)
+    published.BertForCL.all_tied_weights_keys = {}  # transformers 5 sets it in a method that the model of 2021 does not call
     settings = SimpleNamespace(pooler_type="cls", temp=0.05, do_mlm=False)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = published.BertForCL(torch_config(options), model_args=settings).to(device).train()

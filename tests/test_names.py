@@ -35,6 +35,7 @@ TESTED_IN = {
     "test_sts.py": "evaluation/sts_data",
     "test_sweep.py": "reporting/low_shot reporting/sweep_table",
     "test_trainer.py": "training/evaluator training/loop training/signals",
+    "test_vector_manifest.py": "retrieval/vector_parts",
     "test_word_baselines.py": "methods/infer_sent methods/language_model methods/quick_thoughts methods/word_average",
     "test_word_model.py": "evaluation/model_spec inference/build inference/views",
     "test_word_tokenizer.py": "training/encoder_source",

@@ -32,9 +32,10 @@ def test_targets(text, chips, hosts, topology):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tpu:v5e-9", "slices of v5e have 1, 4, 8, 16, 32, 64, 128, 256 chips"),
+        ("tpu:v5e-9", "1 to 64 slices of v5e that have 1, 4, 8, 16, 32, 64, 128, 256 chips"),
         ("tpu:v5p-4", "cores, two a chip"),
-        ("tpu:0xv5e-4", "slices of v5e"),
+        ("tpu:0xv5e-4", "1 to 64 slices of v5e"),
+        ("5000xv5e-256", "1 to 64 slices of v5e"),
         ("h100:12", "1 to 8 GPUs, or a multiple of 8"),
         ("h100:0", "1 to 8 GPUs"),
         ("a100", "is unknown: write one of tpu:v5e-16"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.retrieval.vector_manifest import SAME, Part, read_manifest
+from jax_sentemb.retrieval.vector_manifest import SAME, Part, missing_parts, read_manifest
 from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_shards
 
 TEXTS = [f"{number}" for number in range(97)]
@@ -57,6 +57,28 @@ def test_more_parts_than_shards(tmp_path):
 
 def test_the_number_of_parts_costs_nothing(tmp_path):
     assert write(tmp_path, Part(7, 10**18))["rows"] == 0
+    assert missing_parts(tmp_path) == f"1/{10**18}, 2/{10**18}, 3/{10**18}, 4/{10**18}, 5/{10**18} and {10**18 - 6} others"
+
+
+def test_what_is_missing_is_named(tmp_path):
+    def stops(texts):
+        raise KeyboardInterrupt
+
+    assert missing_parts(tmp_path) == ""
+    write(tmp_path, Part(2, 4))
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path, Part(4, 4), encode=stops)
+    assert missing_parts(tmp_path) == "1/4, 3/4, 4/4 (begun)"
+    with pytest.raises(DataError, match=r"parts of vectors only: encode 1/4, 3/4, 4/4 \(begun\) with jax-sentemb encode --part"):
+        read_manifest(tmp_path)
+
+
+def test_a_part_with_other_settings_is_refused_before_it_writes(tmp_path):
+    write(tmp_path, Part(3, 4))
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ConfigError, match=r"part-3-of-4\.json has rows_per_shard=4, this command rows_per_shard=2: .* delete it"):
+        write(tmp_path, Part(2, 4), {**FACTS, "rows_per_shard": 2})
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_a_killed_part_encodes_only_what_is_missing(tmp_path):
@@ -110,10 +132,19 @@ def test_what_does_not_fit_the_folder(tmp_path):
     write(tmp_path.with_name("other"), Part(1, 2), {**FACTS, "model_sha256": "a"})
     for file in tmp_path.with_name("other").iterdir():  # a part of another model, copied into the folder
         file.replace(tmp_path / file.name)
-    with pytest.raises(ConfigError, match=r"part-2-of-2\.json has model_sha256=None, part-1-of-2\.json a"):
+    with pytest.raises(ConfigError, match=r"part-1-of-2\.json has model_sha256=a, this command model_sha256=None"):
         write(tmp_path, Part(2, 2))
     with pytest.raises(ConfigError, match="int8"):
         write(tmp_path.with_name("bytes"), Part(1, 2), {**FACTS, "precision": "int8"})
+
+
+def test_a_part_with_other_settings_that_was_written_elsewhere_is_found_when_parts_are_put_together(tmp_path):
+    write(tmp_path, Part(1, 3))
+    write(tmp_path.with_name("other"), Part(2, 3), {**FACTS, "model_sha256": "a"})
+    for file in tmp_path.with_name("other").iterdir():
+        file.replace(tmp_path / file.name)
+    with pytest.raises(ConfigError, match=r"part-2-of-3\.json has model_sha256=a, part-1-of-3\.json model_sha256=None: .* delete"):
+        write(tmp_path, Part(3, 3))
 
 
 def test_a_list_under_another_name_is_refused(tmp_path):

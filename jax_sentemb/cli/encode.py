@@ -14,9 +14,9 @@ from jax_sentemb import __version__
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
 from jax_sentemb.data.corpus_files import Sentences, open_text
 from jax_sentemb.errors import ConfigError, DataError, plain
-from jax_sentemb.files import user_path
+from jax_sentemb.files import say, user_path
 from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
-from jax_sentemb.retrieval.vector_manifest import Part
+from jax_sentemb.retrieval.vector_manifest import Part, missing_parts
 from jax_sentemb.retrieval.vector_store import EncodedSentences, write_file, write_shards
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ def main(argv: list[str]) -> int:
     from tqdm import tqdm
 
     shards = options.part.shards(-(-len(sentences) // options.rows_per_shard))
+    if options.part.total > (count := -(-len(sentences) // options.rows_per_shard)):
+        share = max(len(sentences) // options.part.total, 1)
+        advice = f"--rows-per-shard {share} gives each its share"
+        say(f"--part {options.part}: some parts are empty, the text has {count} shards; {advice}")
     logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
     rows = sum(min(options.rows_per_shard, len(sentences) - shard * options.rows_per_shard) for shard in shards)
     with tqdm(total=len(sentences) if single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
@@ -70,7 +74,7 @@ def main(argv: list[str]) -> int:
         truncated = manifest["truncated"]
     notes = [f"{output}: {len(sentences)} vectors"]
     if not single and "part" in manifest:
-        notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; the part that ends last writes vectors.json"]
+        notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; missing: {missing_parts(output)}"]
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
     if blank := sentences.report["blank"]:

@@ -113,9 +113,8 @@ def describe(plan: "Plan", feed: float) -> list[str]:
         f"bound       {bound.limit}: at least {bound.seconds * 1e3:.2f} ms a step (compute {bound.compute * 1e3:.2f}, "
         f"memory {bound.memory * 1e3:.2f}, network {bound.network * 1e3:.2f}; not measured)",
         f"            at most {plan.sentences_per_second:,.0f} sentences/s, {share:.0%} of the peak of products",
-        f"input       at this bound each host reads {needed:,.0f} rows/s; one core of this machine reads {feed:,.0f} "
-        f"(measured on generated sentences): "
-        f"{needed / feed:.1f} cores",
+        f"input       at this bound each host reads {needed:,.0f} rows/s; the thread that reads them gives {feed:,.0f} on this "
+        f"machine (measured on generated sentences){': the input is the limit' if needed > feed else ''}",
         f"compile     {plan.compile_seconds:.0f} s on this machine",
         f"data sheet  {chip.source}",
     ]

@@ -100,7 +100,7 @@ def read_plan(target: Target, batch_size: int, fsdp: int, compiled: Any, flop: f
     )
 
 
-def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int, steps: int = 6) -> Plan:
+def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int) -> Plan:
     """The plan of the largest batch that fits, a multiple of `unit`, within a sixteenth; ResourceError if not even `unit` fits.
 
     Memory grows about linearly: two plans that fit give a line, whose crossing with the limit is tried next. One plan gives a
@@ -108,7 +108,7 @@ def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int, steps: 
     """
     fitting: list[Plan] = []
     too_large, size = 0, max(first // unit, 1) * unit
-    for _ in range(steps):
+    while True:
         plan = plan_of(size)
         if plan.fits:
             fitting = sorted([*fitting, plan], key=lambda plan: plan.batch_size)
@@ -118,10 +118,7 @@ def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int, steps: 
             too_large = size
         size = _next_size(fitting, too_large, unit)
         if fitting and size - fitting[-1].batch_size <= max(unit, fitting[-1].batch_size // 16) and (too_large or len(fitting) > 1):
-            break
-    if not fitting:
-        raise ResourceError(f"{too_large} sentences do not fit: start from a smaller --config.data.batch_size")
-    return fitting[-1]
+            return fitting[-1]
 
 
 def smallest_split(plan_of: Callable[[int], Plan], chips: int) -> Plan:

@@ -77,7 +77,7 @@ def feed_rate(config: Config, batch_size: int, seconds: float = 1.0) -> float:
         start, step, rows = time.process_time(), 0, 0
         while time.process_time() - start < seconds:
             step += 1
-            rows += len(batches.at(step % batches.steps_per_epoch).tokens)
+            rows += sum(len(part.tokens) for part in batches.parts(step % batches.steps_per_epoch))
         return rows / (time.process_time() - start)
 
 

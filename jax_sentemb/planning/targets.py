@@ -38,6 +38,7 @@ CHIPS = {
 TPUS = ("v5e", "v5p", "v6e")
 FLAT = {1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16"}
 CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8", 1024: "8x8x16"}
+MOST_SLICES = 64
 EXAMPLES = "tpu:v5e-16, tpu:v5p-128, v6e (the smallest slice), tpu:2xv5e-256 (two slices), h100:8, h200"
 INSTALL = {
     "tpu": "the TPU compiler is not installed: pip install 'jax_sentemb[plan-tpu]' (libtpu, 0.5 GB; no TPU is needed)",
@@ -67,10 +68,10 @@ def parse_target(text: str) -> Target:
         slices, kind = int(found[1] or 1), found[2]
         chip, shapes = CHIPS[kind], CUBES if kind == "v5p" else FLAT
         chips, rest = divmod(int(found[3] or min(shapes) * chip.units), chip.units)
-        if rest or chips not in shapes or not slices:
+        if rest or chips not in shapes or not 1 <= slices <= MOST_SLICES:
             sizes = ", ".join(str(size * chip.units) for size in shapes)
             counts = "cores, two a chip" if chip.units == 2 else "chips"
-            raise ConfigError(f"--target {text}: slices of {kind} have {sizes} {counts}")
+            raise ConfigError(f"--target {text}: 1 to {MOST_SLICES} slices of {kind} that have {sizes} {counts}")
         return Target(text, "tpu", chip, slices * chips, f"{kind}:{shapes[chips]}", slices)
     if found := re.fullmatch(r"(h100|h200)(?::(\d+))?", text):
         chip, count = CHIPS[found[1]], int(found[2] or 1)

@@ -1,9 +1,10 @@
 """vectors.json, the list of the shards of a corpus, and the lists of parts that are encoded apart.
 
 Part K of N has the shards from floor((K - 1) S / N) to floor(K S / N) of the S shards of the corpus: a function of line numbers. It
-keeps its list of shards in part-K-of-N.json; `vector_store` puts the lists of all N parts together.
+keeps its list of shards in part-K-of-N.json; `vector_parts` puts the lists of all N parts together.
 """
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Real
 
-from jax_sentemb.errors import ConfigError, DataError, ModelFileError
+from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import fingerprint, inside, sha256, shown, write_json
 from jax_sentemb.retrieval.quantize import PRECISIONS
 
@@ -57,25 +58,6 @@ class Part(NamedTuple):
         return [Part(number, self.total) for number in range(1, self.total + 1)]
 
 
-def check_part(directory: Path, part: Part, manifest: str, precision: str) -> None:
-    """ConfigError where a part does not fit what is in the folder already, or its precision needs the whole corpus."""
-    if part.total > 1 and precision in ("int8", "uint8"):
-        problem = "the bytes of all shards stand for the ranges of the first one"
-        raise ConfigError(f"--precision {precision}: {problem}; encode parts with float32 or binary")
-    ours = f"-of-{part.total}.json" if part.total > 1 else "/"
-    other = [file.name for file in sorted(directory.glob(LISTS)) if not file.name.endswith(ours)]
-    if other and not (directory / manifest).is_file():
-        raise ConfigError(f"--output {directory} holds {other[0]}: encode its other parts, or give another directory")
-
-
-def joined(lists: list[dict[str, Any]]) -> dict[str, Any]:
-    """One manifest from the complete lists of all parts, in order."""
-    whole = {name: value for name, value in lists[0].items() if name not in ("part", "first_shard", "sha256", "complete")}
-    shards = [shard for one in lists for shard in one["shards"]]
-    widths = {one["width"] for one in lists if one["width"] is not None}
-    return {**whole, "rows": sum(one["rows"] for one in lists), "width": max(widths, default=None), "shards": shards}
-
-
 def shard_name(number: int, kind: str) -> str:
     """The file of a shard."""
     return f"{number:06d}.{kind}"
@@ -111,10 +93,22 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a directory or of a single file; DataError where it is missing or damaged."""
     file = manifest_path(path)
     if not file.is_file() and list(path.glob(LISTS)):
-        raise DataError(f"{path} has parts of vectors only: encode the others with jax-sentemb encode --part")
+        wanted = missing_parts(path)
+        advice = f"encode {wanted} with jax-sentemb encode --part" if wanted else "run the command of any part again"
+        raise DataError(f"{path} has parts of vectors only: {advice}")
     if not file.is_file():
         raise DataError(f"{path} has no {MANIFEST}: it is not a directory of vectors")
     return read_list(file)
+
+
+def missing_parts(directory: Path) -> str:
+    """The parts that are not complete, of those whose lists are in a directory: "1/4, 3/4 (begun)", with at most five names."""
+    complete = {Part(*found["part"]): found["complete"] for found in map(read_list, sorted(directory.glob(LISTS)))}
+    total = max((part.total for part in complete), default=0)
+    unfinished = (part for number in range(1, total + 1) if not complete.get(part := Part(number, total)))
+    names = [f"{part} (begun)" if part in complete else str(part) for part in itertools.islice(unfinished, 5)]
+    more = total - sum(complete.values()) - len(names)
+    return ", ".join(names) + (f" and {more} others" if more > 0 else "")
 
 
 def read_list(file: Path) -> dict[str, Any]:

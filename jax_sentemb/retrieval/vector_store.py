@@ -24,11 +24,9 @@ from jax_sentemb.retrieval.vector_manifest import (
     MANIFEST,
     SAME,
     Part,
-    check_part,
     damage,
     damaged,
     is_complete,
-    joined,
     manifest_path,
     mapped,
     read_list,
@@ -36,6 +34,7 @@ from jax_sentemb.retrieval.vector_manifest import (
     shard_name,
     write_manifest,
 )  # fmt: skip
+from jax_sentemb.retrieval.vector_parts import check_part, join_parts
 
 STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
 
@@ -66,7 +65,7 @@ def write_shards(
     the directory holds anything else, BusyError while another process writes the same part.
     """
     _check_place(directory)
-    check_part(directory, part, MANIFEST, metadata["precision"])
+    check_part(directory, part, metadata)
     directory.mkdir(parents=True, exist_ok=True)
     size = metadata["rows_per_shard"]
     shards = part.shards(-(-len(sentences) // size))
@@ -82,7 +81,7 @@ def write_shards(
             if not manifest["complete"] or len(manifest["shards"]) > count:  # all that is needed was there
                 del manifest["shards"][count:]
                 write_manifest(_place(directory, manifest), manifest)
-        return _join_parts(directory, part) or manifest if "part" in manifest else manifest
+        return join_parts(directory, part) or manifest if "part" in manifest else manifest
     except Timeout:
         raise BusyError(f"--output {directory} is being written by another process: wait for it, or give another one") from None
 
@@ -98,31 +97,6 @@ def _list_of(directory: Path, part: Part) -> str:
 
 def _lock_of(file: str) -> str:
     return "LOCK" if file == MANIFEST else file.replace(".json", ".LOCK")
-
-
-def _join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
-    """Write vectors.json if all parts are complete and their shards are what their lists say; else None."""
-    with FileLock(directory / "LOCK"):
-        if (directory / MANIFEST).is_file():  # another part was the last one
-            return read_manifest(directory)
-        if len(list(directory.glob(LISTS))) < part.total:
-            return None
-        files = [directory / one.list_name for one in part.all_parts()]
-        lists = [read_list(file) for file in files if file.is_file()]
-        if len(lists) < part.total or not all(one["complete"] for one in lists):
-            return None
-        for file, one in zip(files, lists, strict=True):
-            if different := [name for name in SAME if one[name] != lists[0][name]]:
-                raise ConfigError(f"{file} has {different[0]}={one[different[0]]}, {files[0].name} {lists[0][different[0]]}")
-            for shard in one["shards"]:
-                if problem := damage(directory / shard["file"], shard, file.name):
-                    raise DataError(f"{directory / shard['file']}: {problem}; encode the part of {file.name} again")
-        manifest = joined(lists)
-        write_manifest(_place(directory, manifest), manifest)
-        for file in files:
-            file.unlink()
-            file.with_suffix(".LOCK").unlink(missing_ok=True)
-    return manifest
 
 
 def write_file(
@@ -202,9 +176,9 @@ def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: in
     listed = manifest["shards"][place : place + 1]
     if not listed:
         return True
-    name = shard_name(number, manifest["format"])
+    name, list_name = shard_name(number, manifest["format"]), _place(directory, manifest).name
     as_listed = (listed[0]["file"], listed[0]["rows"]) == (name, rows)
-    problem = damage(directory / name, listed[0], MANIFEST) if as_listed else f"{MANIFEST} is wrong"
+    problem = damage(directory / name, listed[0], list_name) if as_listed else f"{list_name} is wrong"
     if problem:
         say(f"{directory / name}: {problem}; it is encoded again")
     return bool(problem)
