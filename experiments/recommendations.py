@@ -14,32 +14,30 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
+UNTRAINED = 52.4  # mini-2 read by first and last layer, five sets (simcse_family/README.md)
 TABLE = HERE.parent / "jax_sentemb" / "cli" / "recommendations.json"
 
 
-def results(name: str) -> list[dict[str, str]]:
+def results(name: str, file_name: str = "results.csv") -> list[dict[str, str]]:
     """The rows of an experiment."""
-    with (HERE / name / "results.csv").open(newline="", encoding="utf-8") as file:
+    with (HERE / name / file_name).open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
-
-
-def few() -> dict[str, float]:
-    """Mean scores over the seeds of low-shot training."""
-    rows = results("micse_low_shot")
-
-    def score(method: str, sentences: int) -> float:
-        found = [row for row in rows if row["method"] == method and int(row["sentences"]) == sentences]
-        return statistics.mean(float(row["average"]) for row in found)
-
-    names = {"moco": "MoCo+SimCSE", "simcse": "SimCSE", "micse": "miCSE"}
-    scores = {f"{name}_{count}": score(method, count) for name, method in names.items() for count in (1_000, 10_000)}
-    return {"steps": max(int(row["best_step"]) for row in rows), "untrained": score("untrained", 0), **scores}
 
 
 def many() -> dict[str, float]:
     """Scores after 400 steps on the NLI sentences and captions (experiments/is_bert/run.py sets the steps)."""
     scores = {row["model"]: float(row["value"]) for row in results("is_bert") if (row["table"], row["score"]) == ("sts", "average")}
     return {"steps": 400, "untrained": scores["untrained [CLS]"], "simcse": scores["SimCSE"], "is_bert": scores["IS-BERT"]}
+
+
+def family() -> dict[str, float]:
+    """Mean score of SimCSE at temperature 0.5 over the seeds, at the checkpoint that STS-B dev selects."""
+    scores = [
+        float(row["average"])
+        for row in results("simcse_family", "methods.csv")
+        if (row["method"], row["checkpoint"]) == ("SimCSE", "dev")
+    ]
+    return {"seeds": len(scores), "simcse": statistics.mean(scores), "untrained": UNTRAINED}
 
 
 def checkpoint() -> dict[str, float]:
@@ -54,11 +52,11 @@ def checkpoint() -> dict[str, float]:
     return {"retrieval": reached("halves retrieval"), "last": reached("step"), "dev": reached("STSBenchmark-dev")}
 
 
-def adapting() -> dict[str, float]:
-    """Changes of a ready encoder by configs/adapt.py: lowest and highest mean over seeds of a domain, and elsewhere the lowest."""
-    rows = [row for row in results("adapting") if row["encoder"] == "MiniLM"]
+def adapting(encoder: str, rate: float) -> dict[str, float]:
+    """Changes of an encoder by Mirror-BERT: lowest and highest mean over seeds of a domain, and elsewhere the lowest."""
+    rows = [row for row in results("adapting") if row["encoder"] == encoder]
     start = {row["domain"]: row for row in rows if row["recipe"] == "start"}
-    trained = [row for row in rows if row["recipe"] == "Mirror-BERT" and float(row["rate"]) == 1e-5]
+    trained = [row for row in rows if row["recipe"] == "Mirror-BERT" and float(row["rate"]) == rate]
 
     def change(row: dict[str, str], field: str) -> float:
         return float(row[field]) - float(start[row["domain"]][field])
@@ -93,7 +91,14 @@ def main() -> None:
     options = parser.parse_args()
     known = json.loads(TABLE.read_text(encoding="utf-8"))
     quickstart = scratch(options.quickstart) if options.quickstart else known["scratch"]
-    table = {"few": few(), "many": many(), "scratch": quickstart, "checkpoint": checkpoint(), "adapting": adapting()}
+    table = {
+        "many": many(),
+        "scratch": quickstart,
+        "checkpoint": checkpoint(),
+        "adapting": adapting("MiniLM", 1e-5),
+        "weak": adapting("mini-2", 1e-4),
+        "family": family(),
+    }
     rounded = {part: {name: round(value, 1) for name, value in numbers.items()} for part, numbers in table.items()}
     options.output.write_text(json.dumps(rounded, indent=2) + "\n", encoding="utf-8")
 

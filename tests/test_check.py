@@ -23,6 +23,7 @@ from jax_sentemb.data.quality import ODD, OVERLONG, histogram, odd_sentences, to
 from jax_sentemb.data.sentences import LONGEST, Sentences
 from jax_sentemb.data.synthetic import sentences
 from jax_sentemb.data.tokenizer import Tokenizer
+from jax_sentemb.methods.mirror_bert import MirrorBERT
 
 ROOT = Path(__file__).parents[1]
 PLAIN = [
@@ -146,8 +147,8 @@ def test_lists_sorted_by_topic_pairs_and_variants_are_no_running_text():
 @pytest.mark.parametrize(
     ("usable", "weights", "recipe"),
     [
-        (LEAST, "bert", "simcse_moco"),
-        (SMALL - 1, "bert", "simcse_moco"),
+        (LEAST, "bert", "adapt"),
+        (SMALL - 1, "bert", "adapt"),
         (SMALL, "bert", "simcse"),
         (1_000_000, "bert", "simcse"),
         (50, "", "quickstart"),
@@ -164,12 +165,26 @@ def test_the_command_that_is_advised_is_one(usable, weights, recipe):
     assert str(workdir) == f"runs/{recipe}"
     assert (config.data.files, config.encoder.weights, config.data.max_seq_length) == ("a b.txt", weights, 48)
     assert config.data.batch_size <= usable
-    steps_per_epoch = usable // config.data.batch_size
-    assert advice.steps == steps_per_epoch * config.train.num_train_epochs
-    assert config.train.max_steps == -1
+    steps_per_epoch, limit = usable // config.data.batch_size, config.train.max_steps
+    assert (advice.steps == steps_per_epoch * config.train.num_train_epochs) if limit == -1 else (advice.steps == limit)
+    assert steps_per_epoch * (advice.num_train_epochs - 1) < advice.steps <= steps_per_epoch * advice.num_train_epochs
     assert any("multi_view" in alternative for alternative in advice.alternatives)
     for named in re.findall(r"(?:configs|experiments|docs)/[\w./]+", " ".join([advice.evidence, *advice.alternatives])):
         assert (ROOT / named).exists(), named
+
+
+def test_a_few_sentences_and_a_bert_are_trained_as_in_the_study():
+    """experiments/adapting, mini-2: Mirror-BERT by first and last layer at 1e-4, for 50 steps."""
+    advice = advise(CorpusSummary("a.txt", "text", 300, 20, False, 64, "bert", "", 8000, 512))
+    config, _, _ = parse(shlex.split(advice.command)[1:])
+    assert isinstance(config.method, MirrorBERT)
+    assert (config.method.pooling, config.optimizer.learning_rate, config.train.max_steps) == ("first_last", 1e-4, 50)
+
+
+def test_text_that_the_model_does_not_know_lowers_the_certainty():
+    summary = CorpusSummary("a.txt", "text", 300, 20, False, 64, "encoder", "", 8000, 512, "mean")
+    assert advise(summary._replace(unknown=0.01)).sure.startswith("fair")
+    assert advise(summary._replace(unknown=0.59)).sure.startswith("little: 59% of the pieces are unknown to this tokenizer")
 
 
 def test_the_numbers_that_are_cited_are_those_of_the_experiments(tmp_path):

@@ -92,7 +92,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
-        options.tokenizer, options.vocab_size, positions, readout,
+        options.tokenizer, options.vocab_size, positions, readout, report["unknown_token_rate"],
     )  # fmt: skip
     return {
         "files": files,

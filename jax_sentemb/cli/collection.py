@@ -88,7 +88,7 @@ class Opener:
         return self.sentences([texts[row] for row in range(len(texts))], like)
 
     def sentences(self, texts: list[str], like: Any = None) -> Collection:
-        """As `text`, for sentences in memory."""
+        """As `text`, for sentences in memory; queries if there is `like`, else documents: a model may have a prompt for each."""
         stated = like.manifest if isinstance(like, Vectors) else {}
         made_with = stated.get("model_sha256")
         if made_with is not None and made_with != self.encoder.fingerprint:
@@ -98,7 +98,8 @@ class Opener:
             )
         show = sys.stderr.isatty()
         width = stated.get("truncate_dim")
-        return Collection(self.encoder.encode(texts, self.options.batch_size, show, truncate_dim=width), texts)
+        prompt = self.encoder.prompt_for("document" if like is None else "query")
+        return Collection(self.encoder.encode(texts, self.options.batch_size, show, truncate_dim=width, prompt_name=prompt), texts)
 
 
 def _is_vectors(source: str) -> bool:

@@ -38,10 +38,11 @@ def main(argv: list[str]) -> int:
         width = encoder.get_sentence_embedding_dimension()
         raise ConfigError(f"--truncate-dim {options.truncate_dim} is more than the model's {width} dimensions")
 
+    prompt = encoder.prompt_for("document")
+    keywords = {"normalize_embeddings": options.normalize, "truncate_dim": options.truncate_dim, "prompt_name": prompt}
+
     def encode(texts: list[str]) -> EncodedSentences:
-        vectors = encoder.encode(
-            texts, options.batch_size, False, normalize_embeddings=options.normalize, truncate_dim=options.truncate_dim
-        )
+        vectors = encoder.encode(texts, options.batch_size, False, **keywords)
         sentences.check_unchanged()
         return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
@@ -75,6 +76,8 @@ def main(argv: list[str]) -> int:
     notes = [f"{output}: {len(sentences)} vectors"]
     if not single and "part" in manifest:
         notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; missing: {missing_parts(output)}"]
+    if prompt:
+        notes.append(f"the model's prompt {encoder.prompts[prompt]!r} stands before each text")
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
     if blank := sentences.report["blank"]:

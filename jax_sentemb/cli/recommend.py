@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 MEASURED: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("recommendations.json").read_text(encoding="utf-8"))
 SMALL = 20_000  # sentences: low-shot training was measured at 1,000 and 10,000
 LEAST = 16  # sentences below which nothing is advised
-BATCH = 64  # of configs/adapt.py
+BATCH, STEPS = 64, 50  # of configs/adapt.py
+UNKNOWN = 0.02  # share of unknown pieces from which no method is trusted
 LENGTHS = (32, 48, 64, 96, 128)  # that are advised: 32 is the papers', longer ones cost time and memory
 EPOCHS = 4  # at most: what low-shot training was measured with at 1,000 sentences
 
@@ -31,6 +32,7 @@ class CorpusSummary(NamedTuple):
     vocab_size: int
     positions: int
     readout: str = ""  # pooling of a sentence encoder that the weights are; "" for a BERT that is not a sentence encoder
+    unknown: float = 0.0  # share of the pieces
 
 
 class Advice(NamedTuple):
@@ -58,15 +60,14 @@ class Choice(NamedTuple):
 
 
 FEW = Choice(
-    "simcse_moco",
-    {"optimizer.learning_rate": 1e-5, "optimizer.warmup_steps": 0},
-    MEASURED["few"]["steps"],
-    "fair: measured with one BERT of four layers, over three seeds",
-    "experiments/micse_low_shot: {steps} steps on 1,000 (10,000) Wikipedia sentences lift [CLS] from {untrained} to {moco_1000} "
-    "({moco_10000}) on similarity; SimCSE {simcse_1000} ({simcse_10000}), miCSE {micse_1000} ({micse_10000})".format(
-        **MEASURED["few"]
-    ),
-    ["micse: the miCSE paper's best at this size, which did not come out here"],
+    "adapt",
+    {"method.pooling": "first_last", "optimizer.learning_rate": 1e-4},
+    STEPS,
+    "fair: measured with one BERT of four layers, over {seeds} seeds or more".format(**MEASURED["weak"]),
+    "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, from the mean of "
+    "first and last layer without training; on other text (STS-B) by {elsewhere:+} at worst, and how many of 100 questions have a "
+    "question of the same class nearest by {questions:+}".format(**MEASURED["weak"]),
+    ["a BERT of twelve layers: with --config.optimizer.learning_rate=2e-5, as published; it was not measured here"],
 )
 MANY = Choice(
     "simcse",
@@ -76,6 +77,9 @@ MANY = Choice(
     "experiments/is_bert: {steps} steps on 196,812 sentences lift [CLS] from {untrained} to {simcse} on similarity; IS-BERT comes "
     "to {is_bert}".format(**MEASURED["many"]),
     [
+        "for a small BERT --config.method.pooling=first_last --config.method.head=False --config.method.temperature=0.5 "
+        "--config.optimizer.learning_rate=1e-4 --config.train.max_steps=100: one of four layers came to {simcse} from {untrained} "
+        "(experiments/simcse_family, {seeds} seeds)".format(**MEASURED["family"]),
         "is_bert with --config.data.column=text: {is_bert} there, at a learning rate chosen on STS-B dev".format(
             **MEASURED["many"]
         ),
@@ -97,11 +101,11 @@ SCRATCH = Choice(
 ADAPT = Choice(
     "adapt",
     {},
-    50,
+    STEPS,
     "fair: measured with one ready encoder, all-MiniLM-L6-v2, over {seeds} seeds".format(**MEASURED["adapting"]),
     "experiments/adapting: it changed Spearman x 100 on pairs of {domains} domains by {lowest:+} to {highest:+}, on other text "
-    "(STS-B) by {elsewhere:+} at worst, how often the nearest question is of the same class by {questions:+} %, and how often "
-    "the other half of a paragraph is found by {paragraphs:+} %".format(**MEASURED["adapting"]),
+    "(STS-B) by {elsewhere:+} at worst; of 100 questions {questions:+} have one of the same class nearest, and of 100 paragraphs "
+    "of novels {paragraphs:+} are found by their other half".format(**MEASURED["adapting"]),
     [],
 )
 CHECKPOINT = (
@@ -109,10 +113,8 @@ CHECKPOINT = (
     "the last (experiments/choosing: {retrieval} against {last}; by STS-B dev {dev}), see docs/choosing.md"
 ).format(**MEASURED["checkpoint"])
 LONG = "--config.data.max_seq_length=32, as in the papers and in that measurement: more is cut, and it takes less time and memory"
-NEIGHBOURS = (
-    "neighbours in place of adapt, with --config.optimizer.learning_rate=1e-5 --config.train.max_steps=50: for running text "
-    "whose paragraphs are searched (experiments/adapting, one run)"
-)
+NEIGHBOURS = "for running text whose paragraphs are searched, where adapt does harm (experiments/adapting, one run)"
+UNREADABLE = "little: {:.0%} of the pieces are unknown to this tokenizer; take a model that knows the script of the text"
 ORDERED = (
     "multi_view or quick_thoughts with --config.encoder.vectors=VECTORS: neighbouring lines belong together; "
     "here no multi-view model was far above the average of its word vectors (experiments/multiview)"
@@ -123,12 +125,17 @@ def advise(corpus: CorpusSummary) -> Advice | None:
     """The recipe for a corpus; None for one that is too small for any."""
     if corpus.usable < LEAST:
         return None
-    if corpus.readout:
-        return _adapt(corpus)
+    advice = _adapt(corpus) if corpus.readout else _train(corpus)
+    return advice._replace(sure=UNREADABLE.format(corpus.unknown)) if corpus.unknown > UNKNOWN else advice
+
+
+def _train(corpus: CorpusSummary) -> Advice:
+    """The advice for a BERT that is no sentence encoder, or for none."""
     choice = SCRATCH if not corpus.weights else FEW if corpus.usable < SMALL else MANY
     batch = min(corpus.batch_size, corpus.usable)
     length = min(next((length for length in LENGTHS if length >= corpus.whole), LENGTHS[-1]), corpus.positions)
-    epochs = min(math.ceil(choice.steps / (corpus.usable // batch)), EPOCHS)
+    epochs = math.ceil(choice.steps / (corpus.usable // batch))
+    limit = {} if choice is FEW else {"train.num_train_epochs": (epochs := min(epochs, EPOCHS))}
     flags = {
         "data.files": corpus.files,
         **({"data.column": corpus.column} if corpus.column != "text" else {}),
@@ -136,7 +143,7 @@ def advise(corpus: CorpusSummary) -> Advice | None:
         **({"encoder.weights": corpus.weights} if corpus.weights else {"data.vocab_size": corpus.vocab_size}),
         "data.max_seq_length": length,
         "data.batch_size": batch,
-        "train.num_train_epochs": epochs,
+        **limit,
         **choice.settings,
     }
     command = ["jax-sentemb", "train", "--config", choice.recipe, "--workdir", f"runs/{choice.recipe}"]
@@ -145,12 +152,12 @@ def advise(corpus: CorpusSummary) -> Advice | None:
         shlex.join(command + [f"--config.{field}={value}" for field, value in flags.items()]),
         length,
         epochs,
-        corpus.usable // batch * epochs,
+        corpus.usable // batch * epochs if limit else choice.steps,
         choice.sure,
         choice.evidence,
         [
             *([LONG] if length > LENGTHS[0] else []),
-            *([CHECKPOINT] if corpus.weights else []),
+            *([CHECKPOINT] if corpus.weights and choice is not FEW else []),
             *choice.alternatives,
             *([ORDERED] if corpus.ordered else []),
         ],
@@ -166,17 +173,22 @@ def _adapt(corpus: CorpusSummary) -> Advice:
     flags = {"data.files": corpus.files, "encoder.weights": corpus.weights}
     flags |= {"data.column": corpus.column} if column else {}
     flags |= {"data.batch_size": corpus.usable} if corpus.usable < BATCH else {}
-    train = ["jax-sentemb", "train", "--config", ADAPT.recipe, "--workdir", f"runs/{ADAPT.recipe}"]
+
+    def command(recipe: str, **more: str) -> str:
+        settings = [f"--config.{field}={value}" for field, value in (flags | more).items()]
+        return shlex.join(["jax-sentemb", "train", "--config", recipe, "--workdir", f"runs/{recipe}", *settings])
+
+    neighbours = command("neighbours", **{"optimizer.learning_rate": "1e-5", "train.max_steps": str(STEPS)})
     return Advice(
         ADAPT.recipe,
-        shlex.join(train + [f"--config.{field}={value}" for field, value in flags.items()]),
+        command(ADAPT.recipe),
         LENGTHS[0],
-        1,
+        math.ceil(ADAPT.steps / (corpus.usable // min(BATCH, corpus.usable))),
         ADAPT.steps,
         ADAPT.sure,
         ADAPT.evidence,
         [
-            *([NEIGHBOURS] if corpus.ordered else []),
+            *([f"{neighbours}: {NEIGHBOURS}"] if corpus.ordered else []),
             f"{shlex.join(encode)}: the encoder as it is, read by {corpus.readout} as its directory says",
             f"{shlex.join(distill)}: a static table, where speed counts more than the last points",
         ],

@@ -28,7 +28,7 @@ class Card:
     name: str = "sentence encoder"
     method: str | None = None
     base_model: str | None = None
-    language: str | None = "en"
+    language: str | None = None
     license: str | None = None
     training: Mapping[str, Any] = field(default_factory=dict)  # in the order of the card: {"sentences": 10_000, "corpus": ...}
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `correlate_tasks`

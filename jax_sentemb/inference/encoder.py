@@ -274,6 +274,12 @@ class SentenceEncoder:
             return options
         return {**options, "prompt": self.prompts.get(name, "")}
 
+    def prompt_for(self, kind: str) -> str | None:
+        """The name of the model's prompt for "query" or "document" texts; None where it has none: `encode` takes its default."""
+        names = ("document", "passage", "corpus") if kind == "document" else (kind,)
+        usable = () if self._model.prompts.left_out else names
+        return next((name for name in usable if self.prompts.get(name)), None)
+
     def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
         with bar()(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as shown:
             vectors = self._embedder(self._params, texts, batch_size, shown.update)

@@ -17,7 +17,7 @@ from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_sco
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.run_metadata import write_json
 from jax_sentemb.training.setup import RunSetup, corpus_sample
-from jax_sentemb.training.starting_encoder import worse_than_start
+from jax_sentemb.training.starting_encoder import compared, worse_than_start
 from jax_sentemb.types import Params
 
 ROWS_PER_SENTENCE = 4  # rows of training for each sentence of the report, whose share of a short run is then small
@@ -55,6 +55,8 @@ class Results:
         end |= {f"diagnostics/{name}": value for name, value in results["diagnostics"].items()}
         loaded = getattr(self._config.encoder, "weights", "")
         results["verdict"] = worse_than_start(measured, end) if loaded else ""
+        if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":
+            results["verdict"] = f"the export is the start: no later weights were better by eval.select={self._config.eval.select}"
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
         if scores or not setup.final:
@@ -68,6 +70,8 @@ class Results:
             self._export(params, step, {**kept, **facts})
         if results["verdict"]:
             self._log.warn(step, results["verdict"])
+        elif loaded and not compared(measured, end):
+            self._log.say("not known whether the export is better than its start: that needs scored pairs, --config.eval.dev")
 
     def sample(self, when: str, step: int, params: Params, trained_rows: int) -> None:
         """Writes samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.

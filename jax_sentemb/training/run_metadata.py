@@ -102,6 +102,7 @@ def description(setup: RunSetup, steps: int, devices: int) -> str:
     lengths += [f"cut at {report['max_seq_length']}"] if "max_seq_length" in report else []
     lengths += [f"{report['unknown_token_rate']:.2%} unknown"] if "unknown_token_rate" in report else []
     rows = {
+        "encoder": "" if setup.loaded else "new, random weights; --config.encoder.weights names one to start from",
         "corpus": ", ".join(f"{value:,} {name}" for name, value in others.items() if value),
         "tokens": ", ".join(lengths),
         "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",
