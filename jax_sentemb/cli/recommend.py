@@ -190,6 +190,7 @@ def _adapt(corpus: CorpusSummary) -> Advice:
         [
             *([f"{neighbours}: {NEIGHBOURS}"] if corpus.ordered else []),
             f"{shlex.join(encode)}: the encoder as it is, read by {corpus.readout} as its directory says",
-            f"{shlex.join(distill)}: a static table, where speed counts more than the last points",
+            f"{shlex.join(distill)}: a static table, where speed counts more than the last points"
+            + ("; so few sentences are better mixed with other text (docs/distilling.md)" if corpus.usable < SMALL else ""),
         ],
     )
