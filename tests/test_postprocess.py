@@ -58,5 +58,12 @@ def test_the_export_has_the_layer_and_unit_length(tmp_path, capsys):
     raw = before_length(load(tmp_path / "white"), SENTENCES)
     np.testing.assert_allclose(raw.T @ raw / len(raw), np.eye(5), atol=1e-3)
     np.testing.assert_allclose(vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
+    few = tmp_path / "few.txt"
+    few.write_text("\n".join(SENTENCES[:5]) + "\n", encoding="utf-8")
+    capsys.readouterr()
+    assert program(main, [*common[:-1], str(few), "--whiten", "--output", f"{tmp_path}/few"]) == 0
+    said = capsys.readouterr()
+    assert "5 sentences differ in fewer directions than 16" in said.err
+    assert "16 numbers become 4" in said.out
     for wrong in (["--whiten", "--remove", "1"], ["--remove", "1", "--width", "3"], []):
         assert program(main, [*common, *wrong, "--output", f"{tmp_path}/x"]) == 2

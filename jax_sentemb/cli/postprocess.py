@@ -5,7 +5,7 @@ import sys
 from jax_sentemb.cli.encode import corpus_sentences, naming_model
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
 from jax_sentemb.errors import ConfigError, plain
-from jax_sentemb.files import user_path
+from jax_sentemb.files import say, user_path
 
 EPILOG = f"""\
 The map is fitted on the embeddings of your text and is exported as a dense layer, which sentence-transformers reads. Whether it
@@ -56,6 +56,8 @@ def main(argv: list[str]) -> int:
     changed = with_layer(model, layer)
     export_loaded(options.output, changed, changed.params, model.embedder.max_seq_length, options.model)
     inputs, outputs = layer["kernel"].shape
+    if options.whiten and len(some) <= inputs:
+        say(f"{len(some)} sentences differ in fewer directions than {inputs}, and the rest is lost: give many more, or --remove 1")
     print(plain(f"{options.output}: {inputs} numbers become {outputs}, fitted on {len(some):,} sentences"))
     return 0
 
