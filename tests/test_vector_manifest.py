@@ -69,6 +69,10 @@ def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path, Part(4, 4), encode=stops)
     assert missing_parts(tmp_path) == "1/4, 3/4, 4/4 (begun)"
+    write(tmp_path / "nine", Part(2, 9))
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "nine", Part(9, 9), encode=stops)
+    assert missing_parts(tmp_path / "nine") == "1/9, 3/9, 4/9, 5/9, 6/9 and 3 others"
     with pytest.raises(DataError, match=r"parts of vectors only: encode 1/4, 3/4, 4/4 \(begun\) with jax-sentemb encode --part"):
         read_manifest(tmp_path)
 
