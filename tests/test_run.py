@@ -120,10 +120,14 @@ def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path):
 
 def test_the_first_lines_are_a_table_of_the_corpus():
     report = {"lines": 2008, "blank": 0, "truncated": 3, "mean_tokens": 26.4, "unknown_token_rate": 0.125, "max_seq_length": 48}
-    setup = SimpleNamespace(examples=SimpleNamespace(report=report), missing_tasks=["STS13"])
-    assert description(setup, 60, 1).splitlines() == [
+    setup = SimpleNamespace(examples=SimpleNamespace(report=report), missing_tasks=["STS13"], loaded={"encoder": {}})
+    lines = [
         "corpus    2,008 lines, 3 truncated",
         "tokens    mean 26.4, cut at 48, 12.50% unknown",
         "training  60 steps on 1 cpu device",
         "absent    STS13",
     ]
+    assert description(setup, 60, 1).splitlines() == lines
+    setup.loaded = {}
+    new = "encoder   new, random weights; --config.encoder.weights names one to start from"
+    assert description(setup, 60, 1).splitlines() == [new, *lines]
