@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb import SentenceEncoder, score, train
+from jax_sentemb.allocator import keep_freed_memory
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train
 from jax_sentemb.evaluation.arguments import UKP_GRADES
 from jax_sentemb.inference.load import LoadedModel, load
@@ -399,6 +400,7 @@ def main() -> int:
     common = [float(text) for text in options.rates if "=" not in text]
     own = dict(text.split("=") for text in options.rates if "=" in text)
     options.rates = {name: [float(rate) for rate in own[name].split(",")] if name in own else common for name in options.encoders}
+    keep_freed_memory()
     study = Study(options)
     for name, path in options.encoders.items():
         study.untrained(name, path)
