@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import NeighbourPairs, SpanMasked, train_validation_split
+from jax_sentemb.data.examples import NeighbourPairs, SpanMasked, WordRepeated, train_validation_split
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
@@ -268,6 +268,68 @@ def test_of_an_ordered_corpus_the_last_sentences_are_held_out_and_labels_stay_wi
     assert held.labels(both, 0).tolist() == [2, 1]
     assert lists(held.texts(both, 0)) == lists(pairs.texts(both + 2, 0))
     assert lists(rest.texts(both, 0)) == lists(pairs.texts(both, 0))
+
+
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory):
+    """WordRepeated(rate, seed) over LINES, whose tokens are cut to `length`."""
+    folder = tmp_path_factory.mktemp("corpus")
+    (folder / "a.txt").write_text("".join(line + "\n" for line in [*LINES, "on"]))
+    sentences = open_corpus(str(folder / "a.txt"))
+    return lambda rate=0.32, seed=SEED, length=LENGTH: WordRepeated(
+        tokenize(sentences, TOKENIZER, length, folder / "cache"), rate, seed
+    )
+
+
+def without_repetitions(copy, plain):
+    """Whether `copy` is `plain` in which some tokens, never the first or the last, stand twice; and how many do."""
+    place, twice = 0, []
+    for number, token in enumerate(plain):
+        times = 2 if copy[place : place + 2] == [token, token] and len(copy) - place > len(plain) - number else 1
+        twice += [number] * (times - 1)
+        if copy[place : place + times] != [token] * times:
+            return None
+        place += times
+    return twice if place == len(copy) else None
+
+
+def test_a_copy_repeats_at_most_a_third_of_its_tokens_in_place(repeated):
+    made, counts = repeated(), {row: set() for row in range(7)}
+    for epoch in range(60):
+        plain, copied = lists(made.texts(np.arange(7), epoch))
+        assert plain == [ids.tolist() for ids in TOKENIZER.encode([*ROWS, "on"], LENGTH)[0]]
+        for row, (copy, whole) in enumerate(zip(copied, plain, strict=True)):
+            twice = without_repetitions(copy, whole)
+            assert twice is not None
+            assert not {0, len(whole) - 1} & set(twice)
+            assert len(copy) <= made.lengths[row]
+            counts[row].add(len(twice))
+    for row, seen in counts.items():
+        words = int(made.lengths[row] - len(plain[row]))
+        inner = len(plain[row]) - 2
+        assert words == min(max(2, int(0.32 * inner)), inner)
+        assert seen == set(range(words + 1))  # every number from none to the most
+
+
+def test_repeated_words_are_pure_in_seed_row_and_epoch(repeated):
+    made = repeated()
+    together = copies(made, ALL, 3)
+    assert [copies(made, [row], 3)[0] for row in ALL] == together
+    assert copies(made, ALL, 4) != together
+    assert copies(repeated(seed=SEED + 1), ALL, 3) != together
+
+
+def test_a_copy_that_grows_too_long_is_cut_and_ends_with_sep(repeated):
+    made = repeated(rate=1.0, length=12)
+    assert int(made.lengths[1]) == 12
+    for epoch in range(20):
+        for limit, ids in zip(made.lengths, copies(made, np.arange(7), epoch), strict=True):
+            assert len(ids) <= limit
+            assert (ids[0], ids[-1], ids.count(TOKENIZER.sep_id)) == (TOKENIZER.cls_id, TOKENIZER.sep_id, 1)
+
+
+def test_the_fingerprint_knows_the_share_of_repeated_words(repeated):
+    assert repeated(0.3).fingerprint != repeated(0.2).fingerprint
 
 
 def neighbours(folder, text, length=LENGTH):

@@ -1,20 +1,23 @@
 """SimCSE and miCSE: the momentum view and its queue, and the masked-language-model term."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.losses import info_nce
 from jax_sentemb.methods import simcse
+from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.simcse import Momentum, SimCSE, SimCSEViews
 from jax_sentemb.methods.views import TwoViews
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.heads import apply_head
-from jax_sentemb.types import ROW_NUMBERS, Batch, TrainState
+from jax_sentemb.types import ROW_NUMBERS, Batch, Rows, TrainState
 
 ENCODER = Bert(BertConfig(20, 8, 1, 2, 16, max_position_embeddings=6, initializer_range=0.3), jnp.float32, 0.4)
 BATCH = Batch(np.full((3, 5), 7, np.int32), np.ones((3, 5), bool))
@@ -167,3 +170,48 @@ def test_an_earlier_checkpoint_that_names_no_grouping_was_sorted(tmp_path):
     assert Checkpoints(tmp_path).restore(state, {"seed": 0, "data.length_grouping": 32, "before.data.length_grouping": 32})
     with pytest.raises(ModelFileError, match=r"written with data\.length_grouping=32, this run has 1"):
         Checkpoints(tmp_path).restore(state, {"seed": 0, "data.length_grouping": 1})
+
+
+class Asked:
+    """Stands for a corpus: answers with what it was asked for."""
+
+    def plain(self):
+        return "plain"
+
+    def word_repeated(self, rate, seed):
+        return rate, seed
+
+
+def test_it_reads_repeated_words_only_where_there_is_repetition():
+    examples = inspect.unwrap(SimCSE.examples)  # without the check of types, which refuses what stands for a corpus
+    assert examples(SimCSE(repetition=0.32), Asked(), 3) == (0.32, 3)
+    assert examples(SimCSE(), Asked(), 3) == "plain"
+
+
+def test_with_repetition_the_views_are_the_two_texts_and_momentum_and_masks_read_the_first(learned, monkeypatch):
+    random = np.random.default_rng(2)
+    tokens, mask = random.integers(5, 20, (3, 2, 6)).astype(np.int32), np.arange(6) < random.integers(3, 7, (3, 2, 1))
+    quiet = Bert(ENCODER.config, jnp.float32, 0.0)
+    method = SimCSE(pooling="mean", head=False, repetition=0.3, momentum=Momentum(4, dropout=0.0), mlm_weight=1.0)
+    seen = []
+    monkeypatch.setattr(simcse, "masked_lm_loss", lambda encoder, params, rows, *_: (seen.append(rows), (None, None, None))[1])
+    state = TrainState(learned.params, learned.ema_params, learned.queue, None, None, jnp.int32(0), learned.queue_rows)
+    encoded = method.encode(quiet, learned.params, state, Batch(tokens, mask), SEEDS)
+    texts = [method.embed(quiet, learned.params, Rows(tokens[:, text], mask[:, text])) for text in (0, 1)]
+    for found, expected in zip((encoded.views.first, encoded.views.second, encoded.momentum), (*texts, texts[0]), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_array_equal(seen[0].tokens, tokens[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        (SimCSE(repetition=-0.1), r"method\.repetition=-0.1 .* 0 to 1"),
+        (SimCSE(repetition=1.5), r"method\.repetition=1.5 .* 0 to 1"),
+        (SimCSE(repetition=0.3, ami=AttentionMI()), r"method\.ami .*set --config\.method\.repetition=0"),
+    ],
+)
+def test_repetition_out_of_range_or_with_ami_is_refused_in_one_line(method, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        method.check(ENCODER, 8)
+    assert "\n" not in str(caught.value)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import NeighbourPairs, Perturbed, RoundRobin, SpanMasked
+from jax_sentemb.data.examples import NeighbourPairs, Perturbed, RoundRobin, SpanMasked, WordRepeated
 from jax_sentemb.data.packing import LONGEST, pack
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.perturb import RANKED
@@ -103,6 +103,10 @@ class Corpus:
         sentences, tokens = self._plain()
         assert isinstance(self.tokenizer, Tokenizer)  # methods on word vectors do not mask spans
         return SpanMasked(tokens, sentences, self.tokenizer, span, seed)
+
+    def word_repeated(self, rate: float, seed: int) -> WordRepeated:
+        """Distinct sentences, each with a copy in which tokens are repeated, at most the share `rate` of them (or two)."""
+        return WordRepeated(self.plain(), rate, seed)
 
     def pairs(self, classes: tuple[str, ...] = (), joined: bool = False) -> PairTokens:
         """Pairs labelled with one of `classes`, or with a score. A row is two texts, or one text of `joined` sentences."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jax_sentemb.data.perturb import RANKED, Draws, delete, insert, permute, replace, split_at, split_randomly, unchangeable
+from jax_sentemb.data import perturb
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, pad
@@ -119,6 +119,38 @@ class SpanMasked:
         return text[:start], text[start + self._span :]
 
 
+class WordRepeated:
+    """Sentences, each with a copy in which random tokens are repeated (ESimCSE), so that length does not tell which copy is whose.
+
+    They are drawn anew each epoch. A copy that is longer than `max_seq_length` is cut before its last token.
+    """
+
+    def __init__(self, tokens: Tokens, rate: float, seed: int) -> None:
+        self._tokens, self._rate, self._seed = tokens, rate, seed
+        self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
+        self.max_seq_length = longest = tokens.max_seq_length
+        self.lengths = LazyArray(
+            len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + perturb.most_repeated(tokens.lengths[rows], rate), longest)
+        )
+        self.fingerprint = f"{tokens.fingerprint}|repetition {rate}"
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
+        """The ids of the sentences, and of the sentences with repeated tokens."""
+        whole = self._tokens.texts(rows, epoch)[0]
+        batch = pad(whole, self.max_seq_length, self.pad_id)
+        lengths = np.asarray(batch.mask).sum(axis=1)
+        repeated = _ragged(*perturb.repeat(np.asarray(batch.tokens), lengths, self._rate, perturb.Draws(self._seed, epoch, rows)))
+        longest = self.max_seq_length
+        return [whole, [ids if len(ids) <= longest else np.append(ids[: longest - 1], ids[-1]) for ids in repeated]]
+
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
+        """None: these examples have no labels."""
+        return None
+
+
 class NeighbourPairs:
     """Pairs of consecutive sentences of one document: the first with the second, the third with the fourth, and so on.
 
@@ -178,7 +210,7 @@ class Perturbed:
 
     def __init__(self, tokens: Tokens, vocab_size: int, task: str, k: int, seed: int, place: int = 0) -> None:
         self._tokens, self._task, self._k, self._seed, self._place = tokens, task, k, seed, place
-        self._ranked = task in RANKED
+        self._ranked = task in perturb.RANKED
         short_rows = np.flatnonzero(tokens.lengths <= (2 if self._ranked else k))
         short, none = len(short_rows), short_rows[:0]
         self._kept = kept = all_but(short_rows if self._ranked else none, len(tokens))
@@ -189,7 +221,7 @@ class Perturbed:
         self.fingerprint = f"{tokens.fingerprint}|{task}({k})|2"
         share = np.cumsum(tokens.word_counts(vocab_size), dtype=np.float64)
         self._share = share / share[-1]
-        self._fixed = unchangeable(tokens, task, k, self._share)
+        self._fixed = perturb.unchangeable(tokens, task, k, self._share)
         self.report = {**tokens.report, "too short for the task": short, "not changed by the task": len(self._fixed)}
         if short + len(self._fixed) == len(tokens):
             need = 3 if self._ranked else k + 1
@@ -204,12 +236,16 @@ class Perturbed:
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The ids of the sentences after the changes of the task."""
         batch = pad([self._tokens.ids(row) for row in self._kept[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
-        tokens, lengths, draws = np.asarray(batch.tokens), np.asarray(batch.mask).sum(axis=1), Draws(self._seed, epoch, rows)
+        tokens, lengths, draws = (
+            np.asarray(batch.tokens),
+            np.asarray(batch.mask).sum(axis=1),
+            perturb.Draws(self._seed, epoch, rows),
+        )
         if self._ranked:
-            parts = (split_randomly if self._task == "N" else split_at)(tokens, lengths, draws)
+            parts = (perturb.split_randomly if self._task == "N" else perturb.split_at)(tokens, lengths, draws)
             return [_ragged(*part) for part in parts]
         words = () if self._task in "DP" else (self._share,)
-        change = {"D": delete, "P": permute, "I": insert, "R": replace}[self._task]
+        change = {"D": perturb.delete, "P": perturb.permute, "I": perturb.insert, "R": perturb.replace}[self._task]
         changed = _ragged(*change(tokens, lengths, self._k, draws, *words))
         plain, kept = _ragged(tokens, lengths), self._consistent(rows, epoch)
         return [[whole if keep else other for whole, other, keep in zip(plain, changed, kept, strict=True)]]
@@ -220,7 +256,7 @@ class Perturbed:
 
     def _consistent(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Bool[np.ndarray, " rows"]:
         """Whether each sentence stays consistent: half of them, and those that cannot be changed."""
-        kept, sentences = Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5, self._kept[rows]
+        kept, sentences = perturb.Draws(self._seed, epoch, rows).uniform(9, 1)[:, 0] < 0.5, self._kept[rows]
         return kept | (self._tokens.lengths[sentences] <= self._k) | np.isin(sentences, self._fixed)
 
 

@@ -1,9 +1,11 @@
-"""Makes sentences inconsistent or splits them in two (ConsSent, Brahma 2018, section 3): pure functions on whole batches.
+"""Makes sentences inconsistent or splits them in two (ConsSent, Brahma 2018, section 3), and repeats words (ESimCSE): on batches.
 
 Rows are padded arrays [B, T] with lengths [B]. Random numbers are functions of the row, so a row gets the same change in any batch.
 A sentence that is too short for a change stays the same. Every other sentence becomes a different one if possible; it is not for P
 of one repeated word, and for I and R of a sentence with every word of the corpus (`Perturbed` counts these).
 """
+
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -104,6 +106,28 @@ def replace(tokens: IdRows, lengths: Lengths, k: int, draws: Draws, share: Float
     changed = tokens.copy()
     changed[chosen] = _other_words(tokens, lengths, k, draws, share)[lengths > k].reshape(-1)
     return changed, lengths
+
+
+def most_repeated(lengths: Any, rate: float) -> Any:
+    """The largest number of tokens that `repeat` adds to rows of these lengths: max(2, rate * n) of n words, at most n."""
+    words = np.maximum(np.asarray(lengths) - 2, 0)
+    return np.minimum(np.maximum(2, (rate * words).astype(int)), words)
+
+
+def repeat(tokens: IdRows, lengths: Lengths, rate: float, draws: Draws) -> tuple[Int[np.ndarray, "rows longer"], Lengths]:
+    """Repeats random tokens behind themselves, never the first and the last token of a row (word repetition of ESimCSE).
+
+    Their number is uniform in 0 .. `most_repeated` (Wu et al. 2022).
+    """
+    place = np.arange(tokens.shape[1])
+    count = (draws.uniform(2, 1)[:, 0] * (most_repeated(lengths, rate) + 1)).astype(int)
+    inner = (place > 0) & (place < (lengths - 1)[:, None])
+    rank = np.where(inner, draws.uniform(1, tokens.shape[1]), BEHIND).argsort(axis=1).argsort(axis=1)
+    times = (place < lengths[:, None]).astype(int) + (rank < count[:, None])
+    longer = times.sum(axis=1)
+    result = np.zeros((len(tokens), int(longer.max(initial=0))), tokens.dtype)
+    result[np.arange(result.shape[1]) < longer[:, None]] = np.repeat(tokens.reshape(-1), times.reshape(-1))
+    return result, longer
 
 
 def split_randomly(tokens: IdRows, lengths: Lengths, draws: Draws) -> list[tuple[IdRows, Lengths]]:

@@ -1,7 +1,7 @@
-"""SimCSE and miCSE: contrastive learning of two dropout views of a sentence against other sentences.
+"""SimCSE, miCSE and ESimCSE: contrastive learning of two dropout views of a sentence against other sentences.
 
 SimCSE is Gao et al. 2021 (unsupervised). `ami` adds attention mutual information, `momentum` a queue of negatives from a
-momentum encoder; both together are miCSE (Klein and Nabi 2023).
+momentum encoder; both together are miCSE (Klein and Nabi 2023). `repetition` with `momentum` is ESimCSE (Wu et al. 2022).
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Key
 
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
-from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, view_seed
+from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, two_texts, view_seed
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import apply_head, init_head, init_token_head
@@ -57,13 +59,15 @@ class SimCSE(Method):
     """InfoNCE over dropout views; the embedding is the pooled state before the MLP head, which is used in training only.
 
     negatives=False is the ablation of miCSE's Table 4. mlm_weight > 0 adds the masked-language-model loss of SimCSE's `do_mlm`
-    (15 % of the tokens; a third forward pass). The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
+    (15 % of the tokens; a third forward pass). With `repetition` tokens of the second view are repeated: its length then does not
+    tell whose view it is. The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
     """
 
     temperature: float = 0.05  # the cosines are divided by it
     pooling: str = "cls"  # cls, mean or first_last
     head: bool = True  # an MLP on the embedding while training
     negatives: bool = True  # False: attraction only (miCSE, Table 4)
+    repetition: float = 0.0  # largest share of repeated tokens of the second view (ESimCSE: 0.32); 0: none
     mlm_weight: float = 0.0  # of a masked-language-model loss, in a third forward pass; 0: none
     mlm_probability: float = 0.15  # share of the tokens that loss predicts
     ami: AttentionMI | None = None  # attention mutual information; None: without
@@ -79,6 +83,13 @@ class SimCSE(Method):
             raise ConfigError(
                 f"method.mlm_weight={self.mlm_weight} must be >= 0, mlm_probability={self.mlm_probability} inside 0 to 1"
             )
+        if not 0 <= self.repetition <= 1:
+            raise ConfigError(f"method.repetition={self.repetition} must be a share of the tokens, from 0 to 1 (ESimCSE: 0.32)")
+        if self.ami is not None and self.repetition:
+            raise ConfigError(
+                f"method.ami cannot be used with method.repetition={self.repetition}: a repeated token moves those behind it, "
+                "so the attention of the two views does not correspond; set --config.method.repetition=0"
+            )
         self.check_ami(encoder)
         if (momentum := self.momentum) is not None:
             if momentum.queue_size < 1 or not 0 <= momentum.decay < 1 or not 0 <= momentum.dropout < 1:
@@ -86,6 +97,10 @@ class SimCSE(Method):
                     f"method.momentum: queue_size={momentum.queue_size} must be at least 1, decay={momentum.decay} and "
                     f"dropout={momentum.dropout} from 0 to below 1"
                 )
+
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Distinct sentences, each with a copy that has repeated tokens if `repetition` is not 0."""
+        return corpus.word_repeated(self.repetition, seed) if self.repetition else corpus.plain()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """{"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
@@ -107,7 +122,11 @@ class SimCSE(Method):
         """Encodes both views in one pass over 2B rows, then the momentum view and the masked sentences if they are used."""
         rows = batch.rows
         momentum = masked_loss = masked_count = row = None
-        views = two_dropout_views(encoder, params["encoder"], rows, seeds, self.ami, self.pooling)
+        if self.repetition:
+            views = two_texts(encoder, params, rows, seeds, self.pooling)
+            rows = Rows(*(values[0::2] for values in rows))  # the sentences without repeated tokens
+        else:
+            views = two_dropout_views(encoder, params["encoder"], rows, seeds, self.ami, self.pooling)
         if self.momentum is not None:
             momentum = self._momentum_view(self.momentum, encoder, params, state, rows, seeds)
             row = None if batch.row is None else batch.row.astype(jnp.float32)

@@ -1,0 +1,107 @@
+"""Scores both checkpoints of every run of a study, the best on STS-B dev and the last, and compares methods seed by seed.
+
+    python experiments/checkpoints.py runs/simcse_methods --data senteval --output experiments/simcse_family/methods.csv
+
+A row of the output is one checkpoint of one run; it is kept, so that a study may grow. Prints means and paired differences to the
+baseline of each method, with 95 % intervals of Student's t.
+"""
+
+import argparse
+import csv
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jax_sentemb import SentenceEncoder, score
+from jax_sentemb.formats.run_dir import read_checkpoint
+from jax_sentemb.inference.load import load
+from jax_sentemb.reporting.sweep_table import REPEATED, VARIANT, half_interval
+
+FIVE = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSBenchmark-test": "STS-B", "SICKRelatedness-test": "SICK-R"}
+DEV = "STSBenchmark-dev"
+CHECKPOINTS = ("dev", "last")  # the best on STS-B dev, and the last step
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    if not file.is_file():
+        return []
+    with file.open(newline="", encoding="utf-8") as opened:
+        return list(csv.DictReader(opened))
+
+
+def scored(run: dict[str, Any], folder: Path, data: Path, checkpoint: str) -> tuple[int, dict[str, float]]:
+    """The step of a checkpoint, and its scores by set."""
+    if checkpoint == "dev":
+        return run["step"], run["scores"]
+    params, step = read_checkpoint(folder, "last")
+    if step == run["step"]:
+        return step, run["scores"]
+    encoder = SentenceEncoder(load(folder)._replace(params=params))
+    found = {name: score(encoder, data, short)[name] for name, short in FIVE.items()}
+    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
+    dev = {event["step"]: event[f"eval/{DEV}/spearman_cosine"] for event in events if f"eval/{DEV}/spearman_cosine" in event}
+    return step, found | {DEV: dev[step]}
+
+
+def collect(workdir: Path, data: Path, output: Path) -> list[dict[str, Any]]:
+    """The rows of both checkpoints of all finished runs; each is written as soon as it is scored."""
+    rows: list[dict[str, Any]] = [*read_rows(output)]
+    for run in json.loads((workdir / "vary.json").read_text("utf-8")):
+        for checkpoint in CHECKPOINTS if "scores" in run else ():
+            key = {**run["settings"], "baseline": run.get("baseline", ""), "checkpoint": checkpoint}
+            if any(all(str(row.get(name)) == value for name, value in key.items()) for row in rows):
+                continue
+            step, scores = scored(run, workdir / run["folder"], data, checkpoint)
+            five = {name: scores[name] for name in FIVE}
+            values = {DEV: scores[DEV], **five, "average": statistics.mean(five.values())}
+            rows.append({**key, "step": step, **{name: f"{value:.2f}" for name, value in values.items()}})
+            with output.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
+    return rows
+
+
+def tables(rows: list[dict[str, Any]]) -> str:
+    """Means over seeds of STS-B dev and of the five sets, and differences to the baseline of the same seeds and settings."""
+    seeds, named = REPEATED, (*REPEATED, VARIANT, "baseline", "checkpoint", "step", DEV, *FIVE, "average")
+
+    def others(row: dict[str, Any], *more: str) -> tuple[str, ...]:
+        """What distinguishes groups of runs: all settings but seeds; `more` adds columns."""
+        return tuple(f"{name}={value}" for name, value in row.items() if name not in named and value) + tuple(row[m] for m in more)
+
+    lines = ["| | checkpoint | seeds | STS-B dev | five sets | difference to the baseline |", "|---|---|--:|--:|--:|--:|"]
+    twins = {(*others(row, "checkpoint", VARIANT), *(row.get(s) for s in seeds)): float(row["average"]) for row in rows}
+    for group in dict.fromkeys(others(row, "checkpoint", VARIANT) for row in rows):
+        some = [row for row in rows if others(row, "checkpoint", VARIANT) == group]
+        *settings, checkpoint, variant = group
+        base = [twins.get((*settings, checkpoint, row["baseline"], *(row.get(s) for s in seeds))) for row in some]
+        gain = [float(row["average"]) - one for row, one in zip(some, base, strict=True) if one is not None]
+        values = [float(row["average"]) for row in some]
+        cells = (
+            " ".join([variant, *settings]), checkpoint, str(len(some)), f"{np.mean([float(row[DEV]) for row in some]):.2f}",
+            with_interval(values), f"{with_interval(gain, '+')} to {some[0]['baseline']}" if gain else "",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def with_interval(values: list[float], sign: str = "") -> str:
+    spread = f" ± {half_interval(values):.2f}" if len(values) > 1 else ""
+    return f"{np.mean(values):{sign}.2f}{spread}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workdir", type=Path, help="work directory of a sweep")
+    parser.add_argument("--data", type=Path, required=True, help="SentEval folder")
+    parser.add_argument("--output", type=Path, required=True, help="CSV that is written")
+    options = parser.parse_args()
+    print(tables(collect(options.workdir, options.data, options.output)))
+
+
+if __name__ == "__main__":
+    main()
