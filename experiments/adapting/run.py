@@ -54,6 +54,7 @@ GENRES = {  # subsets of STS 2012, 2014 and 2015
 DOMAINS = ("arguments", "SICK", "forum posts", "headlines", "captions", "questions", "novels")
 NOVELS_SENTENCES, PARAGRAPHS, SENTENCES = 20_000, 500, 8  # trained on; tested; sentences of a tested paragraph
 SIF = 1e-3
+FIRST = "masked LM first, "  # as many steps of it, at its own rate, before the method
 AVERAGED = ("SimCSE, temperature 0.5", "masked LM", "neighbours")  # also as the average with the start
 
 
@@ -98,12 +99,25 @@ def methods(pooling: str) -> dict[str, Method]:
         "Mirror-BERT": MirrorBERT(pooling=pooling),
         "CT in batch": ContrastiveTension(form="in_batch", dropout=True, pooling=pooling),
         "masked LM": MaskedLM(pooling="mean"),
+        f"{FIRST}Mirror-BERT": MirrorBERT(pooling=pooling),
         "neighbours": Neighbours(pooling=pooling),
         "neighbours, anchor 1": Neighbours(pooling=pooling, anchor=1.0),
     }
 
 
-TUNED = {"SimCSE, anchor 1": "SimCSE", "neighbours, anchor 1": "neighbours"}  # these have the rate of the other
+# These have the rate of the other.
+TUNED = {"SimCSE, anchor 1": "SimCSE", "neighbours, anchor 1": "neighbours", f"{FIRST}Mirror-BERT": "Mirror-BERT"}
+
+
+def config(method: Method, rate: float, seed: int) -> Config:
+    """The settings of one run."""
+    return Config(
+        method,
+        Data(max_seq_length=WIDTH, batch_size=BATCH),
+        optimizer=Optimizer(learning_rate=rate, warmup_ratio=0.1),
+        eval=Evaluation(eval_steps=0, select="last", diagnostic_sentences=64, report_sentences=0),
+        train=Train(max_steps=STEPS, seed=seed, save_steps=0, logging_steps=50, precision=PRECISION),
+    )
 
 
 def domains(data: Path) -> dict[str, Domain]:
@@ -205,18 +219,15 @@ class Study:
         if all(self.has(key) for key in keys):
             return
         folder, _, pooling = path.partition("@")
-        method, begin = methods(pooling or "mean")[recipe], time.monotonic()
-        config = Config(
-            method,
-            Data(max_seq_length=WIDTH, batch_size=BATCH),
-            optimizer=Optimizer(learning_rate=rate, warmup_ratio=0.1),
-            eval=Evaluation(eval_steps=0, select="last", diagnostic_sentences=64, report_sentences=0),
-            train=Train(max_steps=STEPS, seed=seed, save_steps=0, logging_steps=50, precision=PRECISION),
-        )
+        sentences, begin = self.domains[domain].sentences, time.monotonic()
         with tempfile.TemporaryDirectory() as work:
-            train(self.domains[domain].sentences, folder, config, workdir=work)
+            if recipe.startswith(FIRST):
+                before = f"{work}/before"
+                train(sentences, folder, config(MaskedLM(pooling="mean"), self.rate(name, "masked LM"), seed), workdir=before)
+                folder = f"{before}/export"
+            train(sentences, folder, config(methods(pooling or "mean")[recipe], rate, seed), workdir=f"{work}/run")
             reads = f"@{pooling}" if pooling else "@mean" if recipe == "masked LM" else ""
-            model, start = load(f"{work}/export{reads}"), load(path)
+            model, start = load(f"{work}/run/export{reads}"), load(path)
         for key in keys:
             if not self.has(key):
                 params = averaged(model.params, start.params, key[-1])

@@ -5,7 +5,8 @@
         --arguments UKP_ASPECT.tsv
     python experiments/is_bert/run.py --workdir runs/is_bert --tables-only
 
-A run that has its scores is not repeated, one that was interrupted continues. --stages: tune, sts, task, afs, stsb.
+A run that has its scores is not repeated, one that was interrupted continues. --stages: tune, sts, task, afs, stsb. With --weights
+experiments/pretraining/mini-2 --steps 3000 --epochs 4 --seeds 1,2,3,4,5 --results mini_2 it is the longer study.
 Writes results.csv and results.md beside this file.
 """
 
@@ -21,21 +22,22 @@ HERE = Path(__file__).parent
 SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
 TASKS = ("MR", "CR", "TREC", "MRPC", "SST2")
 SEEDS = ("1", "2", "3")
-# IS-BERT's learning rate for this encoder, from 300 steps of each of TUNED, on STS-B dev (stage tune).
-RATE = "2e-5"
+# Candidates for IS-BERT's learning rate, 300 steps each, scored on STS-B dev (stage tune).
 TUNED = ("2e-6", "2e-5", "1e-4", "5e-4")
 RARE = ("--config.train.save_steps=0", "--config.train.logging_steps=100")
 
 
 def runs(options):
     """Stage -> name of a run -> flags."""
-    rate = f"--config.optimizer.learning_rate={RATE}"
+    rate = f"--config.optimizer.learning_rate={options.rate}"
     text = ("--config.data.column=text", f"--config.data.files={options.corpus}")
     is_bert = ("--config=configs/is_bert.py", *text)
-    steps = ("--config.train.max_steps=400", "--config.eval.eval_steps=100")
+    steps = (f"--config.train.max_steps={options.steps}", f"--config.eval.eval_steps={max(options.steps // 10, 100)}")
     short = ("--config.train.max_steps=300", "--config.eval.eval_steps=100")
-    labelled = ("--config.train.num_train_epochs=1", "--config.eval.eval_steps=120")
-    before = (f"--config.pretrain.optimizer.learning_rate={RATE}", "--config.pretrain.train.num_train_epochs=1")
+    labelled = (f"--config.train.num_train_epochs={options.epochs}", "--config.eval.eval_steps=120")
+    before = (
+        f"--config.pretrain.optimizer.learning_rate={options.rate}", f"--config.pretrain.train.num_train_epochs={options.epochs}"
+    )  # fmt: skip
     supervised = {
         "ft": ("--config=configs/is_bert_ft.py", *labelled),
         "ssl+ft": ("--config=configs/is_bert_ssl_ft.py", *labelled, *before),
@@ -159,6 +161,10 @@ def main():
     parser.add_argument("--workdir", type=Path, default=Path("runs/is_bert"))
     parser.add_argument("--stages", default="sts,task,afs,stsb")
     parser.add_argument("--seeds", type=lambda text: text.split(","), default=SEEDS, help="of the stage stsb")
+    parser.add_argument("--rate", default="2e-5", help="learning rate of IS-BERT (default: the best of bert-mini)")
+    parser.add_argument("--steps", type=int, default=400, help="of the stage sts")
+    parser.add_argument("--epochs", type=int, default=1, help="of each training of the stage stsb")
+    parser.add_argument("--results", default="results", help="name of the CSV and of the tables beside this file")
     parser.add_argument("--tables-only", action="store_true")
     options = parser.parse_args()
     if not options.tables_only:
@@ -171,11 +177,11 @@ def main():
             if stage in ("task", "afs"):
                 evaluate(options, stage)
     found = collect(options)
-    with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
+    with (HERE / f"{options.results}.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["table", "model", "score", "value", "seed"])
         writer.writerows((table, label, column, f"{value:.4f}", seed) for table, label, column, value, seed in found)
-    (HERE / "results.md").write_text(tables(found), encoding="utf-8")
+    (HERE / f"{options.results}.md").write_text(tables(found), encoding="utf-8")
     print(tables(found))
 
 

@@ -4,7 +4,8 @@
         --workdir runs/multiview
     python experiments/multiview/run.py --workdir runs/multiview --tables-only
 
-A run or score that is there is not repeated. Writes results.csv and results.md here.
+A run or score that is there is not repeated. Writes results.csv and results.md here. With vectors of vectors.py and --steps 10000
+--seeds 1 2 --runs D G --results long it is the longer study.
 """
 
 import argparse
@@ -30,50 +31,58 @@ VIEWS = {"D": "fg", "G": "fg", "G without constraint": "fg", "GD": "fg", "D, f-f
 SETS = {"STS12": "12", "STS14": "14", "STS15": "15", "STSBenchmark-test": "STSB", "SICKRelatedness-test": "SICK"}
 SUPERVISED = ("CR", "TREC", "MRPC")
 FLAGS = ("--config=configs/multi_view.py", "--config.method.hidden=256", "--config.data.batch_size=256",
-         "--config.train.max_steps=600", "--config.train.save_steps=0", "--config.train.logging_steps=50",
-         "--config.eval.eval_steps=0")  # fmt: skip
+         "--config.train.save_steps=0", "--config.train.logging_steps=50", "--config.eval.eval_steps=0")  # fmt: skip
+AVERAGE = "word average"
 
 
-def folder(options, name):
-    return options.workdir / "".join(letter for letter in name.replace(" ", "_") if letter != ",")
+def folder(options, name, seed):
+    return options.workdir / ("".join(letter for letter in name.replace(" ", "_") if letter != ",") + (f"-{seed}" if seed else ""))
+
+
+def chosen(options):
+    """(name, seed) of every run; the seed "" is that of the recipe."""
+    return [(name, seed) for seed in options.seeds for name in options.runs]
+
+
+def labelled(name, seed):
+    return f"{name} seed {seed}" if seed else name
 
 
 def train(options):
-    for name, flags in RUNS.items():
-        if (folder(options, name) / "scores.json").exists():
+    for name, seed in chosen(options):
+        run = folder(options, name, seed)
+        if (run / "scores.json").exists():
             continue
-        print(f"== {name}", flush=True)
-        data = [f"--config.data.files={options.corpus}", f"--config.encoder.vectors={options.vectors}"]
-        command = [sys.executable, "-m", "jax_sentemb.main", *FLAGS, *flags, *data, "--workdir", str(folder(options, name))]
-        subprocess.run(command, check=True)
+        print(f"== {labelled(name, seed)}", flush=True)
+        data = [f"--config.data.files={options.corpus}", f"--config.encoder.vectors={options.vectors}", "--workdir", str(run)]
+        more = [f"--config.train.max_steps={options.steps}", *([f"--config.train.seed={seed}"] if seed else [])]
+        subprocess.run([sys.executable, "-m", "jax_sentemb.main", *FLAGS, *RUNS[name], *more, *data], check=True)
 
 
 def evaluate(options):
     """Every view of every run, with and without removal; classifiers on the rich readout."""
-    models = {"GloVe average": options.vectors}
-    for name in RUNS:
-        models[name] = str(folder(options, name))
-        if VIEWS.get(name) == "fg":
-            models |= {f"{name}: {view}": f"{folder(options, name)}@{view}" for view in "fg"}
-        elif name in VIEWS:
-            models[f"{name}: {VIEWS[name][0]}"] = f"{folder(options, name)}@{VIEWS[name][0]}"
-    # Averages of two recurrent and two linear views need no first-and-last readout; only f has a last state.
-    rich = {name: f"{folder(options, name)}@max+mean+min+last+concatenation+remove-first" for name in ("D", "G", "GD")}
-    rich["GloVe average"] = f"{options.vectors}@remove-first"
+    models, rich = {AVERAGE: options.vectors}, {AVERAGE: f"{options.vectors}@remove-first"}
+    for name, seed in chosen(options):
+        run, views = folder(options, name, seed), VIEWS.get(name, "")
+        models[labelled(name, seed)] = str(run)
+        models |= {labelled(f"{name}: {view}", seed): f"{run}@{view}" for view in dict.fromkeys(views)}
+        # Averages of two recurrent and two linear views need no first-and-last readout; only f has a last state.
+        if name in ("D", "G", "GD"):
+            rich[labelled(name, seed)] = f"{run}@max+mean+min+last+concatenation+remove-first"
     stages = (("multiview", models, ",".join(SETS), []), ("senteval", models, ",".join(SETS), []),
               ("supervised", rich, ",".join(SUPERVISED), ["--classifier", "senteval_prototyping"]))  # fmt: skip
-    for stage, chosen, tasks, more in stages:
+    for stage, some, tasks, more in stages:
         output = options.workdir / f"scores-{stage}"
         if (output / "tables.md").exists():
             continue
         protocol = [] if stage == "supervised" else ["--sts-protocol", stage, "--resamples", "0"]
-        named = [argument for name, model in chosen.items() for argument in ("--model", f"{name}={model}")]
+        named = [argument for name, model in some.items() for argument in ("--model", f"{name}={model}")]
         command = [sys.executable, "-m", "jax_sentemb", "evaluate", *named, *more, *protocol, "--data", options.senteval]
         subprocess.run([*command, "--tasks", tasks, "--output", str(output)], check=True)
 
 
 def collect(options):
-    """(table, model, column, score)."""
+    """(table, model, column, score, seed)."""
     found = []
     for stage, label in (("multiview", "removed"), ("senteval", "kept"), ("supervised", "supervised")):
         scores, columns = {}, SUPERVISED if stage == "supervised" else tuple(SETS.values())
@@ -83,9 +92,10 @@ def collect(options):
             column = SETS.get(content["task"], content["task"])
             scores.setdefault(content["model"], {})[column] = values["score"] if "score" in values else values["accuracy"]
         scores = {model: row for model, row in scores.items() if len(row) == len(columns)}
-        for model in sorted(scores, key=lambda name: (name != "GloVe average", name)):
-            found += [(label, model, column, scores[model][column]) for column in columns]
-            found.append((label, model, "average", statistics.mean(scores[model].values())))
+        for name in sorted(scores, key=lambda name: (name != AVERAGE, name)):
+            model, _, seed = name.partition(" seed ")
+            found += [(label, model, column, scores[name][column], seed) for column in columns]
+            found.append((label, model, "average", statistics.mean(scores[name].values()), seed))
     return found
 
 
@@ -94,13 +104,19 @@ def tables(found):
               "supervised": "Classifiers, accuracy"}  # fmt: skip
     lines = []
     for stage in dict.fromkeys(row[0] for row in found):
-        part = {(model, column): value for kind, model, column, value in found if kind == stage}
-        columns = list(dict.fromkeys(column for _, column in part))
+        part = [row for row in found if row[0] == stage]
+        columns = list(dict.fromkeys(row[2] for row in part))
         lines += [f"**{titles[stage]}**", "", "| | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
-        for model in dict.fromkeys(model for model, _ in part):
-            lines.append(f"| {model} | " + " | ".join(f"{part[model, column]:.1f}" for column in columns) + " |")
+        for model in dict.fromkeys(row[1] for row in part):
+            cells = [[value for _, name, task, value, _ in part if (name, task) == (model, column)] for column in columns]
+            lines.append(f"| {model} | " + " | ".join(map(mean, cells)) + " |")
         lines.append("")
     return "\n".join(lines)
+
+
+def mean(values):
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{spread}"
 
 
 def main():
@@ -108,6 +124,10 @@ def main():
     for name in ("corpus", "vectors", "senteval"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/multiview"))
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--runs", nargs="+", default=[*RUNS], choices=[*RUNS])
+    parser.add_argument("--seeds", nargs="+", default=[""], help="default: that of the recipe")
+    parser.add_argument("--results", default="results", help="name of the CSV and of the tables beside this file")
     parser.add_argument("--tables-only", action="store_true")
     options = parser.parse_args()
     if not options.tables_only:
@@ -116,11 +136,11 @@ def main():
         train(options)
         evaluate(options)
     found = collect(options)
-    with (HERE / "results.csv").open("w", newline="", encoding="utf-8") as file:
+    with (HERE / f"{options.results}.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["table", "model", "set", "score"])
-        writer.writerows((*row[:3], f"{row[3]:.4f}") for row in found)
-    (HERE / "results.md").write_text(tables(found), encoding="utf-8")
+        writer.writerow(["table", "model", "set", "score", "seed"])
+        writer.writerows((*row[:3], f"{row[3]:.4f}", row[4]) for row in found)
+    (HERE / f"{options.results}.md").write_text(tables(found), encoding="utf-8")
     print(tables(found))
 
 

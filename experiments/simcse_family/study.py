@@ -3,15 +3,19 @@
     python -m jax_sentemb.main --config experiments/simcse_family/study.py:rate --workdir runs/simcse_rate \\
         --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=mini-2 --config.eval.data=senteval
 
-Stages: rate (readout and learning rate, at the published temperature), temperature, then methods over seeds with what was chosen.
+Stages: rate (readout and learning rate, at the published temperature), temperature, then methods over seeds with what was chosen;
+relatives_rate (three rates for each of the other methods), relatives (three seeds, two sizes); positives (what makes the positive
+pair harder) and negatives (queues and batches of several sizes).
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import Momentum, SimCSE
+from jax_sentemb.models.cnn import Convolution
 
 FIRST_LAST = {"pooling": "first_last", "head": False}
 CHOSEN = {**FIRST_LAST, "temperature": 0.5}
@@ -28,14 +32,59 @@ METHODS = {
     "MoCo": Variant(SimCSE(**CHOSEN, momentum=QUEUE), **PLAIN),
     "miCSE": Variant(SimCSE(**CHOSEN, ami=AMI, momentum=QUEUE), **PLAIN),
     "Mirror-BERT": Variant(MirrorBERT(pooling="first_last", temperature=0.5), **PLAIN),
-    "CT-in-batch": Variant(ContrastiveTension(form="in_batch", scale=2.0, dropout=True, pooling="first_last"), **PLAIN),
     "SimCSE-0.05": Variant(SimCSE(**FIRST_LAST), **PLAIN),
+}
+IS_BERT = ISBERT(convolution=Convolution(windows=(1, 3, 5)))
+IN_BATCH = {"form": "in_batch", "scale": 2.0, "dropout": True, "pooling": "first_last"}  # temperature 0.5
+RELATIVES = {
+    "Mirror-BERT": METHODS["Mirror-BERT"],
+    "Mirror-BERT-dropout": Variant(MirrorBERT(pooling="first_last", temperature=0.5, span=0)),
+    "Mirror-BERT-dropout-AMI": Variant(
+        MirrorBERT(pooling="first_last", temperature=0.5, span=0, ami=AMI), baseline="Mirror-BERT-dropout"
+    ),
+    "CT": Variant(ContrastiveTension(pooling="first_last")),
+    "CT-in-batch": Variant(ContrastiveTension(**IN_BATCH)),
+    "CT-in-batch-AMI": Variant(ContrastiveTension(**IN_BATCH, ami=AMI), baseline="CT-in-batch"),
+    "IS-BERT": Variant(IS_BERT),
+    "no-negatives": Variant(SimCSE(**CHOSEN, negatives=False)),
+    "no-negatives-AMI": Variant(SimCSE(**CHOSEN, negatives=False, ami=AMI), baseline="no-negatives"),
+}
+RANDOM_BATCHES = {"data.length_grouping": 1}
+SPAN = MirrorBERT(pooling="first_last", temperature=0.5)
+POSITIVES = {
+    "dropout-0.1": Variant(SimCSE(**CHOSEN)),
+    "dropout-0.2": Variant(SimCSE(**CHOSEN), {"encoder.dropout": 0.2}, baseline="dropout-0.1"),
+    "dropout-0.3": Variant(SimCSE(**CHOSEN), {"encoder.dropout": 0.3}, baseline="dropout-0.1"),
+    "span": Variant(SPAN, baseline="dropout-0.1"),
+    "repetition": Variant(SimCSE(**CHOSEN, repetition=0.32), baseline="dropout-0.1"),
+    "random-batches": Variant(SimCSE(**CHOSEN), RANDOM_BATCHES, baseline="dropout-0.1"),
+    "random-batches-repetition": Variant(SimCSE(**CHOSEN, repetition=0.32), RANDOM_BATCHES, baseline="random-batches"),
+    "random-batches-span": Variant(SPAN, RANDOM_BATCHES, baseline="random-batches"),
+}
+
+
+def queue(size: int) -> Variant:
+    return Variant(SimCSE(**CHOSEN, momentum=Momentum(queue_size=size)), baseline="batch-64")
+
+
+NEGATIVES = {  # 19,200 sentences each, more than the largest queue holds
+    "batch-64": Variant(SimCSE(**CHOSEN)),
+    "batch-512": Variant(
+        SimCSE(**CHOSEN), {"data.batch_size": 512, "train.max_steps": 38, "eval.eval_steps": 13}, baseline="batch-64"
+    ),
+    "queue-384": queue(384),
+    "queue-4096": queue(4096),
+    "queue-16384": queue(16_384),
 }
 STAGES = {
     "rate": (READOUTS, "optimizer.learning_rate=3e-5,1e-4,3e-4", 300, 100),
     "temperature": ({"first_last": READOUTS["first_last"]}, "method.temperature=0.05,0.1,0.2,0.5,1", 100, 25),
     "ami": ({"AMI": METHODS["AMI"]}, "method.ami.weight=0.1,1,10", 100, 25),
     "methods": (METHODS, "data.subset_seed,train.seed=0..2", 100, 25),
+    "relatives_rate": (RELATIVES, "optimizer.learning_rate=3e-5,1e-4,3e-4", 100, 25),
+    "relatives": (RELATIVES, "data.subset_seed,train.seed=0..2 data.subset=1000,100000", 100, 25),
+    "positives": (POSITIVES, "data.subset_seed,train.seed=0..2", 100, 25),
+    "negatives": (NEGATIVES, "data.subset_seed,train.seed=0..2", 300, 100),
 }
 
 

@@ -1,5 +1,6 @@
 """Word tokenizer for methods on word vectors: wraps `tokenizers`, without [CLS] and [SEP]."""
 
+import functools
 import hashlib
 import json
 from collections import Counter
@@ -99,13 +100,19 @@ class WordTokenizer:
 
 def count_words(sentences: Iterable[str], lowercase: bool) -> Counter[str]:
     """The number of occurrences of each word, split as WordTokenizer does."""
-    normalizer, splitter = _rules(lowercase)
     counts: Counter[str] = Counter()
     for sentence in sentences:
-        counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(sentence)))
+        counts.update(split_words(sentence, lowercase))
     return counts
 
 
+def split_words(sentence: str, lowercase: bool) -> list[str]:
+    """The words of a sentence, split as WordTokenizer does."""
+    normalizer, splitter = _rules(lowercase)
+    return [word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(sentence))]
+
+
+@functools.cache
 def _rules(lowercase: bool) -> tuple[normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer]:
     normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False, handle_chinese_chars=False)
     return normalizer, pre_tokenizers.BertPreTokenizer()
