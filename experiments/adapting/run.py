@@ -28,6 +28,7 @@ from jax_sentemb import SentenceEncoder, score, train
 from jax_sentemb.allocator import keep_freed_memory
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train
 from jax_sentemb.evaluation.arguments import UKP_GRADES
+from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import LoadedModel, load
 from jax_sentemb.inference.postprocess import before_length, whitening, with_layer, without_components
 from jax_sentemb.inference.token_embeddings import token_embedder
@@ -118,6 +119,16 @@ def config(method: Method, rate: float, seed: int) -> Config:
         eval=Evaluation(eval_steps=0, select="last", diagnostic_sentences=64, report_sentences=0),
         train=Train(max_steps=STEPS, seed=seed, save_steps=0, logging_steps=50, precision=PRECISION),
     )
+
+
+def whole(sentences: list[str], folder: str, settings: Config, workdir: str) -> None:
+    """Trains in `workdir`; ends the study if a signal ended the training, since the program would go on with fewer steps."""
+    train(sentences, folder, settings, workdir=workdir)
+    _, step = read_checkpoint(Path(workdir), "last")
+    if step != settings.train.max_steps:
+        raise SystemExit(
+            f"stopped after step {step} of {settings.train.max_steps}: the run is not scored; the same command repeats it"
+        )
 
 
 def domains(data: Path) -> dict[str, Domain]:
@@ -223,9 +234,9 @@ class Study:
         with tempfile.TemporaryDirectory() as work:
             if recipe.startswith(FIRST):
                 before = f"{work}/before"
-                train(sentences, folder, config(MaskedLM(pooling="mean"), self.rate(name, "masked LM"), seed), workdir=before)
+                whole(sentences, folder, config(MaskedLM(pooling="mean"), self.rate(name, "masked LM"), seed), before)
                 folder = f"{before}/export"
-            train(sentences, folder, config(methods(pooling or "mean")[recipe], rate, seed), workdir=f"{work}/run")
+            whole(sentences, folder, config(methods(pooling or "mean")[recipe], rate, seed), f"{work}/run")
             reads = f"@{pooling}" if pooling else "@mean" if recipe == "masked LM" else ""
             model, start = load(f"{work}/run/export{reads}"), load(path)
         for key in keys:
