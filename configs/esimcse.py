@@ -16,6 +16,6 @@ def get_config(size: str = "") -> Config:
         method=SimCSE(temperature=0.05, repetition=0.32, momentum=Momentum(queue_size=160, decay=0.995, dropout=0.0)),
         data=Data(max_seq_length=32, batch_size=64),
         optimizer=Optimizer(learning_rate=3e-5),
-        eval=Evaluation(eval_steps=125),
+        eval=Evaluation(eval_steps=250),
     )
     return sized(config, size)

@@ -24,6 +24,7 @@ from jax_sentemb.data.sentences import LONGEST, Sentences
 from jax_sentemb.data.synthetic import sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.methods.mirror_bert import MirrorBERT
+from jax_sentemb.methods.neighbours import Neighbours
 
 ROOT = Path(__file__).parents[1]
 PLAIN = [
@@ -179,6 +180,22 @@ def test_a_few_sentences_and_a_bert_are_trained_as_in_the_study():
     config, _, _ = parse(shlex.split(advice.command)[1:])
     assert isinstance(config.method, MirrorBERT)
     assert (config.method.pooling, config.optimizer.learning_rate, config.train.max_steps) == ("first_last", 1e-4, 50)
+
+
+def test_a_sentence_encoder_learns_from_neighbours_where_the_text_runs_on_else_from_masked_copies():
+    """experiments/adapting, MiniLM: Mirror-BERT at 3e-6 and neighbours at 1e-5, both for 50 steps with a warm-up."""
+    summary = CorpusSummary("a.txt", "text", 3000, 20, True, 64, "encoder", "", 8000, 512, "mean")
+    for advice, method, rate, epochs in (
+        (advise(summary), Neighbours, 1e-5, 3),  # 1,500 pairs: 23 batches an epoch
+        (advise(summary._replace(ordered=False)), MirrorBERT, 3e-6, 2),  # 46 batches
+        (advise(summary._replace(ordered=None)), MirrorBERT, 3e-6, 2),
+    ):
+        config, _, _ = parse(shlex.split(advice.command)[1:])
+        assert isinstance(config.method, method)
+        assert (config.optimizer.learning_rate, config.optimizer.warmup_ratio, config.train.max_steps) == (rate, 0.1, 50)
+        assert (advice.steps, advice.num_train_epochs) == (50, epochs)
+        others = [other for other in advice.alternatives if "--config adapt" in other]
+        assert len(others) == (method is Neighbours)
 
 
 def test_text_that_the_model_does_not_know_lowers_the_certainty():
