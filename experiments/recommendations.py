@@ -52,36 +52,37 @@ def checkpoint() -> dict[str, float]:
     return {"retrieval": reached("halves retrieval"), "last": reached("step"), "dev": reached("STSBenchmark-dev")}
 
 
-def adapting(encoder: str, rate: float) -> dict[str, float]:
-    """Changes of an encoder by Mirror-BERT: lowest and highest mean over seeds of a domain, and elsewhere the lowest."""
+def changes(encoder: str, recipe: str, rate: float) -> list[tuple[str, float, float]]:
+    """(domain, change of its score, change elsewhere) of every run of a recipe, against the start."""
     rows = [row for row in results("adapting") if row["encoder"] == encoder]
     start = {row["domain"]: row for row in rows if row["recipe"] == "start"}
-    trained = [row for row in rows if row["recipe"] == "Mirror-BERT" and float(row["rate"]) == rate]
 
     def change(row: dict[str, str], field: str) -> float:
         return float(row[field]) - float(start[row["domain"]][field])
 
-    gains = {
-        domain: statistics.mean(change(row, "in_domain") for row in trained if row["domain"] == domain)
-        for domain in {row["domain"] for row in trained}
-    }
+    return [
+        (row["domain"], change(row, "in_domain"), change(row, "out_of_domain"))
+        for row in rows
+        if (row["recipe"], float(row["rate"]), row["share_of_start"]) == (recipe, rate, "0")
+    ]
+
+
+def adapting(encoder: str, rate: float) -> dict[str, float]:
+    """Changes of an encoder by Mirror-BERT: lowest and highest mean over seeds of a domain, and elsewhere the lowest."""
+    found = changes(encoder, "Mirror-BERT", rate)
+    seeds = Counter(domain for domain, _, _ in found)
+    gains = {domain: statistics.mean(change for name, change, _ in found if name == domain) for domain in seeds}
     paragraphs, questions = gains.pop("novels"), gains.pop("questions")  # other measures
-    elsewhere = min(change(row, "out_of_domain") for row in trained)
-    seeds = min(Counter(row["domain"] for row in trained).values())
-    found = {"seeds": seeds, "domains": len(gains), "lowest": min(gains.values()), "highest": max(gains.values())}
-    return {**found, "paragraphs": paragraphs, "questions": questions, "elsewhere": elsewhere}
+    pairs = {"domains": len(gains), "lowest": min(gains.values()), "highest": max(gains.values())}
+    elsewhere = min(change for _, _, change in found)
+    return {"seeds": min(seeds.values()), **pairs, "paragraphs": paragraphs, "questions": questions, "elsewhere": elsewhere}
 
 
 def neighbours(encoder: str, rate: float) -> dict[str, float]:
     """The same for neighbouring sentences on novels: mean change of the paragraphs that are found, and elsewhere the lowest."""
-    rows = [row for row in results("adapting") if row["encoder"] == encoder]
-    start = next(row for row in rows if (row["recipe"], row["domain"]) == ("start", "novels"))
-    trained = [row for row in rows if (row["recipe"], float(row["rate"]), row["share_of_start"]) == ("neighbours", rate, "0")]
-
-    def changes(field: str) -> list[float]:
-        return [float(row[field]) - float(start[field]) for row in trained]
-
-    return {"seeds": len(trained), "paragraphs": statistics.mean(changes("in_domain")), "elsewhere": min(changes("out_of_domain"))}
+    found = changes(encoder, "neighbours", rate)
+    paragraphs = statistics.mean(change for _, change, _ in found)
+    return {"seeds": len(found), "paragraphs": paragraphs, "elsewhere": min(change for _, _, change in found)}
 
 
 def scratch(workdir: Path) -> dict[str, float]:

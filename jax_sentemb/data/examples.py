@@ -236,11 +236,8 @@ class Perturbed:
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """The ids of the sentences after the changes of the task."""
         batch = pad([self._tokens.ids(row) for row in self._kept[rows].tolist()], self._tokens.max_seq_length, self.pad_id)
-        tokens, lengths, draws = (
-            np.asarray(batch.tokens),
-            np.asarray(batch.mask).sum(axis=1),
-            perturb.Draws(self._seed, epoch, rows),
-        )
+        tokens, lengths = np.asarray(batch.tokens), np.asarray(batch.mask).sum(axis=1)
+        draws = perturb.Draws(self._seed, epoch, rows)
         if self._ranked:
             parts = (perturb.split_randomly if self._task == "N" else perturb.split_at)(tokens, lengths, draws)
             return [_ragged(*part) for part in parts]
