@@ -3,9 +3,9 @@
 python -m jax_sentemb.main --config configs/adapt.py --workdir runs/adapt \\
     --config.data.files=corpus.txt --config.encoder.weights=path/to/all-MiniLM-L6-v2
 
-The settings are those of experiments/adapting, which compares methods on several domains. There a learning rate of 1e-5 gains 1.4 to
-3.4 times as much, and loses in some domains. The last weights are exported: selection without labels (--config.eval.select=retrieval)
-prefers the start, also where the result is better.
+The settings are those of experiments/adapting, which compares methods on several domains. There a learning rate of 1e-5 gains
+1.4 to 3.4 times as much, and loses in some domains. The last weights are exported: selection without labels
+(--config.eval.select=retrieval) prefers the start, also where the result is better.
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
