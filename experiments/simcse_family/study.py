@@ -20,6 +20,7 @@ from jax_sentemb.models.cnn import Convolution
 FIRST_LAST = {"pooling": "first_last", "head": False}
 CHOSEN = {**FIRST_LAST, "temperature": 0.5}
 AMI, QUEUE = AttentionMI(weight=0.1, depth="upper"), Momentum(queue_size=384)
+SPAN = MirrorBERT(pooling="first_last", temperature=0.5)
 READOUTS = {
     "cls": Variant(SimCSE()),
     "mean": Variant(SimCSE(pooling="mean", head=False)),
@@ -31,13 +32,13 @@ METHODS = {
     "AMI": Variant(SimCSE(**CHOSEN, ami=AMI), **PLAIN),
     "MoCo": Variant(SimCSE(**CHOSEN, momentum=QUEUE), **PLAIN),
     "miCSE": Variant(SimCSE(**CHOSEN, ami=AMI, momentum=QUEUE), **PLAIN),
-    "Mirror-BERT": Variant(MirrorBERT(pooling="first_last", temperature=0.5), **PLAIN),
+    "Mirror-BERT": Variant(SPAN, **PLAIN),
     "SimCSE-0.05": Variant(SimCSE(**FIRST_LAST), **PLAIN),
 }
 IS_BERT = ISBERT(convolution=Convolution(windows=(1, 3, 5)))
 IN_BATCH = {"form": "in_batch", "scale": 2.0, "dropout": True, "pooling": "first_last"}  # temperature 0.5
 RELATIVES = {
-    "Mirror-BERT": METHODS["Mirror-BERT"],
+    "Mirror-BERT": Variant(SPAN),
     "Mirror-BERT-dropout": Variant(MirrorBERT(pooling="first_last", temperature=0.5, span=0)),
     "Mirror-BERT-dropout-AMI": Variant(
         MirrorBERT(pooling="first_last", temperature=0.5, span=0, ami=AMI), baseline="Mirror-BERT-dropout"
@@ -50,7 +51,6 @@ RELATIVES = {
     "no-negatives-AMI": Variant(SimCSE(**CHOSEN, negatives=False, ami=AMI), baseline="no-negatives"),
 }
 RANDOM_BATCHES = {"data.length_grouping": 1}
-SPAN = MirrorBERT(pooling="first_last", temperature=0.5)
 POSITIVES = {
     "dropout-0.1": Variant(SimCSE(**CHOSEN)),
     "dropout-0.2": Variant(SimCSE(**CHOSEN), {"encoder.dropout": 0.2}, baseline="dropout-0.1"),
