@@ -1,19 +1,25 @@
-"""Batches of sentences of one length against random batches, for every method on a BERT: the study of README.md.
+"""Batches of sentences of one length against random batches, for every method on a BERT and ConsSent: the study of README.md.
 
     python -m jax_sentemb.main --config experiments/length_grouping/study.py --workdir runs/length_grouping \\
         --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=experiments/pretraining/mini-2 \\
         --config.eval.data=senteval
+    python -m jax_sentemb.main --config experiments/length_grouping/study.py:cons_sent --workdir runs/length_grouping_cons_sent \\
+        --config.data.files=wiki_sentences.txt.xz --config.encoder.vectors=glove.6B.50d.npz --config.eval.dev=STSBenchmark-dev.tsv
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.families import recurrent
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Method
+from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.cnn import Convolution
 
+SEEDS = "data.subset_seed,train.seed=0..4"
 SORTED = 32  # batches whose sentences are sorted by length together
 METHODS: dict[str, Method] = {
     "SimCSE": SimCSE(),
@@ -23,6 +29,7 @@ METHODS: dict[str, Method] = {
     "CT-in-batch": ContrastiveTension(form="in_batch", dropout=True),
     "Mirror-BERT": MirrorBERT(pooling="cls", span=5),
 }
+CONS_SENT: dict[str, Method] = {"D(5)": ConsSent(task="D", k=5, hidden=256, classifier_width=256)}
 
 
 def pair(name: str, method: Method) -> dict[str, Variant]:
@@ -34,13 +41,36 @@ def pair(name: str, method: Method) -> dict[str, Variant]:
     }
 
 
-def get_config() -> Config:
+def pairs(methods: dict[str, Method]) -> dict[str, Variant]:
+    return {name: variant for method in methods.items() for name, variant in pair(*method).items()}
+
+
+def get_config(stage: str = "bert") -> Config:
+    match stage:
+        case "bert":
+            return bert()
+        case "cons_sent":
+            return cons_sent()
+    raise ConfigError(f"study.py:{stage} is not one of its stages: bert, cons_sent")
+
+
+def bert() -> Config:
     return Config(
         method=SimCSE(),
         data=Data(max_seq_length=32, batch_size=64, subset=100_000),
         optimizer=Optimizer(learning_rate=1e-4),
         eval=Evaluation(eval_steps=50, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=150, save_steps=0, precision="bfloat16"),
-        variants={name: variant for method in METHODS.items() for name, variant in pair(*method).items()},
-        sweep="data.subset_seed,train.seed=0..4",
+        variants=pairs(METHODS),
+        sweep=SEEDS,
     )
+
+
+def cons_sent() -> Config:
+    config = recurrent(CONS_SENT["D(5)"], validation=2048)
+    config.data.subset = 100_000
+    config.optimizer = Optimizer(name="adamw", learning_rate=1e-3, lr_scheduler_type="constant")
+    config.eval = Evaluation(eval_steps=400, select="validation", diagnostic_sentences=256, report_sentences=0)
+    config.train = Train(max_steps=400, save_steps=0)
+    config.variants, config.sweep = pairs(CONS_SENT), SEEDS
+    return config

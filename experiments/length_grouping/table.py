@@ -1,4 +1,4 @@
-"""The table of README.md from the runs of study.py: means over seeds, and paired differences with 95 % intervals of Student's t.
+"""The tables of README.md from the runs of study.py: means over seeds, and paired differences with 95 % intervals of Student's t.
 
 python experiments/length_grouping/table.py runs/length_grouping
 """
@@ -6,45 +6,63 @@ python experiments/length_grouping/table.py runs/length_grouping
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from study import METHODS
 
 from jax_sentemb.reporting.sweep_table import VARIANT, half_interval
 
 FIVE = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
-DEV = "eval/STSBenchmark-dev/spearman_cosine"
+DEV, OWN = "spearman_cosine", "validation/accuracy"
+Row = dict[str, Any]
 
 
-def last_dev(folder: Path) -> float:
-    """STS-B dev at the last evaluation of a run."""
-    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-    return max((event["step"], event[DEV]) for event in events if DEV in event)[1]
+def last(runs: Path, row: Row, metric: str) -> float | None:
+    """The last value of a metric in a run."""
+    events = [json.loads(line) for line in (runs / row["folder"] / "metrics.jsonl").read_text("utf-8").splitlines()]
+    values = [value for event in events for name, value in event.items() if name.endswith(metric)]
+    return values[-1] if values else None
 
 
-def cells(random: list[float], sorted_: list[float]) -> list[str]:
+def dev(runs: Path, row: Row) -> float | None:
+    return last(runs, row, DEV)
+
+
+def five_sets(runs: Path, row: Row) -> float | None:
+    """The mean of the five sets at the best step, where they were scored."""
+    return float(np.mean([row["scores"][name] for name in FIVE])) if FIVE[0] in row["scores"] else None
+
+
+def own_task(runs: Path, row: Row) -> float | None:
+    """Held-out accuracy in percent at the last step, where there is one."""
+    accuracy = last(runs, row, OWN)
+    return accuracy if accuracy is None else 100 * accuracy
+
+
+COLUMNS = {"dev, last step": dev, "five sets, best step": five_sets, "own task, held out, last step": own_task}
+
+
+def cells(random: list[float], sorted_: list[float]) -> str:
     """Both means, and the mean difference of pairs with its interval."""
     gain = np.subtract(sorted_, random)
-    return [f"{np.mean(random):.2f}", f"{np.mean(sorted_):.2f}", f"{gain.mean():+.2f} ± {half_interval(gain.tolist()):.2f}"]
+    return f"{np.mean(random):.2f} | {np.mean(sorted_):.2f} | {gain.mean():+.2f} ± {half_interval(gain.tolist()):.2f}"
 
 
 def main(runs: Path) -> None:
     rows = json.loads((runs / "vary.json").read_text("utf-8"))
-    print(
-        "| | dev, last step: random | sorted | difference | five sets, best step: random | sorted | difference |\n|---|"
-        + "--:|" * 6
-    )
-    for name in METHODS:
+    measured = {name: column for name, column in COLUMNS.items() if column(runs, rows[0]) is not None}
+    heads = [f"{name}: random | sorted | difference" for name in measured]
+    print(f"| | {' | '.join(heads)} |\n|---|{'--:|' * 3 * len(heads)}")
+    for name in dict.fromkeys(row["settings"][VARIANT].rpartition("-")[0] for row in rows):
         pair = [
             sorted((row for row in rows if row["settings"][VARIANT] == f"{name}-{order}"), key=seed)
             for order in ("random", "sorted")
         ]
-        last = [[last_dev(runs / row["folder"]) for row in some] for some in pair]
-        five = [[float(np.mean([row["scores"][one] for one in FIVE])) for row in some] for some in pair]
-        print("| " + " | ".join([name, *cells(*last), *cells(*five)]) + " |")
+        found = [cells(*([column(runs, row) for row in some] for some in pair)) for column in measured.values()]
+        print(f"| {name} | {' | '.join(found)} |")
 
 
-def seed(row: dict) -> int:
+def seed(row: Row) -> int:
     return int(row["settings"]["train.seed"])
 
 
