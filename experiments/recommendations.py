@@ -35,7 +35,7 @@ def family() -> dict[str, float]:
     scores = [
         float(row["average"])
         for row in results("simcse_family", "methods.csv")
-        if (row["method"], row["checkpoint"]) == ("SimCSE", "dev")
+        if (row["variant"], row["checkpoint"]) == ("SimCSE", "dev")
     ]
     return {"seeds": len(scores), "simcse": statistics.mean(scores), "untrained": UNTRAINED}
 
