@@ -6,7 +6,7 @@
     python experiments/is_bert/run.py --workdir runs/is_bert --tables-only
 
 A run that has its scores is not repeated, one that was interrupted continues. --stages: tune, sts, task, afs, stsb. With --weights
-experiments/pretraining/mini-2 --steps 3000 --epochs 4 --seeds 1,2,3,4,5 --results mini_2 it is the longer study.
+experiments/pretraining/mini-2 --steps 3000 --epochs 4 --seeds 1,2,3,4,5 --precision bfloat16 --results mini_2: the longer study.
 Writes results.csv and results.md beside this file.
 """
 
@@ -77,17 +77,19 @@ def folder(options, stage, name):
 def train(options, stage, chosen):
     for name, flags in chosen.items():
         workdir = folder(options, stage, name)
-        if (workdir / "scores.json").exists():
+        if (workdir / "scores.json").exists() or (options.models and name.partition(" seed ")[0] not in options.models):
             continue
         print(f"== {stage}: {name}", flush=True)
         data = [f"--config.encoder.weights={options.weights}", f"--config.eval.data={options.senteval}", "--workdir", str(workdir)]
-        subprocess.run([sys.executable, "-m", "jax_sentemb.main", *flags, *RARE, *data], check=True)
+        precision = f"--config.train.precision={options.precision}"
+        subprocess.run([sys.executable, "-m", "jax_sentemb.main", *flags, *RARE, precision, *data], check=True)
 
 
 def evaluate(options, stage):
     """Scores of the models that did not see the tasks, and on arguments of all."""
     models = {"BERT [CLS]": f"{options.weights}@cls", "BERT mean": f"{options.weights}@mean"}
-    models |= {name: str(folder(options, "sts", name)) for name in ("IS-BERT", "SimCSE")}
+    trained = {name: folder(options, "sts", name) for name in ("IS-BERT", "SimCSE")}
+    models |= {name: str(run) for name, run in trained.items() if (run / "scores.json").exists()}
     if stage == "afs":
         models |= {"IS-BERT-AFS": str(folder(options, "afs", "IS-BERT-AFS")), "tf-idf": "tf-idf"}
         tasks = ["--arguments", options.arguments]
@@ -164,6 +166,8 @@ def main():
     parser.add_argument("--rate", default="2e-5", help="learning rate of IS-BERT (default: the best of bert-mini)")
     parser.add_argument("--steps", type=int, default=400, help="of the stage sts")
     parser.add_argument("--epochs", type=int, default=1, help="of each training of the stage stsb")
+    parser.add_argument("--models", nargs="+", help="only these of a stage, as ft or IS-BERT")
+    parser.add_argument("--precision", default="float32", choices=("float32", "bfloat16"))
     parser.add_argument("--results", default="results", help="name of the CSV and of the tables beside this file")
     parser.add_argument("--tables-only", action="store_true")
     options = parser.parse_args()
