@@ -37,11 +37,15 @@ METHODS = {
     "Mirror-BERT": Variant(SPAN, **PLAIN),
     "SimCSE-0.05": Variant(SimCSE(**FIRST_LAST), **PLAIN),
 }
-LAG = {  # the keys in the queue come from an encoder that lags behind: by 200 steps at a decay of 0.995, by 10 at 0.9
+RANDOM_BATCHES = {"data.length_grouping": 1}
+FRESH = Momentum(queue_size=384, decay=0.9, dropout=0.1)  # lags by 10 steps instead of 200, with the dropout of the views
+QUEUES = {  # is it the lag of the encoder that fills the queue, its dropout, or that its sentences have other lengths?
     "SimCSE": METHODS["SimCSE"],
     "MoCo": METHODS["MoCo"],
     "MoCo-0.9": Variant(SimCSE(**CHOSEN, momentum=Momentum(queue_size=384, decay=0.9)), **PLAIN),
-    "MoCo-0.9-dropout-0.1": Variant(SimCSE(**CHOSEN, momentum=Momentum(queue_size=384, decay=0.9, dropout=0.1)), **PLAIN),
+    "MoCo-0.9-dropout-0.1": Variant(SimCSE(**CHOSEN, momentum=FRESH), **PLAIN),
+    "random-batches": Variant(SimCSE(**CHOSEN), RANDOM_BATCHES, **PLAIN),
+    "random-batches-MoCo-0.9-dropout-0.1": Variant(SimCSE(**CHOSEN, momentum=FRESH), RANDOM_BATCHES, baseline="random-batches"),
 }
 IS_BERT = ISBERT(convolution=Convolution(windows=(1, 3, 5)))
 IN_BATCH = {"form": "in_batch", "scale": 2.0, "dropout": True, "pooling": "first_last"}  # temperature 0.5
@@ -67,7 +71,6 @@ TUNED = {
     name: replace(variant, settings={**variant.settings, "optimizer.learning_rate": RATES[name]})
     for name, variant in RELATIVES.items()
 }
-RANDOM_BATCHES = {"data.length_grouping": 1}
 POSITIVES = {
     "dropout-0.1": Variant(SimCSE(**CHOSEN)),
     "dropout-0.3": Variant(SimCSE(**CHOSEN), {"encoder.dropout": 0.3}, baseline="dropout-0.1"),
@@ -89,7 +92,7 @@ STAGES = {
     "temperature": ({"first_last": READOUTS["first_last"]}, "method.temperature=0.05,0.1,0.2,0.5,1", 100, 25),
     "ami": ({"AMI": METHODS["AMI"]}, "method.ami.weight=0.1,1,10", 100, 25),
     "methods": (METHODS, "data.subset_seed,train.seed=0..2", 100, 25),
-    "lag": (LAG, "data.subset_seed,train.seed=0..2 data.subset=1000", 100, 50),
+    "queue": (QUEUES, "data.subset_seed,train.seed=0..2 data.subset=1000", 100, 50),
     "relatives_rate": (RELATIVES, "optimizer.learning_rate=3e-5,1e-4,3e-4", 100, 25),
     "relatives": (TUNED, "data.subset_seed,train.seed=0..2 data.subset=1000,100000", 100, 50),
     "positives": (POSITIVES, "data.subset_seed,train.seed=0..2", 100, 50),
