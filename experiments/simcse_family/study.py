@@ -4,8 +4,8 @@
         --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=mini-2 --config.eval.data=senteval
 
 Stages: rate (readout and learning rate, at the published temperature), temperature, then methods over seeds with what was chosen;
-relatives_rate (three rates for each of the other methods), relatives (three seeds, two sizes); positives (what makes the positive
-pair harder) and negatives (queues and batches of several sizes).
+queue (why MoCo is worse); relatives_rate (three rates for each of the other methods), relatives (three seeds, two sizes); positives
+(what makes the positive pair harder) and negatives (a large batch and a large queue).
 """
 
 from dataclasses import replace
