@@ -13,14 +13,14 @@ import numpy as np
 from jax_sentemb.reporting.sweep_table import VARIANT, half_interval
 
 FIVE = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
-DEV, OWN = "spearman_cosine", "validation/accuracy"
+DEV, OWN = ("eval/STSBenchmark-dev/spearman_cosine", "eval/dev/spearman_cosine"), ("validation/accuracy",)
 Row = dict[str, Any]
 
 
-def last(runs: Path, row: Row, metric: str) -> float | None:
-    """The last value of a metric in a run."""
+def last(runs: Path, row: Row, names: tuple[str, ...]) -> float | None:
+    """The last value of a metric in a run; its name depends on whether eval.data or eval.dev has the pairs."""
     events = [json.loads(line) for line in (runs / row["folder"] / "metrics.jsonl").read_text("utf-8").splitlines()]
-    values = [value for event in events for name, value in event.items() if name.endswith(metric)]
+    values = [value for event in events for name, value in event.items() if name in names]
     return values[-1] if values else None
 
 

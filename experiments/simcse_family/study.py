@@ -4,8 +4,8 @@
         --config.data.files=wiki_sentences.txt.xz --config.encoder.weights=mini-2 --config.eval.data=senteval
 
 Stages: rate (readout and learning rate, at the published temperature), temperature, then methods over seeds with what was chosen;
-queue (why MoCo is worse); relatives_rate (three rates for each of the other methods), relatives (three seeds, two sizes); positives
-(what makes the positive pair harder) and negatives (a large batch and a large queue).
+queue (what could make MoCo worse); relatives_rate (three rates for each of the other methods), relatives (three seeds, two sizes);
+positives (what makes the positive pair harder) and negatives (a large batch and a large queue).
 """
 
 from dataclasses import replace
@@ -38,11 +38,11 @@ METHODS = {
     "SimCSE-0.05": Variant(SimCSE(**FIRST_LAST), **PLAIN),
 }
 RANDOM_BATCHES = {"data.length_grouping": 1}
-FRESH = Momentum(queue_size=384, decay=0.9, dropout=0.1)  # lags by 10 steps instead of 200, with the dropout of the views
+FRESH = replace(QUEUE, decay=0.9, dropout=0.1)  # lags by 10 steps instead of 200, with the dropout of the views
 QUEUES = {  # is it the lag of the encoder that fills the queue, its dropout, or that its sentences have other lengths?
     "SimCSE": METHODS["SimCSE"],
     "MoCo": METHODS["MoCo"],
-    "MoCo-0.9": Variant(SimCSE(**CHOSEN, momentum=Momentum(queue_size=384, decay=0.9)), **PLAIN),
+    "MoCo-0.9": Variant(SimCSE(**CHOSEN, momentum=replace(QUEUE, decay=0.9)), **PLAIN),
     "MoCo-0.9-dropout-0.1": Variant(SimCSE(**CHOSEN, momentum=FRESH), **PLAIN),
     "random-batches": Variant(SimCSE(**CHOSEN), RANDOM_BATCHES, **PLAIN),
     "random-batches-MoCo-0.9-dropout-0.1": Variant(SimCSE(**CHOSEN, momentum=FRESH), RANDOM_BATCHES, baseline="random-batches"),
@@ -67,10 +67,7 @@ RATES = {  # chosen on STS-B dev by the stage relatives_rate
     "no-negatives": 3e-5,
     "no-negatives-AMI": 3e-5,
 }
-TUNED = {
-    name: replace(variant, settings={**variant.settings, "optimizer.learning_rate": RATES[name]})
-    for name, variant in RELATIVES.items()
-}
+TUNED = {name: replace(variant, settings={"optimizer.learning_rate": RATES[name]}) for name, variant in RELATIVES.items()}
 POSITIVES = {
     "dropout-0.1": Variant(SimCSE(**CHOSEN)),
     "dropout-0.3": Variant(SimCSE(**CHOSEN), {"encoder.dropout": 0.3}, baseline="dropout-0.1"),
