@@ -145,10 +145,9 @@ def batch():
 
 @pytest.mark.parametrize("views", ["fg", "f", "g", "ff", "gg"])
 def test_the_discriminative_objective_is_that_of_its_views(views):
-    method = MultiView(views=views, hidden=3, context=2, iterations=80)
+    method = MultiView(views=views, hidden=3, context=2, iterations=80, temperature=0.7)
     method.check(ENCODER, 6)
     params = method.init(ENCODER, LOADED, jax.random.key(1)).params
-    params["log_temperature"] = jnp.log(jnp.float32(0.7))
     given = batch()
     loss, (metrics, _) = objective(method, params, NO_STATE, given)
     words = LOADED["frozen"]["vectors"][given.tokens] * given.mask[..., None]
@@ -221,6 +220,7 @@ def test_the_embedding_is_of_unit_views_and_knows_no_padding():
         ({"ensemble": "h", "pooling": "last", "form": "both"}, "a linear view has no last state"),
         ({"pooling": "mean+last", "form": "both"}, "f is wider than g"),
         ({"hidden": 0}, "at least 1"),
+        ({"temperature": 0.0}, "must be greater than 0"),
         ({"context": 8}, "below data.batch_size=8"),
     ],
 )

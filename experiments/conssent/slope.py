@@ -1,7 +1,7 @@
 """ConsSent on 500,000 sentences: transfer scores after 2,000 to 16,000 batches beside the untrained encoder of the same size.
 
     python experiments/conssent/slope.py --corpus wiki_sentences.txt.xz --vectors glove.6B.50d.npz --senteval senteval \\
-        --workdir runs/conssent_slope
+        --workdir runs/conssent_slope --hidden 128 --steps 500 1000 2000 4000
 
 The paper trains on 15 million sentences; what a study of this size can show is whether the score rises with the number of batches.
 Tasks D(5) and N(3), two seeds, Adam; D(5) with the published SGD beside it. Batches are random. A run or score that is there is not
@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from run import HERE, RATE, SIZE, TASKS
+from run import HERE, RATE, TASKS
 
 STEPS = (2000, 4000, 8000, 16_000)
 SGD = ("--config.optimizer.name=sgd", "--config.optimizer.learning_rate=1.0", "--config.optimizer.plateau_factor=0.2")
@@ -35,12 +35,14 @@ def folder(options, name, seed):
 def command(options, name, seed, steps):
     task, k, rate = RUNS.get(name, RUNS["D(5)"])
     return [
-        sys.executable, "-m", "jax_sentemb.main", "--config=configs/cons_sent.py", *SIZE, *rate,
+        sys.executable, "-m", "jax_sentemb.main", "--config=configs/cons_sent.py", *rate,
+        f"--config.method.hidden={options.hidden}", f"--config.method.classifier_width={options.hidden}",
         f"--config.method.task={task}", f"--config.method.k={k}",
         f"--config.train.max_steps={steps}", f"--config.train.seed={seed}",
         f"--config.data.files={options.corpus}", f"--config.encoder.vectors={options.vectors}", "--config.data.validation=2048",
-        f"--config.eval.eval_steps={STEPS[0]}", f"--config.train.save_steps={STEPS[0]}", "--config.train.logging_steps=500",
-        f"--config.train.keep_checkpoints={STEPS[-1] // STEPS[0]}", "--workdir", str(folder(options, name, seed)),
+        f"--config.eval.eval_steps={options.steps[0]}", f"--config.train.save_steps={options.steps[0]}",
+        f"--config.train.keep_checkpoints={options.steps[-1] // options.steps[0]}", "--config.train.logging_steps=100",
+        "--workdir", str(folder(options, name, seed)),
     ]  # fmt: skip
 
 
@@ -51,10 +53,10 @@ def train(options):
             run = folder(options, name, seed)
             if not (run / "scores.json").exists():
                 print(f"== {name}, seed {seed}", flush=True)
-                subprocess.run(command(options, name, seed, 0 if name == UNTRAINED else STEPS[-1]), check=True)
+                subprocess.run(command(options, name, seed, 0 if name == UNTRAINED else options.steps[-1]), check=True)
             if name == UNTRAINED:
                 yield f"{name};{seed};0", run / "export"
-            for step in STEPS if name != UNTRAINED else ():
+            for step in options.steps if name != UNTRAINED else ():
                 output = run / f"export-{step}"
                 if not output.exists():
                     export = ["export", "--workdir", str(run), "--step", str(step), "--output", str(output)]
@@ -73,12 +75,12 @@ def evaluate(options, label, model):
     return [(one["task"], one["scores"].get("accuracy", one["scores"].get("pearson"))) for one in found]
 
 
-def table(rows):
+def table(rows, steps):
     """The average of the tasks over the seeds, by model and number of batches."""
-    lines = ["| | " + " | ".join(f"{step:,}" for step in STEPS) + " |", "|---|" + "--:|" * len(STEPS)]
+    lines = ["| | " + " | ".join(f"{step:,}" for step in steps) + " |", "|---|" + "--:|" * len(steps)]
     for name in (UNTRAINED, *RUNS):
         cells = []
-        for step in STEPS:
+        for step in steps:
             seeds = by_seed(rows, name, 0 if name == UNTRAINED else step)
             spread = f" ± {statistics.stdev(seeds):.1f}" if len(seeds) > 1 else ""
             cells.append(f"{statistics.mean(seeds):.1f}{spread}" if seeds else "")
@@ -91,7 +93,7 @@ def by_seed(rows, name, step):
     return [statistics.mean(float(row[4]) for row in some if row[1] == seed) for seed in dict.fromkeys(row[1] for row in some)]
 
 
-def plot(rows):
+def plot(rows, steps):
     import matplotlib
 
     matplotlib.use("Agg")
@@ -99,8 +101,8 @@ def plot(rows):
 
     figure, panel = pyplot.subplots(figsize=(5, 3.2), layout="constrained")
     for name in RUNS:
-        if all(by_seed(rows, name, step) for step in STEPS):
-            panel.plot(STEPS, [statistics.mean(by_seed(rows, name, step)) for step in STEPS], marker="o", label=name)
+        if all(by_seed(rows, name, step) for step in steps):
+            panel.plot(steps, [statistics.mean(by_seed(rows, name, step)) for step in steps], marker="o", label=name)
     panel.axhline(statistics.mean(by_seed(rows, UNTRAINED, 0)), color="grey", linestyle="--", label=UNTRAINED)
     panel.set_xlabel("batches of 64 sentences")
     panel.set_ylabel(f"mean of {len(TASKS)} tasks")
@@ -114,14 +116,16 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--workdir", type=Path, default=Path("runs/conssent_slope"))
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--hidden", type=int, default=256, help="units in each direction")
+    parser.add_argument("--steps", type=int, nargs="+", default=STEPS, help="scored after these, multiples of the first")
     options = parser.parse_args()
     rows = []
     for label, model in train(options):
         rows += [(*label.split(";"), task, f"{score:.4f}") for task, score in evaluate(options, label, model)]
         with (HERE / "slope.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("model", "seed", "step", "task", "score"), *rows])
-    plot(rows)
-    print(table(rows))
+    plot(rows, options.steps)
+    print(table(rows, options.steps))
 
 
 if __name__ == "__main__":

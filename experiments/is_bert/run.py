@@ -34,7 +34,10 @@ def runs(options):
     is_bert = ("--config=configs/is_bert.py", *text)
     steps = (f"--config.train.max_steps={options.steps}", f"--config.eval.eval_steps={max(options.steps // 10, 100)}")
     short = ("--config.train.max_steps=300", "--config.eval.eval_steps=100")
-    labelled = (f"--config.train.num_train_epochs={options.epochs}", "--config.eval.eval_steps=120")
+    labelled = (
+        f"--config.train.num_train_epochs={options.epochs}", f"--config.optimizer.learning_rate={options.labelled_rate}",
+        f"--config.eval.eval_steps={120 * options.epochs}",
+    )  # fmt: skip
     before = (
         f"--config.pretrain.optimizer.learning_rate={options.rate}", f"--config.pretrain.train.num_train_epochs={options.epochs}"
     )  # fmt: skip
@@ -164,6 +167,7 @@ def main():
     parser.add_argument("--stages", default="sts,task,afs,stsb")
     parser.add_argument("--seeds", type=lambda text: text.split(","), default=SEEDS, help="of the stage stsb")
     parser.add_argument("--rate", default="2e-5", help="learning rate of IS-BERT (default: the best of bert-mini)")
+    parser.add_argument("--labelled-rate", default="2e-5", help="learning rate of the stage stsb (default: that of the recipes)")
     parser.add_argument("--steps", type=int, default=400, help="of the stage sts")
     parser.add_argument("--epochs", type=int, default=1, help="of each training of the stage stsb")
     parser.add_argument("--models", nargs="+", help="only these of a stage, as ft or IS-BERT")

@@ -65,6 +65,7 @@ class MultiView(Method):
     negatives: int = 5  # words drawn against each word, for the generative loss
     beta: float = 0.01  # step of the pull of U towards orthonormal rows
     invertible: bool = True  # U is kept near orthonormal rows, and g is its transpose
+    temperature: float = 1.0  # of the discriminative score at the start; trained
     remove_component: bool = True  # the first direction of each view of a batch is taken out
     iterations: int = 5  # of the power iteration that finds this direction
     ensemble: str = "average"  # of the views: average, concatenation, or one view
@@ -88,6 +89,8 @@ class MultiView(Method):
             )
         if min(self.hidden, self.negatives, self.iterations) < 1 or not 0 <= self.beta < 1:
             raise ConfigError("method: hidden, negatives and iterations must be at least 1, beta from 0 to below 1")
+        if not self.temperature > 0:
+            raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (its start; it is trained)")
         poolings = self.pooling.split("+")
         if not set(poolings) <= set(POOLINGS) or len(set(poolings)) < len(poolings):
             raise ConfigError(f"method.pooling={self.pooling!r}: give one or more of {', '.join(POOLINGS)}, joined by +")
@@ -113,7 +116,7 @@ class MultiView(Method):
             else:
                 params[name] = {"kernel": jax.random.normal(view_key, (inputs, width)) * (2.0 / inputs) ** 0.5}
         if self.form != "generative":
-            params["log_temperature"] = jnp.zeros(())
+            params["log_temperature"] = jnp.log(jnp.asarray(self.temperature, jnp.float32))
         if self.form != "discriminative":
             params["U"] = jax.random.normal(decoder_key, (inputs, width)) * (2.0 / width) ** 0.5
         return Learned(params)
