@@ -4,8 +4,8 @@
         --workdir runs/multiview
     python experiments/multiview/run.py --workdir runs/multiview --tables-only
 
-A run or score that is there is not repeated. Writes results.csv and results.md here. With vectors of vectors.py and --steps 10000
---seeds 1 2 --runs D G --results long it is the longer study.
+A run or score that is there is not repeated. Writes results.csv and results.md here. With vectors of vectors.py and --steps 1500
+--temperature 0.1 --seeds 1 2 --runs D "D, f alone" "D, g alone" G --results wide it is the study of 300 dimensions.
 """
 
 import argparse
@@ -55,7 +55,11 @@ def train(options):
             continue
         print(f"== {labelled(name, seed)}", flush=True)
         data = [f"--config.data.files={options.corpus}", f"--config.encoder.vectors={options.vectors}", "--workdir", str(run)]
-        more = [f"--config.train.max_steps={options.steps}", *([f"--config.train.seed={seed}"] if seed else [])]
+        more = [
+            f"--config.train.max_steps={options.steps}",
+            f"--config.method.temperature={options.temperature}",
+            *([f"--config.train.seed={seed}"] if seed else []),
+        ]
         subprocess.run([sys.executable, "-m", "jax_sentemb.main", *FLAGS, *RUNS[name], *more, *data], check=True)
 
 
@@ -125,6 +129,7 @@ def main():
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--workdir", type=Path, default=Path("runs/multiview"))
     parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--temperature", type=float, default=1.0, help="at the start, of the discriminative models")
     parser.add_argument("--runs", nargs="+", default=[*RUNS], choices=[*RUNS])
     parser.add_argument("--seeds", nargs="+", default=[""], help="default: that of the recipe")
     parser.add_argument("--results", default="results", help="name of the CSV and of the tables beside this file")

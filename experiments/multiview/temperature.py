@@ -1,0 +1,137 @@
+"""What decides the discriminative multi-view model: the temperature at the start, the number of steps, the text.
+
+    python experiments/multiview/temperature.py --ordered ordered_wiki.txt.xz --novels ordered_novels.txt.xz \\
+        --vectors wiki.300d.npz --senteval senteval --workdir runs/multiview_temperature
+
+The linear view alone is trained in half a minute, so it is what is varied; both views have a curve over steps at the temperatures 1
+and 0.1. A run or score that is there is not repeated. Writes temperature.csv and temperature.png here (Pearson x 100, mean over
+subsets, first component removed; STS-B dev, which chooses, beside it).
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from run import FLAGS, HERE, SETS
+
+DEV = "STSBenchmark-dev"
+AVERAGE = "word average"
+POINTS = (250, 500, 750, 1000, 1250, 1500)  # of the curve
+
+
+class Run(NamedTuple):
+    """One training: the views, its temperature at the start, the text, steps and seed."""
+
+    views: str
+    temperature: float
+    text: str
+    steps: int
+    seed: int
+
+    def folder(self) -> str:
+        return f"{self.views}-{self.temperature}-{self.text}-{self.steps}-{self.seed}"
+
+
+RUNS = [
+    *(Run("g", temperature, "wiki", 1000, seed) for seed in (1, 2) for temperature in (0.03, 0.05, 0.1, 0.2, 1.0)),
+    *(
+        Run("g", 0.1, text, steps, seed)
+        for seed in (1, 2)
+        for text, steps in (("novels", 1000), ("wiki+novels", 2500), ("wiki", 5000))
+    ),
+    *(Run("fg", temperature, "wiki", POINTS[-1], 1) for temperature in (1.0, 0.1)),
+]
+
+
+def train(options: argparse.Namespace, run: Run) -> None:
+    folder = options.workdir / run.folder()
+    if (folder / "scores.json").exists():
+        return
+    files = {"wiki": options.ordered, "novels": options.novels}
+    flags = [
+        *FLAGS, f"--config.method.views={run.views}", f"--config.method.temperature={run.temperature}",
+        f"--config.train.max_steps={run.steps}", f"--config.train.seed={run.seed}", f"--config.encoder.vectors={options.vectors}",
+        "--config.data.files=" + ",".join(files[name] for name in run.text.split("+")),
+    ]  # fmt: skip
+    if run.views == "fg":
+        flags += [f"--config.train.save_steps={POINTS[0]}", f"--config.train.keep_checkpoints={len(POINTS)}"]
+    subprocess.run([sys.executable, "-m", "jax_sentemb.main", *flags, "--workdir", str(folder)], check=True)
+
+
+def models(options: argparse.Namespace, run: Run) -> Iterator[tuple[int, dict[str, str]]]:
+    """(step, {view: model}) of the checkpoints to score."""
+    folder = options.workdir / run.folder()
+    if run.views == "g":
+        yield run.steps, {"g alone": str(folder)}
+        return
+    for step in POINTS:
+        export = folder / f"export-{step}"
+        if not export.exists():
+            command = ["export", "--workdir", str(folder), "--step", str(step), "--output", str(export)]
+            subprocess.run([sys.executable, "-m", "jax_sentemb", *command], check=True)
+        yield step, {"D": str(export), "D: f": f"{export}@f", "D: g": f"{export}@g"}
+
+
+def scores(options: argparse.Namespace, output: Path, named: dict[str, str]) -> dict[str, dict[str, float]]:
+    """{model: {set: Pearson x 100}}."""
+    if not (output / "tables.md").exists():
+        given = [argument for name, model in named.items() for argument in ("--model", f"{name}={model}")]
+        protocol = ["--sts-protocol", "multiview", "--resamples", "0", "--data", options.senteval]
+        tasks = ["--tasks", ",".join([*SETS, DEV]), "--output", str(output)]
+        subprocess.run([sys.executable, "-m", "jax_sentemb", "evaluate", *given, *protocol, *tasks], check=True)
+    found: dict[str, dict[str, float]] = {}
+    for file in sorted(output.glob("*/*.json")):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        found.setdefault(content["model"], {})[content["task"]] = content["scores"]["score"]
+    return found
+
+
+def row(settings: Sequence[object], found: dict[str, float]) -> list[object]:
+    five = [found[name] for name in SETS]
+    return [*settings, *(f"{value:.2f}" for value in (found[DEV], *five, sum(five) / len(five)))]
+
+
+def plot(rows: Sequence[Sequence[object]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panel = pyplot.subplots(figsize=(5.5, 3.4), layout="constrained")
+    for temperature, style in ((1.0, "--"), (0.1, "-")):
+        for name, colour in (("D", "tab:blue"), ("D: f", "tab:orange"), ("D: g", "tab:green")):
+            points = [(each[4], float(str(each[-1]))) for each in rows if each[:3] == [name, temperature, "wiki"]]
+            panel.plot(*zip(*points, strict=True), style, color=colour, label=f"{name}, temperature {temperature:g}")
+    panel.axhline(float(str(rows[0][-1])), color="grey", linewidth=1, label=AVERAGE)
+    panel.set_xlabel("batches of 256 sentences")
+    panel.set_ylabel("mean of five sets, Pearson x 100")
+    panel.legend(fontsize=7)
+    figure.savefig(HERE / "temperature.png", dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("ordered", "novels", "vectors", "senteval"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--workdir", type=Path, default=Path("runs/multiview_temperature"))
+    options = parser.parse_args()
+    untrained = scores(options, options.workdir / "scores-average", {AVERAGE: options.vectors})
+    rows = [row((AVERAGE, "", "", "", 0), untrained[AVERAGE])]
+    for run in RUNS:
+        train(options, run)
+        for step, named in models(options, run):
+            found = scores(options, options.workdir / f"scores-{run.folder()}-{step}", named)
+            rows += [row((name, run.temperature, run.text, run.seed, step), found[name]) for name in named]
+        with (HERE / "temperature.csv").open("w", newline="", encoding="utf-8") as file:
+            header = ("model", "temperature", "text", "seed", "step", DEV, *SETS.values(), "average")
+            csv.writer(file).writerows([header, *rows])
+    plot(rows)
+
+
+if __name__ == "__main__":
+    main()
