@@ -3,9 +3,9 @@
     python experiments/multiview/temperature.py --ordered ordered_wiki.txt.xz --novels ordered_novels.txt.xz \\
         --vectors wiki.300d.npz --senteval senteval --workdir runs/multiview_temperature
 
-The linear view alone is trained in half a minute, so it is what is varied; both views have a curve over steps at the temperatures 1
-and 0.1. A run or score that is there is not repeated. Writes temperature.csv and temperature.png here (Pearson x 100, mean over
-subsets, first component removed; STS-B dev, which chooses, beside it).
+The linear view alone is trained in half a minute, so it is what is varied; both views have a curve over steps at three
+temperatures. A run or score that is there is not repeated. Writes temperature.csv and temperature.png here (Pearson x 100, mean
+over subsets, first component removed; STS-B dev, which chooses, beside it).
 """
 
 import argparse
@@ -44,7 +44,7 @@ RUNS = [
         for seed in (1, 2)
         for text, steps in (("novels", 1000), ("wiki+novels", 2500), ("wiki", 5000))
     ),
-    *(Run("fg", temperature, "wiki", POINTS[-1], 1) for temperature in (1.0, 0.1)),
+    *(Run("fg", temperature, "wiki", POINTS[-1], 1) for temperature in (1.0, 0.2, 0.1)),
 ]
 
 
@@ -103,7 +103,7 @@ def plot(rows: Sequence[Sequence[object]]) -> None:
     from matplotlib import pyplot
 
     figure, panel = pyplot.subplots(figsize=(5.5, 3.4), layout="constrained")
-    for temperature, style in ((1.0, "--"), (0.1, "-")):
+    for temperature, style in ((1.0, ":"), (0.2, "-"), (0.1, "--")):
         for name, colour in (("D", "tab:blue"), ("D: f", "tab:orange"), ("D: g", "tab:green")):
             points = [(each[4], float(str(each[-1]))) for each in rows if each[:3] == [name, temperature, "wiki"]]
             panel.plot(*zip(*points, strict=True), style, color=colour, label=f"{name}, temperature {temperature:g}")
