@@ -191,6 +191,9 @@ def main():
         writer.writerows((table, label, column, f"{value:.4f}", seed) for table, label, column, value, seed in found)
     (HERE / f"{options.results}.md").write_text(tables(found), encoding="utf-8")
     print(tables(found))
+    chosen = [(stage, name) for stage, named in runs(options).items() for name in named]
+    if missing := [name for stage, name in chosen if not (folder(options, stage, name) / "scores.json").exists()]:
+        print("not trained, so in no table: " + ", ".join(missing))
 
 
 if __name__ == "__main__":
