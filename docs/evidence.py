@@ -27,8 +27,9 @@ BERT-base, trained on up to a million sentences. Ours have four layers of width 
 were trained for minutes. So the levels cannot be compared, only the differences. Published similarity scores are Spearman x
 100 over seven sets, ours over five (STS12, STS14, STS15, STS-B, SICK-R) where the claim does not say otherwise.
 
-The verdict is computed. With several seeds, *holds* and *contradicted* mean that the 95 % interval of the paired difference
-(Student's t) lies above or below 0, and *not seen* that 0 is in it. With one run there is no interval, only a direction.
+The verdict is computed. With several seeds (or topics, or folds), *holds* and *contradicted* mean that the 95 % interval of
+the paired difference (Student's t) lies above or below 0, and *not seen* that 0 is in it. With one run there is no interval,
+only a direction.
 
 `python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the `results.csv` of each study. The READMEs
 of the studies have their commands.
@@ -65,7 +66,8 @@ def compare(claim: dict) -> Row:
     folder, _, name = claim["study"].partition("/")
     with (ROOT / "experiments" / folder / (name or "results.csv")).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    without, with_ = (_scores(rows, claim[side], claim["value"]) for side in ("without", "with"))
+    unit = claim.get("unit", "seed")
+    without, with_ = (_scores(rows, claim[side], claim["value"], unit) for side in ("without", "with"))
     shared = sorted(without.keys() & with_.keys())
     if len(without) == 1 and not shared:  # an untrained model has one run
         differences = [score - next(iter(without.values())) for score in with_.values()]
@@ -76,9 +78,9 @@ def compare(claim: dict) -> Row:
     return Row(claim, statistics.mean(without.values()), statistics.mean(with_.values()), differences)
 
 
-def _scores(rows: list[dict[str, str]], chosen: dict[str, str], value: str) -> dict[str, float]:
+def _scores(rows: list[dict[str, str]], chosen: dict[str, str], value: str, unit: str) -> dict[str, float]:
     found = [row for row in rows if all(row[column] == wanted for column, wanted in chosen.items())]
-    seeds = [row.get("seed") or row.get("train.seed") or "" for row in found]
+    seeds = [row.get(unit) or row.get("train.seed") or "" for row in found]
     if not found or len(set(seeds)) < len(seeds):
         raise ValueError(f"{chosen} selects {len(found)} rows with the seeds {seeds}")
     if len(found) == 1:
@@ -96,20 +98,21 @@ def page(rows: list[Row]) -> str:
             if name == paper:
                 low, high = row.claim["published"]
                 study = row.claim["study"].partition("/")[0]
+                difference = _difference(row.differences, row.claim.get("unit", "seed"))
                 lines.append(
                     f"| {row.claim['says']} | {place}; [{study}](../experiments/{study}/README.md) | {low:.1f} → {high:.1f} | "
-                    f"{row.without:.1f} → {row.with_:.1f} | {_difference(row.differences)} | {row.verdict} |"
+                    f"{row.without:.1f} → {row.with_:.1f} | {difference} | {row.verdict} |"
                 )
         lines.append("")
     return "\n".join(lines)
 
 
-def _difference(differences: list[float]) -> str:
+def _difference(differences: list[float], unit: str) -> str:
     mean = statistics.mean(differences)
     if len(differences) == 1:
         return f"{mean:+.1f}"
     low, high = interval(differences)
-    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}], {len(differences)} seeds"
+    return f"{mean:+.2f} [{low:+.2f}, {high:+.2f}], {len(differences)} {unit}s"
 
 
 def sentence(rows: list[Row]) -> str:

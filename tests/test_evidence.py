@@ -62,6 +62,15 @@ def test_seeds_are_paired(tmp_path, monkeypatch):
     assert (row.without, row.with_, sorted(row.differences)) == (15, 17, [1, 3])
 
 
+def test_rows_are_paired_by_the_column_that_the_claim_names(tmp_path, monkeypatch):
+    claim = study(tmp_path, monkeypatch, "")
+    file = tmp_path / "experiments" / "one" / "results.csv"
+    file.write_text("method,topic,average\na,x,10\na,y,20\nb,y,23\nb,x,11\n")
+    row = evidence.compare(claim | {"unit": "topic", "paper": "P, T", "published": (0, 1)})
+    assert sorted(row.differences) == [1, 3]
+    assert "2 topics" in evidence.page([row])
+
+
 @pytest.mark.parametrize("text", ["a,0,1\n", "a,0,1\nb,0,1\nb,0,2\n", "a,0,1\na,1,1\nb,0,1\nb,2,2\n"])
 def test_selections_without_pairs_are_refused(tmp_path, monkeypatch, text):
     with pytest.raises(ValueError, match="seeds"):
