@@ -4,6 +4,8 @@ python -m jax_sentemb.main --config configs/multi_view.py --workdir runs/multi_v
     --config.data.files=ordered.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
 
 data.files: consecutive sentences, one a line (a shuffled corpus is refused). Ablations: --config.method.views=f (g, ff, gg).
+The paper's temperature of 1 at the start is for very long runs: take --config.method.temperature=0.1 for some thousand batches
+(experiments/multiview/README.md).
 Published (D2: UMBC news, fastText vectors, Pearson, mean over subsets, first component removed): STS and SICK average 71.4.
 """
 

@@ -137,7 +137,13 @@ def collect(options):
             found += [("afs", content["model"], kind, mean[kind]["mean"], "") for kind in ("pearson", "spearman")]
         else:
             found.append(("task", content["model"], content["task"], content["scores"]["accuracy"], ""))
-    return found
+    return found + averages([row for row in found if row[0] == "task"])
+
+
+def averages(rows):
+    """A row for each model that has all tasks."""
+    scores = {model: [row[3] for row in rows if row[1] == model] for model in dict.fromkeys(row[1] for row in rows)}
+    return [("task", model, "average", statistics.mean(some), "") for model, some in scores.items() if len(some) == len(TASKS)]
 
 
 def tables(found):
