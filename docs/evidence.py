@@ -119,8 +119,8 @@ def sentence(rows: list[Row]) -> str:
     """What the README says."""
     counts = Counter(row.verdict for row in rows)
     return (
-        f"Of {len(rows)} claims of the papers, {counts[HOLDS]} hold here over several seeds, {counts[NOT_SEEN]} are not seen and "
-        f"{counts[CONTRADICTED]} are contradicted; of those tested by one run, {counts[SAME]} go in the same direction and "
+        f"Of {len(rows)} claims of the papers, {counts[HOLDS]} hold here over several seeds or topics, "
+        f"{counts[NOT_SEEN]} are not seen and {counts[CONTRADICTED]} are contradicted; of those tested by one run, {counts[SAME]} go in the same direction and "
         f"{counts[OPPOSITE]} in the opposite one ([evidence](docs/evidence.md))."
     )
 
