@@ -120,7 +120,8 @@ def sentence(rows: list[Row]) -> str:
     counts = Counter(row.verdict for row in rows)
     return (
         f"Of {len(rows)} claims of the papers, {counts[HOLDS]} hold here over several seeds or topics, "
-        f"{counts[NOT_SEEN]} are not seen and {counts[CONTRADICTED]} are contradicted; of those tested by one run, {counts[SAME]} go in the same direction and "
+        f"{counts[NOT_SEEN]} are not seen and {counts[CONTRADICTED]} are contradicted; of those tested by "
+        f"one run, {counts[SAME]} go in the same direction and "
         f"{counts[OPPOSITE]} in the opposite one ([evidence](docs/evidence.md))."
     )
 
