@@ -66,8 +66,7 @@ def compare(claim: dict) -> Row:
     folder, _, name = claim["study"].partition("/")
     with (ROOT / "experiments" / folder / (name or "results.csv")).open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    unit = claim.get("unit", "seed")
-    without, with_ = (_scores(rows, claim[side], claim["value"], unit) for side in ("without", "with"))
+    without, with_ = (_scores(rows, claim[side], claim) for side in ("without", "with"))
     shared = sorted(without.keys() & with_.keys())
     if len(without) == 1 and not shared:  # an untrained model has one run
         differences = [score - next(iter(without.values())) for score in with_.values()]
@@ -78,14 +77,15 @@ def compare(claim: dict) -> Row:
     return Row(claim, statistics.mean(without.values()), statistics.mean(with_.values()), differences)
 
 
-def _scores(rows: list[dict[str, str]], chosen: dict[str, str], value: str, unit: str) -> dict[str, float]:
+def _scores(rows: list[dict[str, str]], chosen: dict[str, str], claim: dict) -> dict[str, float]:
+    unit = claim.get("unit")
     found = [row for row in rows if all(row[column] == wanted for column, wanted in chosen.items())]
-    seeds = [row.get(unit) or row.get("train.seed") or "" for row in found]
+    seeds = [row[unit] if unit else row.get("seed") or row.get("train.seed") or "" for row in found]
     if not found or len(set(seeds)) < len(seeds):
         raise ValueError(f"{chosen} selects {len(found)} rows with the seeds {seeds}")
     if len(found) == 1:
         seeds = ["the only one"]
-    return {seed: float(row[value]) for seed, row in zip(seeds, found, strict=True)}
+    return {seed: float(row[claim["value"]]) for seed, row in zip(seeds, found, strict=True)}
 
 
 def page(rows: list[Row]) -> str:

@@ -4,8 +4,8 @@
         --workdir runs/multiview
     python experiments/multiview/run.py --workdir runs/multiview --tables-only
 
-A run or score that is there is not repeated. Writes results.csv and results.md here. With vectors of vectors.py and --steps 1500
---temperature 0.1 --seeds 1 2 --runs D "D, f alone" "D, g alone" G --results wide it is the study of 300 dimensions.
+A run or score that is there is not repeated. Writes results.csv and results.md here. --vectors (of vectors.py), --steps,
+--temperature, --seeds, --runs and --results make a longer study of some models (none is in the tables).
 """
 
 import argparse
@@ -31,7 +31,7 @@ VIEWS = {"D": "fg", "G": "fg", "G without constraint": "fg", "GD": "fg", "D, f-f
 SETS = {"STS12": "12", "STS14": "14", "STS15": "15", "STSBenchmark-test": "STSB", "SICKRelatedness-test": "SICK"}
 SUPERVISED = ("CR", "TREC", "MRPC")
 FLAGS = ("--config=configs/multi_view.py", "--config.method.hidden=256", "--config.data.batch_size=256",
-         "--config.train.save_steps=0", "--config.train.logging_steps=50", "--config.eval.eval_steps=0")  # fmt: skip
+         "--config.train.logging_steps=50", "--config.eval.eval_steps=0")  # fmt: skip
 AVERAGE = "word average"
 
 
@@ -56,6 +56,7 @@ def train(options):
         print(f"== {labelled(name, seed)}", flush=True)
         data = [f"--config.data.files={options.corpus}", f"--config.encoder.vectors={options.vectors}", "--workdir", str(run)]
         more = [
+            "--config.train.save_steps=0",
             f"--config.train.max_steps={options.steps}",
             f"--config.method.temperature={options.temperature}",
             *([f"--config.train.seed={seed}"] if seed else []),

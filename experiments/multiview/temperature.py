@@ -55,7 +55,7 @@ def train(options: argparse.Namespace, run: Run) -> None:
     files = {"wiki": options.ordered, "novels": options.novels}
     saved = POINTS[0] if run.views == "fg" else 0
     flags = [
-        *(flag for flag in FLAGS if "save_steps" not in flag), f"--config.train.save_steps={saved}",
+        *FLAGS, f"--config.train.save_steps={saved}",
         f"--config.train.keep_checkpoints={len(POINTS)}",
         f"--config.method.views={run.views}", f"--config.method.temperature={run.temperature}",
         f"--config.train.max_steps={run.steps}", f"--config.train.seed={run.seed}", f"--config.encoder.vectors={options.vectors}",
