@@ -8,8 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Train, Variant, check
+from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.main import main
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
@@ -281,7 +284,6 @@ def test_the_low_shot_tables_equal_numpy(tmp_path):
         }
     assert drawn["difference", "B", "1000.0"] == ("2.0", str(2**0.5))
     assert len(drawn) == 6
-    assert (tmp_path / "low_shot.png").is_file()
 
 
 def test_the_average_is_over_the_sets_that_every_run_has():
@@ -313,5 +315,32 @@ def test_the_recipe_has_the_settings_of_the_methods_own_recipes():
         assert (one.data.batch_size, one.data.max_seq_length) == (own.data.batch_size, own.data.max_seq_length)
     weights = [runs["miCSE", subset].method.ami.weight for subset in ("0", "0.1", "0.01", "0.001", "0.0001")]
     assert weights == [2.5e-3, 5e-4, 1e-4, 1e-3, 1e-3]
+    config.sweep = "data.subset=100000,10000,1000,100,500 variant=miCSE,Mirror-BERT"
+    counted = {(chosen["variant"], chosen["data.subset"]): one for chosen, one in variants(config)}
+    weights = [counted["miCSE", subset].method.ami.weight for subset in ("100000", "10000", "1000", "100", "500")]
+    assert weights == [5e-4, 1e-4, 1e-3, 1e-3, 2.5e-3]
+    assert [counted["Mirror-BERT", subset].data.batch_size for subset in ("1000", "100")] == [200, 100]
     steps = {variant: {runs[variant, subset].train.max_steps for _, subset in runs} for variant in ("SimCSE", "CT")}
     assert steps == {"SimCSE": {20_000}, "CT": {5000}}
+
+
+def test_the_protocol_runs_from_the_command_and_continues(tmp_path, capsys):
+    pairs = zip(*(side[:40] for side in synthetic.graded_pairs(40, 0)), strict=True)
+    rows = "".join(f"{first}\t{second}\t{score}\n" for first, second, score in pairs)
+    (tmp_path / "pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + rows, encoding="utf-8")
+    config = Path(__file__).parents[1] / "configs" / "micse_low_shot.py"
+    settings = {
+        "data.files": "grammar:200", "eval.data": "", "eval.dev": tmp_path / "pairs.tsv", "eval.report_sentences": 0,
+        "sweep": "data.subset_seed,train.seed=0 data.subset=100 variant=SimCSE,miCSE",
+    }  # fmt: skip
+    line = [f"--config={config}:tiny", f"--workdir={tmp_path / 'study'}"]
+    line += [f"--config.{name}={value}" for name, value in settings.items()]
+    assert program(main, ["main", *line]) == 0
+    with (tmp_path / "study" / "vary.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [row["variant"] for row in table] == ["SimCSE", "miCSE"]
+    recorded = [json.loads(path.read_text()) for path in sorted((tmp_path / "study").glob("*/config.json"))]
+    assert [one.get("method.ami.weight") for one in recorded] == [None, 1e-3]  # that of 0.01 %
+    capsys.readouterr()
+    assert program(main, ["main", *line]) == 0
+    assert capsys.readouterr().out.count("done before") == 2
