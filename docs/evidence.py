@@ -23,9 +23,10 @@ HEAD = """\
 # Claims of the papers and what came out here
 
 Each row is a claim of one of the papers and the study of this repository that tests it. The published models are mostly
-BERT-base, trained on up to a million sentences. Ours have four layers of width 256, or word vectors of 50 dimensions, and
-were trained for minutes. So the levels cannot be compared, only the differences. Published similarity scores are Spearman x
-100 over seven sets, ours over five (STS12, STS14, STS15, STS-B, SICK-R) where the claim does not say otherwise.
+BERT-base, trained on up to a million sentences. Ours have four layers of width 256, or word vectors of 50 or 300
+dimensions, and were trained for minutes. So the levels cannot be compared, only the differences. Published similarity
+scores are Spearman x 100 over seven sets, ours over five (STS12, STS14, STS15, STS-B, SICK-R) where the claim does not
+say otherwise.
 
 The verdict is computed. With several seeds (or topics, or folds), *holds* and *contradicted* mean that the 95 % interval of
 the paired difference (Student's t) lies above or below 0, and *not seen* that 0 is in it. With one run there is no interval,
@@ -119,9 +120,9 @@ def sentence(rows: list[Row]) -> str:
     """What the README says."""
     counts = Counter(row.verdict for row in rows)
     return (
-        f"Of {len(rows)} claims of the papers, {counts[HOLDS]} hold here over several seeds or topics, "
-        f"{counts[NOT_SEEN]} are not seen and {counts[CONTRADICTED]} are contradicted; of those tested by "
-        f"one run, {counts[SAME]} go in the same direction and "
+        f"{len(rows)} comparisons test claims of the papers, some of them at several sizes: {counts[HOLDS]} claims hold here "
+        f"over several seeds or topics, {counts[NOT_SEEN]} are not seen and {counts[CONTRADICTED]} are contradicted; of those "
+        f"tested by one run, {counts[SAME]} go in the same direction and "
         f"{counts[OPPOSITE]} in the opposite one ([evidence](docs/evidence.md))."
     )
 
