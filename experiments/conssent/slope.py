@@ -5,7 +5,7 @@
 
 The paper trains on 15 million sentences; what a study of this size can show is whether the score rises with the number of batches.
 Tasks D(5) and N(3), two seeds, Adam; D(5) with the published SGD beside it. Batches are random. A run or score that is there is not
-repeated. Writes slope.csv and slope.png here, and prints the table.
+repeated. Writes slope.csv and slope.png here (a row of each task, and one of their average), and prints the table.
 """
 
 import argparse
@@ -25,7 +25,7 @@ RUNS = {  # name: task, k, optimiser
     "N(3)": ("N", 3, RATE),
     "D(5), SGD": ("D", 5, SGD),
 }
-UNTRAINED = "untrained"
+UNTRAINED, AVERAGE = "untrained", "average"
 
 
 def folder(options, name, seed):
@@ -65,14 +65,14 @@ def train(options):
 
 
 def evaluate(options, label, model):
-    """[(task, score)] of a model."""
+    """{task: score} of a model."""
     output = model.parent / f"scores-{model.name}"
     if not (output / "tables.md").exists():
         named = ["--model", f"{label}={model}", "--data", options.senteval, "--tasks", ",".join(TASKS)]
         tasks = ["--classifier", "senteval_prototyping", "--output", str(output)]
         subprocess.run([sys.executable, "-m", "jax_sentemb", "evaluate", *named, *tasks], check=True)
     found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(output.glob("*/*.json"))]
-    return [(one["task"], one["scores"].get("accuracy", one["scores"].get("pearson"))) for one in found]
+    return {one["task"]: one["scores"].get("accuracy", one["scores"].get("pearson")) for one in found}
 
 
 def table(rows, steps):
@@ -89,8 +89,7 @@ def table(rows, steps):
 
 
 def by_seed(rows, name, step):
-    some = [row for row in rows if row[0] == name and int(row[2]) == step]
-    return [statistics.mean(float(row[4]) for row in some if row[1] == seed) for seed in dict.fromkeys(row[1] for row in some)]
+    return [float(score) for model, _, at, task, score in rows if (model, int(at), task) == (name, step, AVERAGE)]
 
 
 def plot(rows, steps):
@@ -121,7 +120,9 @@ def main():
     options = parser.parse_args()
     rows = []
     for label, model in train(options):
-        rows += [(*label.split(";"), task, f"{score:.4f}") for task, score in evaluate(options, label, model)]
+        scores = evaluate(options, label, model)
+        scores[AVERAGE] = statistics.mean(scores.values())
+        rows += [(*label.split(";"), task, f"{score:.2f}") for task, score in scores.items()]
         with (HERE / "slope.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("model", "seed", "step", "task", "score"), *rows])
     plot(rows, options.steps)
