@@ -65,6 +65,20 @@ def test_training_scores_are_from_0_to_5_and_tested_ones_as_they_are(table):
     assert "gmo" in left_out  # one pair of it is in this fold
 
 
+def test_afs_is_split_by_topic_and_keeps_its_scores(tmp_path):
+    header = ",".join(f"column{number}" for number in range(11))
+    for topic in ("DP", "GC", "GM"):
+        rows = [f"{row % 6},{',' * 7},{topic} claim {row},{topic} reason {row}" for row in range(12)]
+        (tmp_path / f"ArgPairs_{topic}.csv").write_text("\n".join([header, *rows]) + "\n")
+    data = Data(files=f"arguments:{tmp_path}", scheme="cross-topic", fold=1)
+    assert parts(data) == 3
+    train, test, left_out, _ = split(data)
+    assert list(test.subsets) == ["gun control"]
+    assert not left_out
+    expected = [(f"{topic} claim {row}", f"{topic} reason {row}", float(row % 6)) for topic in ("DP", "GM") for row in range(12)]
+    assert train == expected
+
+
 @pytest.mark.parametrize(
     ("data", "error", "says"),
     [
