@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -344,3 +346,15 @@ def test_the_protocol_runs_from_the_command_and_continues(tmp_path, capsys):
     capsys.readouterr()
     assert program(main, ["main", *line]) == 0
     assert capsys.readouterr().out.count("done before") == 2
+
+
+@pytest.mark.parametrize("study", ["simcse_family", "micse_low_shot", "length_grouping"])
+def test_every_stage_of_a_study_is_a_valid_config(study):
+    path = Path(__file__).parents[1] / "experiments" / study / "study.py"
+    stages = re.findall(r"study\.py:(\w+)", (path.parent / "README.md").read_text(encoding="utf-8"))
+    assert stages
+    for stage in {*stages, *runpy.run_path(str(path)).get("STAGES", ())}:
+        config = read_config(f"{path}:{stage}")
+        config.data.files, config.encoder.weights = "corpus.txt", "bert"
+        check(config)
+        assert len(variants(config)) > 1

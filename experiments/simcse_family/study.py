@@ -87,7 +87,7 @@ NEGATIVES = {  # 19,200 sentences each, more than the largest queue holds
 STAGES = {
     "rate": (READOUTS, "optimizer.learning_rate=3e-5,1e-4,3e-4", 300, 100),
     "temperature": ({"first_last": READOUTS["first_last"]}, "method.temperature=0.05,0.1,0.2,0.5,1", 100, 25),
-    "ami": ({"AMI": METHODS["AMI"]}, "method.ami.weight=0.1,1,10", 100, 25),
+    "ami": ({"AMI": replace(METHODS["AMI"], baseline="")}, "method.ami.weight=0.1,1,10", 100, 25),
     "methods": (METHODS, "data.subset_seed,train.seed=0..2", 100, 25),
     "queue": (QUEUES, "data.subset_seed,train.seed=0..2 data.subset=1000", 100, 50),
     "relatives_rate": (RELATIVES, "optimizer.learning_rate=3e-5,1e-4,3e-4", 100, 25),
