@@ -286,6 +286,7 @@ def test_the_low_shot_tables_equal_numpy(tmp_path):
         }
     assert drawn["difference", "B", "1000.0"] == ("2.0", str(2**0.5))
     assert len(drawn) == 6
+    assert (tmp_path / "low_shot.png").is_file()
 
 
 def test_the_average_is_over_the_sets_that_every_run_has():
