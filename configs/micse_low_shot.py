@@ -22,7 +22,7 @@ from jax_sentemb.methods.simcse import Momentum, SimCSE
 
 WEIGHT = 2.5e-3  # of AMI, all sentences: the paper's
 WEIGHTS = {0.1: 5e-4, 0.01: 1e-4, 0.001: 1e-3, 0.0001: 1e-3}  # the published code's; the paper tunes them for each size
-SENTENCES = 1_000_000  # of the paper's corpus: data.subset=1000 has the weight of 0.001
+SENTENCES = 1_000_000  # of the paper's corpus
 # The other methods as in their own recipes (configs/ct.py, configs/mirror_bert.py), the number of steps included.
 CT = {
     "data.max_seq_length": 75, "data.batch_size": 16, "train.max_steps": 5000,
@@ -35,7 +35,7 @@ MIRROR = {
     "optimizer.learning_rate": 2e-5, "optimizer.lr_scheduler_type": "constant", "optimizer.warmup_steps": 0,
     "optimizer.weight_decay": 0.01, "optimizer.max_grad_norm": 0.0,
 }  # fmt: skip
-MIRROR_SIZES = {size: {"data.batch_size": 100} for size in (0.0001, 100)}  # 0.01 % of a million sentences are fewer than a batch
+MIRROR_SIZES = {0.0001: {"data.batch_size": 100}}  # 0.01 % of a million sentences are fewer than a batch
 
 
 def ami() -> AttentionMI:
@@ -43,18 +43,13 @@ def ami() -> AttentionMI:
 
 
 def with_ami(method: Method, baseline: str, settings: dict | None = None, by_subset: dict | None = None) -> Variant:
-    weights = by_size({subset: {"method.ami.weight": weight} for subset, weight in WEIGHTS.items()})
+    weights = {subset: {"method.ami.weight": weight} for subset, weight in WEIGHTS.items()}
     by_subset = {subset: weights[subset] | (by_subset or {}).get(subset, {}) for subset in weights}
     return Variant(method, settings or {}, by_subset, baseline)
 
 
-def by_size(settings: dict[float, dict]) -> dict[float, dict]:
-    """The settings of a share are also those of as many sentences of the paper's corpus."""
-    return settings | {round(share * SENTENCES): value for share, value in settings.items()}
-
-
 def variants() -> dict[str, Variant]:
-    return {
+    found = {
         "SimCSE": Variant(SimCSE()),
         "AMI+SimCSE": with_ami(SimCSE(ami=ami()), "SimCSE"),
         "MoCo+SimCSE": Variant(SimCSE(momentum=Momentum()), baseline="SimCSE"),
@@ -68,6 +63,10 @@ def variants() -> dict[str, Variant]:
         "Mirror-BERT-mean": Variant(MirrorBERT(pooling="mean", span=5), MIRROR, MIRROR_SIZES),
         "AMI+Mirror-BERT-mean": with_ami(MirrorBERT(pooling="mean", span=0, ami=ami()), "Mirror-BERT-mean", MIRROR, MIRROR_SIZES),
     }
+    for variant in found.values():  # data.subset=1000 has the settings of 0.001
+        counts = {round(share * SENTENCES): settings for share, settings in variant.by_subset.items()}
+        variant.by_subset = variant.by_subset | counts
+    return found
 
 
 def get_config(size: str = "") -> Config:
