@@ -5,19 +5,34 @@
         --config.eval.data=senteval
 
 bert_mini: 1,000 and 10,000 sentences, three seeds, 60 steps at 1e-5 in bfloat16. weights: the weight of AMI for each size,
-scored on STS-B dev only. mini_2: 5,000, 500 and 50 sentences, five seeds, 100 steps at 1e-4.
+scored on STS-B dev only. mini_2: 5,000, 500 and 50 sentences, five seeds, 100 steps at 1e-4. long: 5,000 sentences and 1,000 steps.
+long_relatives: the same for CT in batch and for SimCSE without negatives, each with AMI and without it, three seeds.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
-from jax_sentemb.config import Config
+from jax_sentemb.config import Config, Variant
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.contrastive_tension import ContrastiveTension
+from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.recipes import read_config
 
 METHODS = ("SimCSE", "AMI+SimCSE", "MoCo+SimCSE", "miCSE")
 BERT_MINI_WEIGHT = 10.0  # of AMI, chosen on STS-B dev at 1,000 sentences, seed 0: README.md has the scores
 SIZES = (0.01, 0.001, 0.0001)  # 100 steps see 5,000 rows, so that a larger share than 1 % has no sentence twice either
+SHARES = "data.subset=" + ",".join(map(str, SIZES))
 AMI_WEIGHTS = {0.01: 10.0, 0.001: 0.1, 0.0001: 10.0}  # chosen on STS-B dev by the stage `weights`: README.md has the scores
+LONG_SIZE = 0.01  # 5,000 sentences, each ten times in 1,000 steps
+AMI = AttentionMI(weight=AMI_WEIGHTS[LONG_SIZE])
+CT_IN_BATCH = {"form": "in_batch", "dropout": True, "pooling": "cls"}  # its scale of 20 is SimCSE's temperature of 0.05
+RELATIVES = {
+    "CT-in-batch": Variant(ContrastiveTension(**CT_IN_BATCH)),
+    "AMI+CT-in-batch": Variant(ContrastiveTension(**CT_IN_BATCH, ami=AMI), baseline="CT-in-batch"),
+    "without-negatives": Variant(SimCSE(negatives=False)),
+    "AMI+without-negatives": Variant(SimCSE(negatives=False, ami=AMI), baseline="without-negatives"),
+}
 
 
 def get_config(stage: str = "mini_2") -> Config:
@@ -27,9 +42,15 @@ def get_config(stage: str = "mini_2") -> Config:
     match stage:
         case "bert_mini":
             return bert_mini(config)
-        case "weights" | "mini_2":
-            return mini_2(config, stage)
-    raise ConfigError(f"study.py:{stage} is not one of its stages: bert_mini, weights, mini_2")
+        case "mini_2":
+            return mini_2(config)
+        case "weights":
+            return weights(mini_2(config))
+        case "long":
+            return long(mini_2(config), seeds="0..4")
+        case "long_relatives":
+            return replace(long(mini_2(config), seeds="0..2"), variants=RELATIVES)
+    raise ConfigError(f"study.py:{stage} is not one of its stages: bert_mini, weights, mini_2, long, long_relatives")
 
 
 def bert_mini(config: Config) -> Config:
@@ -41,14 +62,21 @@ def bert_mini(config: Config) -> Config:
     return config
 
 
-def mini_2(config: Config, stage: str) -> Config:
+def mini_2(config: Config) -> Config:
     for name in ("AMI+SimCSE", "miCSE"):
         config.variants[name].by_subset = {size: {"method.ami.weight": weight} for size, weight in AMI_WEIGHTS.items()}
     config.train.max_steps, config.optimizer.learning_rate = 100, 1e-4
     config.eval.eval_steps, config.eval.diagnostic_sentences, config.eval.report_sentences = 50, 128, 0
-    sizes = "data.subset=" + ",".join(map(str, SIZES))
-    if stage == "mini_2":
-        config.sweep = f"data.subset_seed,train.seed=0..4 {sizes}"
-        return config
-    config.sweep = f"data.subset_seed,train.seed=0 {sizes} variant=AMI+SimCSE method.ami.weight=0.1,1,10"
+    config.sweep = f"data.subset_seed,train.seed=0..4 {SHARES}"
+    return config
+
+
+def weights(config: Config) -> Config:
+    config.sweep = f"data.subset_seed,train.seed=0 {SHARES} variant=AMI+SimCSE method.ami.weight=0.1,1,10"
+    return config
+
+
+def long(config: Config, seeds: str) -> Config:
+    config.train.max_steps, config.eval.eval_steps, config.train.precision = 1000, 100, "bfloat16"
+    config.sweep = f"data.subset_seed,train.seed={seeds} data.subset={LONG_SIZE}"
     return config

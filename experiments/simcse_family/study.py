@@ -77,12 +77,11 @@ POSITIVES = {
     "random-batches-repetition": Variant(SimCSE(**CHOSEN, repetition=0.32), RANDOM_BATCHES, baseline="random-batches"),
     "random-batches-span": Variant(SPAN, RANDOM_BATCHES, baseline="random-batches"),
 }
-NEGATIVES = {  # 19,200 sentences each, more than the largest queue holds
-    "batch-64": Variant(SimCSE(**CHOSEN)),
-    "batch-512": Variant(
-        SimCSE(**CHOSEN), {"data.batch_size": 512, "train.max_steps": 38, "eval.eval_steps": 19}, baseline="batch-64"
-    ),
-    "queue-16384": Variant(SimCSE(**CHOSEN, momentum=Momentum(queue_size=16_384)), baseline="batch-64"),
+LARGE_BATCH = {"data.batch_size": 512, "train.max_steps": 138, "eval.eval_steps": 23}
+NEGATIVES = {  # 70,656 sentences each, more than the largest queue holds; [CLS], with which the queue gains in micse_low_shot
+    "batch-64": Variant(SimCSE()),
+    "batch-512": Variant(SimCSE(), LARGE_BATCH, baseline="batch-64"),
+    **{f"queue-{size}": Variant(SimCSE(momentum=Momentum(size)), baseline="batch-64") for size in (384, 16_384, 65_536)},
 }
 STAGES = {
     "rate": (READOUTS, "optimizer.learning_rate=3e-5,1e-4,3e-4", 300, 100),
@@ -93,7 +92,7 @@ STAGES = {
     "relatives_rate": (RELATIVES, "optimizer.learning_rate=3e-5,1e-4,3e-4", 100, 25),
     "relatives": (TUNED, "data.subset_seed,train.seed=0..2 data.subset=1000,100000", 100, 50),
     "positives": (POSITIVES, "data.subset_seed,train.seed=0..2", 100, 50),
-    "negatives": (NEGATIVES, "data.subset_seed,train.seed=0..2", 300, 150),
+    "negatives": (NEGATIVES, "data.subset_seed,train.seed=0..2", 1104, 184),
 }
 
 
