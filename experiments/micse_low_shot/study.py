@@ -49,7 +49,8 @@ def get_config(stage: str = "mini_2") -> Config:
         case "long":
             return long(mini_2(config), seeds="0..4")
         case "long_relatives":
-            return replace(long(mini_2(config), seeds="0..2"), variants=RELATIVES)
+            method = RELATIVES["CT-in-batch"].method  # a study's method is one of its variants
+            return replace(long(mini_2(config), seeds="0..2"), method=method, variants=RELATIVES)
     raise ConfigError(f"study.py:{stage} is not one of its stages: bert_mini, weights, mini_2, long, long_relatives")
 
 
