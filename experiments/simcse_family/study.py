@@ -5,7 +5,7 @@
 
 Stages: rate (readout and learning rate, at the published temperature), temperature, then methods over seeds with what was chosen;
 queue (what could make MoCo worse); relatives_rate (three rates for each of the other methods), relatives (three seeds, two sizes);
-positives (what makes the positive pair harder) and negatives (a large batch and a large queue).
+positives (what makes the positive pair harder), negatives (a large batch and large queues) and cls ([CLS], a large queue and AMI).
 """
 
 from dataclasses import replace
@@ -83,6 +83,13 @@ NEGATIVES = {  # 70,656 sentences each, more than the largest queue holds; [CLS]
     "batch-512": Variant(SimCSE(), LARGE_BATCH, baseline="batch-64"),
     **{f"queue-{size}": Variant(SimCSE(momentum=Momentum(size)), baseline="batch-64") for size in (384, 16_384, 65_536)},
 }
+STRONG_AMI = AttentionMI(weight=10.0)  # the weight that micse_low_shot chose for [CLS], with its layers
+CLS = {
+    "SimCSE": NEGATIVES["batch-64"],
+    "AMI": Variant(SimCSE(ami=STRONG_AMI), **PLAIN),
+    "queue-16384": Variant(SimCSE(momentum=Momentum(16_384)), **PLAIN),
+    "miCSE-16384": Variant(SimCSE(ami=STRONG_AMI, momentum=Momentum(16_384)), **PLAIN),
+}
 STAGES = {
     "rate": (READOUTS, "optimizer.learning_rate=3e-5,1e-4,3e-4", 300, 100),
     "temperature": ({"first_last": READOUTS["first_last"]}, "method.temperature=0.05,0.1,0.2,0.5,1", 100, 25),
@@ -93,6 +100,7 @@ STAGES = {
     "relatives": (TUNED, "data.subset_seed,train.seed=0..2 data.subset=1000,100000", 100, 50),
     "positives": (POSITIVES, "data.subset_seed,train.seed=0..2", 100, 50),
     "negatives": (NEGATIVES, "data.subset_seed,train.seed=0..2", 1104, 184),
+    "cls": (CLS, "data.subset_seed,train.seed=0..2", 1104, 184),
 }
 
 
