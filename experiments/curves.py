@@ -1,0 +1,66 @@
+"""The learning curves of a study: the STS-B dev score of every run at every evaluation, and a picture of the means over seeds.
+
+    python experiments/curves.py runs/long --output experiments/micse_low_shot/long_curve.csv
+
+Reads the metrics.jsonl of the runs; several work directories, parts of one study, give one table. Writes the CSV and, beside it, a
+picture with one line a method and a band of one standard deviation over seeds.
+"""
+
+import argparse
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+
+from jax_sentemb.reporting.sweep_table import VARIANT
+
+DEV = "eval/STSBenchmark-dev/spearman_cosine"
+SEED = "train.seed"
+
+
+def curves(workdir: Path) -> list[tuple[str, str, int, float]]:
+    """(method, seed, step, score) of every evaluation of the finished runs."""
+    found = []
+    for run in json.loads((workdir / "vary.json").read_text(encoding="utf-8")):
+        if "scores" in run:
+            lines = (workdir / run["folder"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            scores = {event["step"]: event[DEV] for event in map(json.loads, lines) if DEV in event}
+            found += [(run["settings"][VARIANT], run["settings"][SEED], step, score) for step, score in scores.items()]
+    return found
+
+
+def plot(rows: list[tuple[str, str, int, float]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panel = pyplot.subplots(figsize=(5.5, 3.4), layout="constrained")
+    for method in dict.fromkeys(row[0] for row in rows):
+        steps = sorted({step for name, _, step, _ in rows if name == method})
+        scores = [[score for name, _, at, score in rows if (name, at) == (method, step)] for step in steps]
+        means, spreads = np.array([np.mean(some) for some in scores]), np.array([np.std(some) for some in scores])
+        (line,) = panel.plot(steps, means, marker=".", label=f"{method} ({len(scores[0])} seeds)")
+        panel.fill_between(steps, means - spreads, means + spreads, color=line.get_color(), alpha=0.2, linewidth=0)
+    panel.set_xlabel("steps")
+    panel.set_ylabel("STS-B dev, Spearman x 100")
+    panel.legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workdirs", type=Path, nargs="+", help="work directories of a sweep with variants")
+    parser.add_argument("--output", type=Path, required=True, help="CSV that is written, and a PNG of its name")
+    options = parser.parse_args()
+    rows = [row for workdir in options.workdirs for row in curves(workdir)]
+    with options.output.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("variant", "seed", "step", "STSBenchmark-dev"))
+        writer.writerows((*row[:3], f"{row[3]:.2f}") for row in rows)
+    plot(rows, options.output.with_suffix(".png"))
+
+
+if __name__ == "__main__":
+    main()
