@@ -100,7 +100,7 @@ STAGES = {
     "relatives": (TUNED, "data.subset_seed,train.seed=0..2 data.subset=1000,100000", 100, 50),
     "positives": (POSITIVES, "data.subset_seed,train.seed=0..2", 100, 50),
     "negatives": (NEGATIVES, "data.subset_seed,train.seed=0..2", 1104, 184),
-    "cls": (CLS, "data.subset_seed,train.seed=0..2", 1104, 184),
+    "cls": (CLS, "data.subset_seed,train.seed=0..4", 300, 50),
 }
 
 
