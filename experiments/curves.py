@@ -3,7 +3,7 @@
     python experiments/curves.py runs/long --output experiments/micse_low_shot/long_curve.csv
 
 Reads the metrics.jsonl of the runs; several work directories, parts of one study, give one table. Writes the CSV and, beside it, a
-picture with one line a method and a band of one standard deviation over seeds.
+picture with one line a method and a band of one standard deviation over seeds; the score before training is its title.
 """
 
 import argparse
@@ -38,11 +38,13 @@ def plot(rows: list[tuple[str, str, int, float]], path: Path) -> None:
 
     figure, panel = pyplot.subplots(figsize=(5.5, 3.4), layout="constrained")
     for method in dict.fromkeys(row[0] for row in rows):
-        steps = sorted({step for name, _, step, _ in rows if name == method})
+        steps = sorted({step for name, _, step, _ in rows if name == method and step})
         scores = [[score for name, _, at, score in rows if (name, at) == (method, step)] for step in steps]
         means, spreads = np.array([np.mean(some) for some in scores]), np.array([np.std(some) for some in scores])
         (line,) = panel.plot(steps, means, marker=".", label=f"{method} ({len(scores[0])} seeds)")
         panel.fill_between(steps, means - spreads, means + spreads, color=line.get_color(), alpha=0.2, linewidth=0)
+    untrained = {f"{score:.1f}" for _, _, step, score in rows if not step}
+    panel.set_title(f"before training {', '.join(sorted(untrained))}" if untrained else "", fontsize=8)
     panel.set_xlabel("steps")
     panel.set_ylabel("STS-B dev, Spearman x 100")
     panel.legend(fontsize=7)
