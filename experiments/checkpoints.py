@@ -18,6 +18,7 @@ import numpy as np
 from jax_sentemb import SentenceEncoder, score
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
+from jax_sentemb.reporting.plot_data import read_metrics
 from jax_sentemb.reporting.sweep_table import REPEATED, VARIANT, half_interval
 
 FIVE = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSBenchmark-test": "STS-B", "SICKRelatedness-test": "SICK-R"}
@@ -41,9 +42,13 @@ def scored(run: dict[str, Any], folder: Path, data: Path, checkpoint: str) -> tu
         return step, run["scores"]
     encoder = SentenceEncoder(load(folder)._replace(params=params))
     found = {name: score(encoder, data, short)[name] for name, short in FIVE.items()}
-    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]
-    dev = {event["step"]: event[f"eval/{DEV}/spearman_cosine"] for event in events if f"eval/{DEV}/spearman_cosine" in event}
-    return step, found | {DEV: dev[step]}
+    return step, found | {DEV: dev_scores(folder)[step]}
+
+
+def dev_scores(folder: Path) -> dict[int, float]:
+    """The STS-B dev score of every evaluation of a run, by step."""
+    name = f"eval/{DEV}/spearman_cosine"
+    return {event["step"]: event[name] for event in read_metrics(folder) if name in event}
 
 
 def collect(workdir: Path, data: Path, output: Path) -> list[dict[str, Any]]:

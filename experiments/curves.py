@@ -12,10 +12,10 @@ import json
 from pathlib import Path
 
 import numpy as np
+from checkpoints import DEV, dev_scores
 
 from jax_sentemb.reporting.sweep_table import VARIANT
 
-DEV = "eval/STSBenchmark-dev/spearman_cosine"
 SEED = "train.seed"
 
 
@@ -24,9 +24,8 @@ def curves(workdir: Path) -> list[tuple[str, str, int, float]]:
     found = []
     for run in json.loads((workdir / "vary.json").read_text(encoding="utf-8")):
         if "scores" in run:
-            lines = (workdir / run["folder"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-            scores = {event["step"]: event[DEV] for event in map(json.loads, lines) if DEV in event}
-            found += [(run["settings"][VARIANT], run["settings"][SEED], step, score) for step, score in scores.items()]
+            named = run["settings"][VARIANT], run["settings"][SEED]
+            found += [(*named, step, score) for step, score in dev_scores(workdir / run["folder"]).items()]
     return found
 
 
@@ -59,7 +58,7 @@ def main() -> None:
     rows = [row for workdir in options.workdirs for row in curves(workdir)]
     with options.output.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("variant", "seed", "step", "STSBenchmark-dev"))
+        writer.writerow(("variant", "seed", "step", DEV))
         writer.writerows((*row[:3], f"{row[3]:.2f}") for row in rows)
     plot(rows, options.output.with_suffix(".png"))
 

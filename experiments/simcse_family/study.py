@@ -83,12 +83,13 @@ NEGATIVES = {  # 70,656 sentences each, more than the largest queue holds; [CLS]
     "batch-512": Variant(SimCSE(), LARGE_BATCH, baseline="batch-64"),
     **{f"queue-{size}": Variant(SimCSE(momentum=Momentum(size)), baseline="batch-64") for size in (384, 16_384, 65_536)},
 }
+LARGE_QUEUE = Momentum(queue_size=16_384)
 STRONG_AMI = AttentionMI(weight=10.0)  # the weight that micse_low_shot chose for [CLS], with its layers
 CLS = {
     "SimCSE": NEGATIVES["batch-64"],
     "AMI": Variant(SimCSE(ami=STRONG_AMI), **PLAIN),
-    "queue-16384": Variant(SimCSE(momentum=Momentum(16_384)), **PLAIN),
-    "miCSE-16384": Variant(SimCSE(ami=STRONG_AMI, momentum=Momentum(16_384)), **PLAIN),
+    "queue-16384": Variant(SimCSE(momentum=LARGE_QUEUE), **PLAIN),
+    "miCSE-16384": Variant(SimCSE(ami=STRONG_AMI, momentum=LARGE_QUEUE), **PLAIN),
 }
 STAGES = {
     "rate": (READOUTS, "optimizer.learning_rate=3e-5,1e-4,3e-4", 300, 100),
