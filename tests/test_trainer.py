@@ -16,9 +16,9 @@ import optax
 import pytest
 
 from jax_sentemb.cli.program import program
-from jax_sentemb.config import check
+from jax_sentemb.config import Optimizer, check
 from jax_sentemb.data.batches import Batches, after_skips
-from jax_sentemb.errors import PREEMPTED, ConfigError, NotFinite, NumericsError
+from jax_sentemb.errors import PREEMPTED, ConfigError, ModelFileError, NotFinite, NumericsError
 from jax_sentemb.formats.checkpoint import read_params
 from jax_sentemb.formats.manifest import newest
 from jax_sentemb.main import main
@@ -27,6 +27,7 @@ from jax_sentemb.training import run as running
 from jax_sentemb.training import trainer
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.loop import check_finite
+from jax_sentemb.training.optimizer import make_schedule, rate_depends_on_length
 from jax_sentemb.training.results import Results
 from jax_sentemb.training.signals import STOPPING, Preempted, StopSignal
 
@@ -210,6 +211,42 @@ def test_of_several_processes_a_closed_terminal_becomes_the_signal_that_jax_know
         assert noted == [signal.SIGTERM]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def with_schedule(name, **options):
+    config = tiny(**options)
+    config.optimizer.lr_scheduler_type = name
+    return config
+
+
+def test_a_run_with_a_rate_that_does_not_depend_on_its_length_goes_on_to_more_steps(tmp_path):
+    for steps in (6, 9):
+        assert running.run(with_schedule("constant", max_steps=steps), tmp_path / "longer") == 0
+    assert running.run(with_schedule("constant", max_steps=9), tmp_path / "at once") == 0
+    assert result(tmp_path / "longer")[:3] == result(tmp_path / "at once")[:3]
+    with pytest.raises(ModelFileError, match="already at step 9, this run has 8 steps"):
+        running.run(with_schedule("constant", max_steps=8), tmp_path / "longer")
+    with pytest.raises(ModelFileError, match=r"with optimizer\.lr_scheduler_type='constant', this run has 'linear'"):
+        running.run(tiny(max_steps=9), tmp_path / "longer")
+
+
+@pytest.mark.parametrize(
+    ("options", "depends"),
+    [
+        ({}, True),
+        ({"lr_scheduler_type": "cosine"}, True),
+        ({"lr_scheduler_type": "constant"}, False),
+        ({"lr_scheduler_type": "exponential"}, False),
+        ({"lr_scheduler_type": "steps", "lr_steps": "5:1e-4"}, False),
+        ({"lr_scheduler_type": "constant", "warmup_steps": 10}, False),
+        ({"lr_scheduler_type": "constant", "warmup_ratio": 0.1}, True),
+        ({"lr_scheduler_type": "constant", "warmup_ratio": 0.1, "warmup_steps": 10}, False),
+    ],
+)
+def test_a_run_depends_on_its_length_where_the_rates_of_two_lengths_differ(options, depends):
+    options = Optimizer(**options)
+    rates = [[float(make_schedule(options, total, 4)(step)) for step in range(40)] for total in (50, 90)]
+    assert rate_depends_on_length(options) == depends == (rates[0] != rates[1])
 
 
 PATIENT = {"select": "retrieval", "patience": 2, "max_steps": 11}

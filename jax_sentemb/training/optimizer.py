@@ -84,6 +84,12 @@ def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch
     return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
 
 
+def rate_depends_on_length(options: settings.Optimizer) -> bool:
+    """Whether the schedule of `make_schedule` depends on the total number of steps."""
+    of_ratio = options.warmup_ratio > 0 and not options.warmup_steps
+    return of_ratio or options.lr_scheduler_type in ("linear", "cosine")
+
+
 def make_optimizer(
     options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1, shares: Mapping[str, Fraction] | None = None
 ) -> optax.GradientTransformation:

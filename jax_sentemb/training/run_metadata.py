@@ -13,6 +13,7 @@ from jax_sentemb.config import Config, Words, flatten, stored_name
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.parallel import is_main_process
+from jax_sentemb.training.optimizer import rate_depends_on_length
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.training.starting_encoder import Start, is_kept
 from jax_sentemb.types import Params
@@ -48,9 +49,9 @@ def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str
     }
     for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
         settings.pop(name, None)  # their effect is in the values below, or in the weights
-    return {
-        **settings, "corpus": setup.examples.fingerprint, "tokenizer": setup.tokenizer.fingerprint, "steps": steps,
-    }  # fmt: skip
+    if rate_depends_on_length(config.optimizer):
+        settings["steps"] = steps
+    return {**settings, "corpus": setup.examples.fingerprint, "tokenizer": setup.tokenizer.fingerprint}
 
 
 def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | None) -> dict[str, Any]:

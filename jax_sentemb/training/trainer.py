@@ -12,7 +12,7 @@ from jax_sentemb.config import Config, Train, flatten, rewind_window
 from jax_sentemb.data.batches import after_skips
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.errors import ConfigError, NotFinite
+from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import write_metadata
 from jax_sentemb.inference.embedder import Embedder
@@ -171,6 +171,11 @@ class Trainer:
         if restored is None:
             return False
         self.state, saved = restored
+        if self.step > self.steps:
+            raise ModelFileError(
+                f"{self.workdir} is already at step {self.step}, this run has {self.steps} steps: give at least {self.step}, "
+                "or another --workdir"
+            )
         selected = self.progress.selected_by
         self.progress = dataclasses.replace(self.progress, **{name: saved[name] for name in vars(self.progress) if name in saved})
         self.log.say(f"continuing at step {self.step} of {self.steps}")
