@@ -243,6 +243,27 @@ def test_a_stopped_study_goes_on_with_the_unfinished_run_and_its_tables_equal_a_
     assert len(third.given) == 8
 
 
+def test_a_study_may_be_run_in_parts(tmp_path):
+    whole, part = study(), study()
+    for subset in ("0", "0.1"):
+        part.sweep = f"data.subset_seed,train.seed=1,2 data.subset={subset}"
+        assert run_all(part, tmp_path, Runs()) == 0
+    with (tmp_path / "vary.csv").open() as file:
+        assert {row["data.subset"] for row in csv.DictReader(file)} == {"0.1"}
+    assert len(json.loads((tmp_path / "vary.json").read_text())) == 8
+    again = Runs()
+    assert run_all(whole, tmp_path, again) == 0
+    assert again.given == []
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path):
+    config = study()
+    config.sweep = "data.files=a/b.txt|a_b.txt"
+    with pytest.raises(ConfigError, match=r"data\.files=a/b\.txt,.* would share the folder data\.files=a_b\.txt"):
+        run_all(config, tmp_path, Runs())
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_run_that_failed_is_tried_again_and_those_behind_it_are_kept(tmp_path):
     failing = Runs(fails=[("B", "0", "1")])
     assert run_all(study(), tmp_path, failing) == DataError.exit_code
@@ -308,8 +329,11 @@ def test_the_recipe_has_the_settings_of_the_methods_own_recipes():
     folder = Path(__file__).parents[1] / "configs"
     config = read_config(str(folder / "micse_low_shot.py"))
     config.data.files = "corpus.txt"
-    runs = {(chosen["variant"], chosen["data.subset"]): one for chosen, one in variants(config) if chosen["train.seed"] == "0"}
-    assert len(runs) == 12 * 5
+    everything = variants(config)
+    seeds = {(chosen["train.seed"], chosen["data.subset_seed"]) for chosen, _ in everything}
+    assert seeds == {(str(seed), str(seed)) for seed in range(5)}
+    runs = {(chosen["variant"], chosen["data.subset"]): one for chosen, one in everything if chosen["train.seed"] == "0"}
+    assert len(everything) == 5 * len(runs) == 5 * 12 * 5
     pairs = {"CT": "ct", "AMI+CT": "ct_ami", "Mirror-BERT": "mirror_bert", "AMI+Mirror-BERT": "mirror_bert_ami"}
     pairs |= {"miCSE": "micse", "MoCo+SimCSE": "simcse_moco", "AMI+SimCSE": "simcse_ami"}
     for variant, name in pairs.items():

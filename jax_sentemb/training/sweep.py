@@ -101,10 +101,18 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
     """Runs every variant in its own folder; writes tables after each run and plots at the end. Returns the last error's code, or 0.
 
     If the data or the training of a run fails, the other runs still follow; a signal ends the sweep. The same command then skips
-    the runs that vary.json lists with scores and the same settings, and continues the stopped run.
+    the runs that vary.json lists with scores and the same settings, and continues the stopped run. vary.json keeps finished runs of
+    other sweeps in this work directory, so that a study may be run in parts; the tables have the runs of this sweep.
     """
     expanded = [(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
+    labels: dict[str, str] = {}
+    for _, _, label, folder in expanded:
+        if label != labels.setdefault(folder, label):
+            raise ConfigError(
+                f"sweep: {labels[folder]} and {label} would share the folder {folder}: run them in two work directories"
+            )
     before = _done_before(workdir)
+    others = [row for folder, row in before.items() if folder not in labels]
     baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
     rows = {
         folder: before[folder]
@@ -132,7 +140,7 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
         if is_main_process():
             in_order = [rows[place] for *_, place in expanded if place in rows]
             workdir.mkdir(parents=True, exist_ok=True)
-            write_json(workdir / "vary.json", in_order)
+            write_json(workdir / "vary.json", others + in_order)
             write_tables(workdir, in_order, baselines)
     if is_main_process():
         finished = [rows[place] for *_, place in expanded]
