@@ -208,7 +208,7 @@ def test_half_of_the_sentences_are_whole_and_labels_say_which(tokens):
     share = np.mean([examples.labels(numbers[~short], epoch) for epoch in range(40)])
     assert share == pytest.approx(0.5, abs=5 * (0.25 / 40 / (~short).sum()) ** 0.5)
     assert (examples.labels(numbers, 1) != labels).any()
-    assert examples.report["too short for the task"] == short.sum()
+    assert examples.report[f"too short for R({K})"] == short.sum()
     assert Batches(Perturbed(*tokens, "I", K, seed=3), 8, 0).at(0).label.shape == (8,)
 
 
@@ -219,7 +219,7 @@ def test_sentences_that_no_change_alters_are_consistent_and_counted(task, fixed,
     tokenizer = WordTokenizer.of(["no", "yes", "a", "b", "c"], True)
     found = tokenize(open_corpus(str(tmp_path / "a.txt")), tokenizer, 8, tmp_path / "cache")
     examples, rows_of = Perturbed(found, tokenizer.vocab_size, task, 2, seed=0), np.arange(len(lines))
-    assert examples.report["not changed by the task"] == len(fixed)
+    assert examples.report[f"not changed by {task}(2)"] == len(fixed)
     inconsistent = set()
     for epoch in range(40):
         (texts,), labels = examples.texts(rows_of, epoch), examples.labels(rows_of, epoch)
@@ -247,7 +247,7 @@ def test_a_corpus_that_a_task_cannot_change_is_refused(tmp_path):
 
 def test_sentences_that_cannot_be_cut_are_left_out(tokens):
     examples = Perturbed(*tokens, "C", 2, seed=3)
-    assert len(examples) == (tokens[0].lengths >= 3).sum() == len(tokens[0]) - examples.report["too short for the task"]
+    assert len(examples) == (tokens[0].lengths >= 3).sum() == len(tokens[0]) - examples.report["too short for C(2)"]
     batch = Batches(examples, 8, 0).at(0)
     assert batch.tokens.ndim == 3
     assert batch.label is None
@@ -267,6 +267,9 @@ def test_tasks_come_in_turn_and_each_has_its_classifier(tokens):
     kinds = [(batch.tokens.ndim, None if batch.label is None else {int(label) // 2 for label in batch.label}) for batch in
              (batches.at(step) for step in range(12))]  # fmt: skip
     assert kinds == [(2, {0}), (3, None), (2, {1}), (3, None), (2, {2}), (2, {3})] * 2  # D N P C I R
+    unchanged = {name: value for part in examples.parts for name, value in part.report.items() if name.startswith("not changed")}
+    assert len(unchanged) == 6
+    assert unchanged.items() <= examples.report.items()
     each = [len(part) for part in examples.parts]
     assert min(each) < max(each)  # some sentences cannot be cut
     assert make_batches(examples, 1, 0).steps_per_epoch == 6 * min(each)

@@ -111,6 +111,8 @@ def test_linear_maps_start_as_he_has_it():
     assert float(params["U"].std()) == pytest.approx((2 / 80) ** 0.5, rel=0.03)  # U maps views of 80 to words of 60
     assert float(params["g"]["kernel"].std()) == pytest.approx((2 / 60) ** 0.5, rel=0.03)
     assert (params["U"] != params["g"]["kernel"] * (60 / 80) ** 0.5).all()
+    for direction in params["f"].values():
+        assert direction["input"]["bias"].tolist() == [1.0] * 80 + [0.0] * 40  # two gates and the candidate
 
 
 def test_both_objectives_are_added_and_three_views_embed():

@@ -222,7 +222,7 @@ class Perturbed:
         share = np.cumsum(tokens.word_counts(vocab_size), dtype=np.float64)
         self._share = share / share[-1]
         self._fixed = perturb.unchangeable(tokens, task, k, self._share)
-        self.report = {**tokens.report, "too short for the task": short, "not changed by the task": len(self._fixed)}
+        self.report = {**tokens.report, f"too short for {task}({k})": short, f"not changed by {task}({k})": len(self._fixed)}
         if short + len(self._fixed) == len(tokens):
             need = 3 if self._ranked else k + 1
             kind = " that a change can make different" if len(self._fixed) else ""
@@ -258,13 +258,14 @@ class Perturbed:
 
 
 class RoundRobin:
-    """Several kinds of examples, used in turn for one batch each. As `Examples`, it has the values of the first kind."""
+    """Several kinds of examples, used in turn for one batch each. As `Examples`, it has the values of the first kind; `report` has
+    the counts of all kinds."""
 
     def __init__(self, parts: Sequence[Examples]) -> None:
         self.parts = parts
         first = parts[0]
         self.line, self.lengths, self.pad_id, self.max_seq_length = first.line, first.lengths, first.pad_id, first.max_seq_length
-        self.report = first.report
+        self.report = {name: value for part in parts for name, value in part.report.items()}
         self.fingerprint = "|".join(part.fingerprint for part in parts)
 
     def __len__(self) -> int:
