@@ -5,7 +5,8 @@
 
 The paper trains on 15 million sentences; what a study of this size can show is whether the score rises with the number of batches.
 Tasks D(5) and N(3), two seeds, Adam; D(5) with the published SGD beside it. Batches are random. Held-out accuracy, which lowers the
-rate, is measured after each multiple of the first number of steps. A run or score that is there is not repeated. Writes slope.csv and slope.png here (a row of each task, and one of their average), and prints the table.
+rate, is measured after each multiple of the first number of steps. A run or score that is there is not repeated. Writes slope.csv
+and slope.png here (a row of each task, and one of their average), and prints the table.
 """
 
 import argparse
