@@ -254,6 +254,13 @@ def test_a_study_may_be_run_in_parts(tmp_path):
     again = Runs()
     assert run_all(whole, tmp_path, again) == 0
     assert again.given == []
+    deleted, *_ = json.loads((tmp_path / "vary.json").read_text())
+    (tmp_path / deleted["folder"] / "scores.json").unlink()
+    part.train.seed, part.sweep = 1, "data.subset_seed=3 data.subset=0 variant=A"
+    assert run_all(part, tmp_path, again) == 0
+    left = [row["folder"] for row in json.loads((tmp_path / "vary.json").read_text())]
+    assert len(left) == 8  # seven of before and this one
+    assert deleted["folder"] not in left
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path):

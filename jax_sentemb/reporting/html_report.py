@@ -34,7 +34,7 @@ def not_vital(workdir: Path) -> Iterator[None]:
 
 
 def write_report(workdir: Path) -> Path:
-    """Writes `workdir`/report.html for a run, finished or not, or for the runs of config.sweep. Errors as `read_run`."""
+    """Writes `workdir`/report.html for a run, finished or not, or for the runs that vary.json lists. Errors as `read_run`."""
     rows = read_json_file(workdir / "vary.json", list)
     run = None if rows else read_run(workdir)
     try:

@@ -101,8 +101,8 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
     """Runs every variant in its own folder; writes tables after each run and plots at the end. Returns the last error's code, or 0.
 
     If the data or the training of a run fails, the other runs still follow; a signal ends the sweep. The same command then skips
-    the runs that vary.json lists with scores and the same settings, and continues the stopped run. vary.json keeps finished runs of
-    other sweeps in this work directory, so that a study may be run in parts; the tables have the runs of this sweep.
+    the runs that vary.json lists with scores and the same settings, and continues the stopped run. vary.json, and the report, keep
+    finished runs of other sweeps in this work directory, so that a study may be run in parts; the tables have those of this sweep.
     """
     expanded = [(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
     labels: dict[str, str] = {}
@@ -117,7 +117,7 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
     rows = {
         folder: before[folder]
         for _, one, _, folder in expanded
-        if folder in before and before[folder]["settings_sha256"] == _digest(one) and (workdir / folder / "scores.json").is_file()
+        if folder in before and before[folder]["settings_sha256"] == _digest(one)
     }
     code = 0
     for chosen, one, label, folder in expanded:
@@ -165,10 +165,11 @@ def _digest(config: Config) -> str:
 
 
 def _done_before(workdir: Path) -> dict[str, dict[str, Any]]:
-    """The rows of vary.json that have scores, by folder; {} if the file is missing or not readable, which repeats those runs."""
+    """The rows of vary.json whose folder has scores, by folder; {} if the file is missing or not readable: the runs repeat."""
     with contextlib.suppress(OSError, ValueError):
         rows = json.loads((workdir / "vary.json").read_text("utf-8"))
-        return {row["folder"]: row for row in rows if "scores" in row and "settings_sha256" in row}
+        done = [row for row in rows if "scores" in row and "settings_sha256" in row]
+        return {row["folder"]: row for row in done if (workdir / row["folder"] / "scores.json").is_file()}
     return {}
 
 
