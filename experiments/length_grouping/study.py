@@ -5,7 +5,12 @@
         --config.eval.data=senteval
     python -m jax_sentemb.main --config experiments/length_grouping/study.py:cons_sent --workdir runs/length_grouping_cons_sent \\
         --config.data.files=wiki_sentences.txt.xz --config.encoder.vectors=glove.6B.50d.npz --config.eval.dev=STSBenchmark-dev.tsv
+
+The stage low_shot has the options of the first: 5,000 and 500 sentences, 1,000 steps, the other settings of experiments/micse_low_shot.
 """
+
+from dataclasses import replace
+from pathlib import Path
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, Variant
 from jax_sentemb.errors import ConfigError
@@ -18,6 +23,7 @@ from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.recipes import read_config
 
 SEEDS = "data.subset_seed,train.seed=0..4"
 SORTED = 32  # batches whose sentences are sorted by length together
@@ -51,7 +57,9 @@ def get_config(stage: str = "bert") -> Config:
             return bert()
         case "cons_sent":
             return cons_sent()
-    raise ConfigError(f"study.py:{stage} is not one of its stages: bert, cons_sent")
+        case "low_shot":
+            return low_shot()
+    raise ConfigError(f"study.py:{stage} is not one of its stages: bert, cons_sent, low_shot")
 
 
 def bert() -> Config:
@@ -73,4 +81,17 @@ def cons_sent() -> Config:
     config.eval = Evaluation(eval_steps=400, select="validation", diagnostic_sentences=256, report_sentences=0)
     config.train = Train(max_steps=400, save_steps=0)
     config.variants, config.sweep = pairs(CONS_SENT), SEEDS
+    return config
+
+
+def low_shot() -> Config:
+    """Small corpora, of which one sorted group is a whole epoch (500 sentences) or a third of one."""
+    config = read_config(f"{Path(__file__).parents[1] / 'micse_low_shot' / 'study.py'}:long")
+    orders = {"random": {"data.length_grouping": 1}, "sorted": {"data.length_grouping": SORTED}}
+    config.variants = {
+        f"{name}-{order}": replace(config.variants[name], settings=setting, baseline=f"{name}-random" if order == "sorted" else "")
+        for name in ("SimCSE", "miCSE")
+        for order, setting in orders.items()
+    }
+    config.sweep = f"{SEEDS} data.subset=0.01,0.001"
     return config
