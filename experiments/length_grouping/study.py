@@ -6,7 +6,7 @@
     python -m jax_sentemb.main --config experiments/length_grouping/study.py:cons_sent --workdir runs/length_grouping_cons_sent \\
         --config.data.files=wiki_sentences.txt.xz --config.encoder.vectors=glove.6B.50d.npz --config.eval.dev=STSBenchmark-dev.tsv
 
-The stage low_shot has the options of the first: 5,000 and 500 sentences, 1,000 steps, the other settings of experiments/micse_low_shot.
+The stage low_shot has the options of the first: 5,000 and 500 sentences, 1,000 steps, the rest as in experiments/micse_low_shot.
 """
 
 from dataclasses import replace
