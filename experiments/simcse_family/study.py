@@ -88,6 +88,7 @@ STRONG_AMI = AttentionMI(weight=10.0)  # the weight that micse_low_shot chose fo
 CLS = {
     "SimCSE": NEGATIVES["batch-64"],
     "AMI": Variant(SimCSE(ami=STRONG_AMI), **PLAIN),
+    "AMI-upper": Variant(SimCSE(ami=replace(STRONG_AMI, depth="upper")), baseline="AMI"),
     "queue-16384": Variant(SimCSE(momentum=LARGE_QUEUE), **PLAIN),
     "miCSE-16384": Variant(SimCSE(ami=STRONG_AMI, momentum=LARGE_QUEUE), **PLAIN),
 }
