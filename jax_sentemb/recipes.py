@@ -108,8 +108,18 @@ def recipes() -> list[Recipe]:
     return [_described(folder() / f"{name}.py") for name in names()]
 
 
+def description(name: str) -> str:
+    """The docstring of the recipe `FILE:SIZE`, "" of a .yaml file."""
+    file, _ = find(name)
+    return _docstring(file) if file.suffix == ".py" else ""
+
+
+def _docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
 def _described(path: Path) -> Recipe:
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    text = _docstring(path)
     files = re.search(r"--config\.data\.files=([\w.:/]+)", text)
     needs = {
         "consecutive sentences": bool(files) and files[1].startswith("ordered"),

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import math
 import sys
 import textwrap
@@ -73,6 +74,8 @@ def check_types(settings: Any, prefix: str = "") -> None:
         kind, value = kinds[name], getattr(settings, name)
         if not _is_a(value, kind):
             wanted = NAMES.get(kind) or getattr(kind, "__name__", kind)
+            if typing.get_origin(kind) is tuple:
+                wanted = f"a tuple in which each is {NAMES[typing.get_args(kind)[0]]}"
             raise ConfigError(f"{prefix}{name}={repr(value)[:60]} is {type(value).__name__}, not {wanted}")
         if dataclasses.is_dataclass(value):
             check_types(value, f"{prefix}{name}.")
@@ -120,10 +123,10 @@ def field_comments(kind: type) -> dict[str, str]:
         lines, (tree,) = source.splitlines(), ast.parse(source).body
         for item in tree.body if isinstance(tree, ast.ClassDef) else ():
             if isinstance(item, ast.AnnAssign):
-                above = lines[item.lineno - 2].strip()
                 beside = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
-                text = beside or (above.removeprefix("# ") if above.startswith("# ") else "")
-                found[ast.unparse(item.target)] = text.rstrip(".")
+                before = reversed([line.strip() for line in lines[: item.lineno - 1]])
+                above = [line.removeprefix("# ") for line in itertools.takewhile(lambda line: line.startswith("# "), before)]
+                found[ast.unparse(item.target)] = (beside or " ".join(reversed(above))).rstrip(".")
     return found
 
 

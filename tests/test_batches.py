@@ -19,6 +19,7 @@ from jax_sentemb.errors import DataError
 from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training.setup import prepare
+from jax_sentemb.training.trainer import Trainer
 from jax_sentemb.types import ROW_NUMBERS
 
 pytestmark = pytest.mark.usefixtures("every_shape")
@@ -348,6 +349,17 @@ def test_all_batches_of_a_run_are_grouped_as_it_says(tmp_path):
             spread[name, config.data.length_grouping] = np.mean([some.std() for some in lengths])
     assert spread["trained", 4] < 0.8 * spread["trained", 1]
     assert spread["held out", 4] != spread["held out", 1]
+
+
+def test_a_run_trains_on_the_two_widths_of_a_random_batch(tmp_path):
+    (tmp_path / "corpus.txt").write_text("".join(f"w{number} " * (3 + number % 2 * 30) + "\n" for number in range(40)))
+    config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'simcse.py'}:tiny")
+    config.data.files, config.data.max_seq_length, config.eval.data = str(tmp_path / "corpus.txt"), 64, ""
+    widths = {}
+    for config.data.length_grouping in (1, 5):
+        with Trainer(config, tmp_path / f"run{config.data.length_grouping}") as session:
+            widths[config.data.length_grouping] = {len(session._batch(step)) for step in range(5)}
+    assert widths == {1: {2}, 5: {1}}
 
 
 class Epochs:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from jax_sentemb.cli.config_flags import parse
-from jax_sentemb.config import flatten
+from jax_sentemb.config import Data, flatten
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.recipes import names
-from jax_sentemb.settings import setting_lines
+from jax_sentemb.settings import field_comments, setting_lines
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,6 +31,24 @@ def test_help_shows_the_values_of_the_command_line_and_the_defaults(capsys):
     assert "--config.data.batch_size=128\n      sentences over all devices; at least 2; default: 64" in shown
 
 
+def test_help_of_a_study_describes_it_and_names_its_variants(capsys):
+    with pytest.raises(SystemExit):
+        parse(["train", "--config=micse_low_shot", "--help"])
+    shown = capsys.readouterr().out
+    assert "\nmicse_low_shot: The low-shot protocol of miCSE" in shown
+    assert "\n      SimCSE, AMI+SimCSE, MoCo+SimCSE, miCSE" in shown
+    assert "Variant(" not in shown
+    assert "--config.method." not in shown
+    assert "--config.data.subset=0.0  (the sweep sets it)\n" in shown
+    assert "--config.data.batch_size=50\n" in shown
+
+
+def test_help_has_all_lines_above_a_setting():
+    assert field_comments(Data)["files"].startswith("Paths and globs, comma separated; or hf:NAME")
+    assert field_comments(Data)["files"].endswith("the files of its own number only")
+    assert field_comments(Data)["column"].startswith("of .jsonl")
+
+
 @pytest.mark.parametrize("name", names())
 def test_every_setting_has_a_text(name):
     from jax_sentemb.recipes import read_config
@@ -43,3 +62,10 @@ def test_a_yaml_file_is_a_config_whose_run_has_its_name(tmp_path):
     assert (config.data.files, config.train.seed, str(workdir)) == ("corpus.txt", 7, "runs/mine")
     assert how == {"automatic": False, "coordinator": "", "processes": 0, "process": -1}
     assert flatten(config)["data.files"] == "corpus.txt"
+
+
+def test_a_tuple_of_another_kind_is_said_to_be_one():
+    config, *_ = parse(["train", "--config=micse", "--config.data.files=a.txt", "--config.method.ami.layers=2,4"])
+    assert config.method.ami.layers == (2, 4)
+    with pytest.raises(ConfigError, match=r"method\.ami\.layers=\(1\.5,\) is tuple, not a tuple in which each is a whole number"):
+        parse(["train", "--config=micse", "--config.data.files=a.txt", "--config.method.ami.layers=1.5"])

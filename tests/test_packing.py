@@ -14,6 +14,7 @@ from jax_sentemb.data.tokens import ALL, Subsample, tokenize
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.recipes import read_config
 from jax_sentemb.training.setup import prepare
 
 WIDTH = 16
@@ -109,3 +110,8 @@ def test_the_setting_reaches_the_method_and_others_refuse_it(corpus, tmp_path, m
     assert prepare(Config(MaskedLM(), data), tmp_path).examples.report["documents"] == len(corpus[1])
     with pytest.raises(ConfigError, match="SimCSE reads single sentences"):
         prepare(Config(SimCSE(), data), tmp_path)
+
+
+def test_the_recipe_of_masked_language_models_packs():
+    assert read_config("mlm").data.pack
+    assert read_config("mlm:tiny").data.pack

@@ -354,8 +354,10 @@ def test_the_recipe_has_the_settings_of_the_methods_own_recipes():
     weights = [counted["miCSE", subset].method.ami.weight for subset in ("100000", "10000", "1000", "100", "500")]
     assert weights == [5e-4, 1e-4, 1e-3, 1e-3, 2.5e-3]
     assert [counted["Mirror-BERT", subset].data.batch_size for subset in ("1000", "100")] == [200, 100]
-    steps = {variant: {runs[variant, subset].train.max_steps for _, subset in runs} for variant in ("SimCSE", "CT")}
-    assert steps == {"SimCSE": {20_000}, "CT": {5000}}
+    steps = {variant: {runs[variant, subset].train.max_steps for _, subset in runs} for variant in ("SimCSE", "CT", "Mirror-BERT")}
+    own = {name: read_config(str(folder / f"{name}.py")).train.max_steps for name in ("ct", "mirror_bert")}
+    assert own == {"ct": 5000, "mirror_bert": -1}  # an epoch, of the 10,000 sentences that it is made for
+    assert steps == {"SimCSE": {20_000}, "CT": {own["ct"]}, "Mirror-BERT": {10_000 // runs["Mirror-BERT", "0"].data.batch_size}}
 
 
 def test_the_protocol_runs_from_the_command_and_continues(tmp_path, capsys):

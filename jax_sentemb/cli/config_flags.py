@@ -1,5 +1,7 @@
 """From `--config RECIPE --config.section.field=value` to a Config."""
 
+import copy
+import functools
 import os
 import re
 import shutil
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jax_sentemb.cli.program import Parser
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
-from jax_sentemb.recipes import missing_part, suggestion
+from jax_sentemb.recipes import description, missing_part, override, suggestion
 from jax_sentemb.recipes import read_config as read_config
 
 if TYPE_CHECKING:
@@ -73,7 +75,8 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
     config = _overridden(options.config, [argv[0], *rest], found)
     if options.help:
         found.print_help()
-        print(f"\nSettings of {options.config}, with their values:\n\n{settings_text(config)}")
+        about = f"\n{options.config}: {text}\n" if (text := description(options.config)) else ""
+        print(f"{about}\nSettings of {options.config}, with their values:\n\n{settings_text(config)}")
         raise SystemExit(0)
     check(config)
     how = {
@@ -113,16 +116,26 @@ def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
 
 
 def settings_text(config: "Config") -> str:
-    """Every setting of a config by section: name, value, meaning, limits, and the default where the recipe has another value."""
+    """Every setting of a config by section: name, value, meaning, limits, and the default where the recipe has another value.
+
+    Of a study the names of its variants, which have their own settings of the method; the sweep decides some others.
+    """
     from jax_sentemb.config import setting_lines
 
     width = min(shutil.get_terminal_size((100, 24)).columns if "COLUMNS" in os.environ or os.isatty(1) else 100, 132)
     blocks: dict[str, list[str]] = {}
+    fill = functools.partial(textwrap.fill, width=width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
+    swept = {name for entry in config.sweep.split() for name in entry.partition("=")[0].split(",")}
     for line in setting_lines(config):
+        if config.variants and line.section.partition(".")[0] == "method":
+            continue
         block = blocks.setdefault(line.section, [f"{line.section or 'run'}: {line.about}"])
-        block.append(f"  --config.{line.name}={line.value!r}")
+        if line.name == "variants" and config.variants:
+            block.append(f"  variants, with settings of their own:\n{fill(', '.join(config.variants))}")
+        else:
+            block.append(f"  --config.{line.name}={line.value!r}" + "  (the sweep sets it)" * (line.name in swept))
         if line.text:
-            block.append(textwrap.fill(line.text, width, initial_indent=" " * 6, subsequent_indent=" " * 6))
+            block.append(fill(line.text))
     return "\n\n".join("\n".join(block) for block in blocks.values())
 
 
@@ -133,14 +146,17 @@ def _name(argument: str) -> str:
 
 
 def _why_not(argv: list[str], config: Any) -> str:
-    """The error for the first --config.NAME that is not a setting of `config`, "" without one.
+    """The error for the first --config.NAME=VALUE that does not fit `config`, "" without one.
 
-    The name is unknown (the error proposes the nearest one), or it is a part of the config.
+    The name is unknown (the error proposes the nearest one), it is a part of the config, or the value is of another type.
     """
     from jax_sentemb.config import flatten
 
     settings = flatten(config)
-    for name in (_name(argument) for argument in argv if _name(argument).startswith("config.")):
+    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
+        name = _name(argument)
+        if not name.startswith("config."):
+            continue
         path = name.removeprefix("config.")
         if problem := missing_part(path, settings):
             return f"--config.{problem}"
@@ -148,4 +164,9 @@ def _why_not(argv: list[str], config: Any) -> str:
             return f"--{name} is a part of the config, not a setting: set what is in it, for instance --config.{inside[0]}"
         if path not in settings:
             return f"--{name} is unknown{suggestion(path, settings, '--config.')}"
+        _, equals, value = argument.partition("=")
+        try:
+            override(copy.deepcopy(config), path, value if equals else following)
+        except ConfigError as error:
+            return f"--config.{str(error).removeprefix('setting ')}"
     return ""
