@@ -5,6 +5,7 @@ import json
 import math
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -271,6 +272,26 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ("0,0.5,0.1", r"data\.subset=0\.1,variant=A: the subset is 30 of 300 sentences, fewer than data\.batch_size=64: leave"),
+        ("63", "the subset is 63 of 300 sentences, fewer than"),
+        ("301", r"data\.subset=301\.0 exceeds the 300 sentences"),
+    ],
+)
+def test_a_size_that_cannot_be_trained_on_is_refused_before_the_first_run(tmp_path, sizes, says):
+    (tmp_path / "corpus.txt").write_text("".join(f"sentence {number}\n" for number in range(300)))
+    config = study(f"data.subset={sizes}")
+    config.data.files = str(tmp_path / "corpus.txt")
+    with pytest.raises(DataError, match=says):
+        run_all(config, tmp_path / "study", Runs())
+    assert not (tmp_path / "study").exists()
+    config.data.files, config.sweep = str(tmp_path / "absent.txt"), "train.seed=1 data.subset=0.1"  # left to the run, which says it
+    run_all(config, tmp_path / "study", runs := Runs())
+    assert len(runs.given) == 2
+
+
 def test_a_run_that_failed_is_tried_again_and_those_behind_it_are_kept(tmp_path):
     failing = Runs(fails=[("B", "0", "1")])
     assert run_all(study(), tmp_path, failing) == DataError.exit_code
@@ -340,7 +361,7 @@ def test_the_recipe_has_the_settings_of_the_methods_own_recipes():
     seeds = {(chosen["train.seed"], chosen["data.subset_seed"]) for chosen, _ in everything}
     assert seeds == {(str(seed), str(seed)) for seed in range(5)}
     runs = {(chosen["variant"], chosen["data.subset"]): one for chosen, one in everything if chosen["train.seed"] == "0"}
-    assert len(everything) == 5 * len(runs) == 5 * 12 * 5
+    assert len(everything) == 5 * len(runs) == 5 * 15 * 5
     pairs = {"CT": "ct", "AMI+CT": "ct_ami", "Mirror-BERT": "mirror_bert", "AMI+Mirror-BERT": "mirror_bert_ami"}
     pairs |= {"miCSE": "micse", "MoCo+SimCSE": "simcse_moco", "AMI+SimCSE": "simcse_ami"}
     for variant, name in pairs.items():
@@ -349,6 +370,11 @@ def test_the_recipe_has_the_settings_of_the_methods_own_recipes():
         assert (one.data.batch_size, one.data.max_seq_length) == (own.data.batch_size, own.data.max_seq_length)
     weights = [runs["miCSE", subset].method.ami.weight for subset in ("0", "0.1", "0.01", "0.001", "0.0001")]
     assert weights == [2.5e-3, 5e-4, 1e-4, 1e-3, 1e-3]
+    for name, variant in config.variants.items():  # a difference is that of AMI alone
+        if name.startswith("AMI+"):
+            baseline = config.variants[variant.baseline]
+            assert replace(variant.method, ami=None) == baseline.method, name
+            assert variant.settings == baseline.settings
     config.sweep = "data.subset=100000,10000,1000,100,500 variant=miCSE,Mirror-BERT"
     counted = {(chosen["variant"], chosen["data.subset"]): one for chosen, one in variants(config)}
     weights = [counted["miCSE", subset].method.ami.weight for subset in ("100000", "10000", "1000", "100", "500")]

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.config import Config, check, current_name, flatten
-from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.config import Config, Data, check, current_name, flatten
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.tokens import drawn_size
+from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.recipes import override
@@ -111,6 +113,7 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
             raise ConfigError(
                 f"sweep: {labels[folder]} and {label} would share the folder {folder}: run them in two work directories"
             )
+    _check_sizes([(label, one.data) for _, one, label, _ in expanded])
     before = _done_before(workdir)
     others = [row for folder, row in before.items() if folder not in labels]
     baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
@@ -149,6 +152,24 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
         print(terminal_table(finished))
         print("".join(f"written: {path}\n" for path in sorted(workdir.glob("low_shot*.*"))), end="")
     return code
+
+
+def _check_sizes(runs: list[tuple[str, Data]]) -> None:
+    """DataError, before the first run, for a subset that is smaller than a batch, or larger than a corpus of sentences.
+
+    A corpus that cannot be read as sentences is left to the run that reads it.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    for label, data in runs:
+        corpus = data.files, data.column
+        if data.subset and corpus not in counts:
+            with contextlib.suppress(UserError):
+                counts[corpus] = len(open_corpus(*corpus))
+        if data.subset and corpus in counts and (size := drawn_size(counts[corpus], data.subset)) < data.batch_size:
+            raise DataError(
+                f"{label}: the subset is {size} of {counts[corpus]:,} sentences, fewer than data.batch_size={data.batch_size}: "
+                "leave this size out of the sweep, or lower the batch size"
+            )
 
 
 def _label(chosen: dict[str, str]) -> str:
