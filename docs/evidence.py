@@ -1,6 +1,6 @@
 """Writes evidence.md and the sentence about it in README.md: `python docs/evidence.py` compares our studies with the papers.
 
-The claims are in evidence.toml, our numbers in experiments/*/results.csv.
+The claims are in evidence.toml, our numbers in experiments/*/*.csv.
 """
 
 import csv
@@ -32,7 +32,7 @@ The verdict is computed. With several seeds (or topics, or folds), *holds* and *
 the paired difference (Student's t) lies above or below 0, and *not seen* that 0 is in it. With one run there is no interval,
 only a direction.
 
-`python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the `results.csv` of each study. The READMEs
+`python docs/evidence.py` writes this page from [evidence.toml](evidence.toml) and the CSV files of each study. The READMEs
 of the studies have their commands.
 """
 
