@@ -115,7 +115,7 @@ def description(name: str) -> str:
 
 
 def _docstring(path: Path) -> str:
-    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    return ast.get_docstring(ast.parse(path.read_bytes())) or ""
 
 
 def _described(path: Path) -> Recipe:

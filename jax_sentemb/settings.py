@@ -75,7 +75,7 @@ def check_types(settings: Any, prefix: str = "") -> None:
         if not _is_a(value, kind):
             wanted = NAMES.get(kind) or getattr(kind, "__name__", kind)
             if typing.get_origin(kind) is tuple:
-                wanted = f"a tuple in which each is {NAMES[typing.get_args(kind)[0]]}"
+                wanted = f"a tuple in which each is {NAMES.get(typing.get_args(kind)[0], typing.get_args(kind)[0])}"
             raise ConfigError(f"{prefix}{name}={repr(value)[:60]} is {type(value).__name__}, not {wanted}")
         if dataclasses.is_dataclass(value):
             check_types(value, f"{prefix}{name}.")

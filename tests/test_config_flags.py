@@ -35,12 +35,26 @@ def test_help_of_a_study_describes_it_and_names_its_variants(capsys):
     with pytest.raises(SystemExit):
         parse(["train", "--config=micse_low_shot", "--help"])
     shown = capsys.readouterr().out
-    assert "\nmicse_low_shot: The low-shot protocol of miCSE" in shown
+    assert "\nmicse_low_shot:\n\nThe low-shot protocol of miCSE" in shown
     assert "\n      SimCSE, AMI+SimCSE, MoCo+SimCSE, miCSE" in shown
     assert "Variant(" not in shown
     assert "--config.method." not in shown
     assert "--config.data.subset=0.0  (the sweep sets it)\n" in shown
-    assert "--config.data.batch_size=50\n" in shown
+    assert "--config.train.seed=42  (the sweep sets it)\n" in shown
+    assert "--config.data.batch_size=50  (some variants set it)\n" in shown
+    assert "--config.train.precision='float32'\n" in shown
+
+
+def test_help_of_a_recipe_in_any_form(tmp_path, capsys):
+    (tmp_path / "mine.yaml").write_text("recipe: simcse\n")
+    (tmp_path / "mark.py").write_text((ROOT / "configs/simcse.py").read_text(), encoding="utf-8-sig")
+    for name, says in (("mine.yaml", "mine.yaml, with their values"), ("mark.py", "mark.py:\n\nSimCSE, unsupervised")):
+        with pytest.raises(SystemExit) as ended:
+            parse(["train", f"--config={tmp_path / name}", "--help"])
+        assert ended.value.code == 0
+        shown = capsys.readouterr().out
+        assert says in shown
+        assert "--config.method.temperature=0.05" in shown
 
 
 def test_help_has_all_lines_above_a_setting():

@@ -272,24 +272,53 @@ def test_two_runs_do_not_share_a_folder(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("sizes", "says"),
-    [
-        ("0,0.5,0.1", r"data\.subset=0\.1,variant=A: the subset is 30 of 300 sentences, fewer than data\.batch_size=64: leave"),
-        ("63", "the subset is 63 of 300 sentences, fewer than"),
-        ("301", r"data\.subset=301\.0 exceeds the 300 sentences"),
-    ],
-)
-def test_a_size_that_cannot_be_trained_on_is_refused_before_the_first_run(tmp_path, sizes, says):
-    (tmp_path / "corpus.txt").write_text("".join(f"sentence {number}\n" for number in range(300)))
-    config = study(f"data.subset={sizes}")
-    config.data.files = str(tmp_path / "corpus.txt")
-    with pytest.raises(DataError, match=says):
-        run_all(config, tmp_path / "study", Runs())
-    assert not (tmp_path / "study").exists()
-    config.data.files, config.sweep = str(tmp_path / "absent.txt"), "train.seed=1 data.subset=0.1"  # left to the run, which says it
-    run_all(config, tmp_path / "study", runs := Runs())
-    assert len(runs.given) == 2
+def test_the_smallest_subsets_are_checked_before_the_first_run(tmp_path):
+    config, checked = study("data.subset_seed,train.seed=1,2 data.subset=0,0.5,0.1,1000,300"), []
+    config.variants["B"].by_subset[0.5] = {"data.batch_size": 8}
+
+    def check_data(one, folder):
+        assert (one.train.seed, folder.parent) == (1, tmp_path)
+        checked.append((one.method.ami is not None, one.data.subset, one.data.batch_size))
+        if one.data.subset == 300:
+            raise DataError("too few")
+
+    runs = Runs()
+    with pytest.raises(DataError, match=r"data\.subset=300,variant=A: too few; or leave this size out of the sweep"):
+        run_all(config, tmp_path, runs, check_data)
+    assert runs.given == []
+    assert checked == [(False, 0.1, 64), (True, 0.5, 8), (True, 0.1, 64), (False, 300, 64)]
+    checked.clear()
+    config.sweep = "train.seed=1,2 data.subset=0.1"
+    run_all(config, tmp_path, runs, check_data)
+    assert len(checked) == 2
+    run_all(config, tmp_path, runs, check_data)  # a study that has begun
+    assert len(checked) == 2
+    config.sweep = "train.seed=1,2 data.subset=0"
+    run_all(config, tmp_path, runs, check_data)
+    assert len(checked) == 2
+
+
+def test_a_study_of_too_small_a_corpus_ends_before_its_first_run(tmp_path, capsys):
+    text = "".join(f"{word} {number} stands here\n" for number in range(40) for word in ("red", "green", "blue"))
+    (tmp_path / "corpus.txt").write_text(text)
+    config = Path(__file__).parents[1] / "configs" / "micse_low_shot.py"
+    line = [f"--config={config}:tiny", f"--workdir={tmp_path / 'study'}", f"--config.data.files={tmp_path / 'corpus.txt'}"]
+    assert program(main, ["main", *line, "--config.sweep=data.subset=0,0.05"]) == DataError.exit_code
+    said = capsys.readouterr()
+    assert "error: data.subset=0.05,variant=SimCSE: the corpus has 6 usable examples" in said.err
+    assert "data.batch_size=8: lower it, or add text; or leave this size out of the sweep" in said.err
+    assert not list((tmp_path / "study").rglob("scores.json"))
+
+
+def test_the_baseline_of_a_finished_run_is_that_of_this_command(tmp_path):
+    config = study()
+    run_all(config, tmp_path, Runs())
+    config.variants["C"], config.variants["B"].baseline = Variant(SimCSE(pooling="mean")), "C"
+    config.sweep = "data.subset_seed,train.seed=1,2 data.subset=0,0.1 variant=A,B"
+    run_all(config, tmp_path, again := Runs())
+    assert again.given == []
+    found = json.loads((tmp_path / "vary.json").read_text())
+    assert {row["baseline"] for row in found if row["settings"]["variant"] == "B"} == {"C"}
 
 
 def test_a_run_that_failed_is_tried_again_and_those_behind_it_are_kept(tmp_path):
@@ -370,11 +399,17 @@ def test_the_recipe_has_the_settings_of_the_methods_own_recipes():
         assert (one.data.batch_size, one.data.max_seq_length) == (own.data.batch_size, own.data.max_seq_length)
     weights = [runs["miCSE", subset].method.ami.weight for subset in ("0", "0.1", "0.01", "0.001", "0.0001")]
     assert weights == [2.5e-3, 5e-4, 1e-4, 1e-3, 1e-3]
-    for name, variant in config.variants.items():  # a difference is that of AMI alone
-        if name.startswith("AMI+"):
-            baseline = config.variants[variant.baseline]
-            assert replace(variant.method, ami=None) == baseline.method, name
-            assert variant.settings == baseline.settings
+    for name, variant in config.variants.items():  # a difference is that of one change
+        for subset in ("0", "0.1", "0.01", "0.001", "0.0001") if variant.baseline else ():
+            one, other = runs[name, subset], runs[variant.baseline, subset]
+            assert (one.data, one.optimizer, one.train) == (other.data, other.optimizer, other.train), (name, subset)
+            if name.startswith("AMI+"):
+                assert replace(one.method, ami=None) == other.method, name
+    assert {name: variant.baseline for name, variant in config.variants.items() if "+" not in name and variant.baseline} == {
+        "miCSE": "SimCSE", "miCSE-without-negatives": "SimCSE-without-negatives", "CT-dropout": "CT",
+        "Mirror-BERT-no-spans": "Mirror-BERT", "Mirror-BERT-mean-no-spans": "Mirror-BERT-mean",
+    }  # fmt: skip
+    assert {runs[name, "0"].method.pooling for name in config.variants if "mean" in name} == {"mean"}
     config.sweep = "data.subset=100000,10000,1000,100,500 variant=miCSE,Mirror-BERT"
     counted = {(chosen["variant"], chosen["data.subset"]): one for chosen, one in variants(config)}
     weights = [counted["miCSE", subset].method.ami.weight for subset in ("100000", "10000", "1000", "100", "500")]

@@ -1,6 +1,5 @@
 """From `--config RECIPE --config.section.field=value` to a Config."""
 
-import copy
 import functools
 import os
 import re
@@ -13,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from jax_sentemb.cli.program import Parser
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
-from jax_sentemb.recipes import description, missing_part, override, suggestion
+from jax_sentemb.recipes import description, missing_part, suggestion
 from jax_sentemb.recipes import read_config as read_config
 
 if TYPE_CHECKING:
-    from jax_sentemb.config import Config
+    from jax_sentemb.config import Config, Variant
 
 DESCRIPTION = "Train a sentence encoder without labels, score it, and export it for sentence-transformers."
 EPILOG = """\
@@ -75,7 +74,7 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
     config = _overridden(options.config, [argv[0], *rest], found)
     if options.help:
         found.print_help()
-        about = f"\n{options.config}: {text}\n" if (text := description(options.config)) else ""
+        about = f"\n{options.config}:\n\n{text}\n" if (text := description(options.config)) else ""
         print(f"{about}\nSettings of {options.config}, with their values:\n\n{settings_text(config)}")
         raise SystemExit(0)
     check(config)
@@ -109,7 +108,7 @@ def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
     try:
         stray = values(argv)[1:]
     except (flags.Error, KeyError, TypeError, ValueError) as error:  # a dozen kinds from the library, for the same mistakes
-        raise ConfigError(_why_not(argv, config) or str(error).splitlines()[0]) from error
+        raise ConfigError(_why_not(argv, config, str(error))) from error
     if stray:
         raise ConfigError(f"unexpected argument {stray[0]!r}: settings are written --config.section.field=value")
     return values.config
@@ -125,7 +124,8 @@ def settings_text(config: "Config") -> str:
     width = min(shutil.get_terminal_size((100, 24)).columns if "COLUMNS" in os.environ or os.isatty(1) else 100, 132)
     blocks: dict[str, list[str]] = {}
     fill = functools.partial(textwrap.fill, width=width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
-    swept = {name for entry in config.sweep.split() for name in entry.partition("=")[0].split(",")}
+    decided = {name: "  (some variants set it)" for one in config.variants.values() for name in _own_settings(one)}
+    decided |= {name: "  (the sweep sets it)" for entry in config.sweep.split() for name in entry.partition("=")[0].split(",")}
     for line in setting_lines(config):
         if config.variants and line.section.partition(".")[0] == "method":
             continue
@@ -133,10 +133,14 @@ def settings_text(config: "Config") -> str:
         if line.name == "variants" and config.variants:
             block.append(f"  variants, with settings of their own:\n{fill(', '.join(config.variants))}")
         else:
-            block.append(f"  --config.{line.name}={line.value!r}" + "  (the sweep sets it)" * (line.name in swept))
+            block.append(f"  --config.{line.name}={line.value!r}{decided.get(line.name, '')}")
         if line.text:
             block.append(fill(line.text))
     return "\n\n".join("\n".join(block) for block in blocks.values())
+
+
+def _own_settings(variant: "Variant") -> set[str]:
+    return {*variant.settings, *(name for settings in variant.by_subset.values() for name in settings)}
 
 
 def _name(argument: str) -> str:
@@ -145,18 +149,15 @@ def _name(argument: str) -> str:
     return found[1] if found else ""
 
 
-def _why_not(argv: list[str], config: Any) -> str:
-    """The error for the first --config.NAME=VALUE that does not fit `config`, "" without one.
+def _why_not(argv: list[str], config: Any, error: str) -> str:
+    """What to say of the `error` of the flags' library: of the first --config.NAME that is not a setting, or of a wrong value.
 
-    The name is unknown (the error proposes the nearest one), it is a part of the config, or the value is of another type.
+    A name is unknown (the nearest one is proposed), or it is a part of the config.
     """
-    from jax_sentemb.config import flatten
+    from jax_sentemb.config import NAMES, flatten
 
     settings = flatten(config)
-    for argument, following in zip(argv, [*argv[1:], ""], strict=True):
-        name = _name(argument)
-        if not name.startswith("config."):
-            continue
+    for name in (_name(argument) for argument in argv if _name(argument).startswith("config.")):
         path = name.removeprefix("config.")
         if problem := missing_part(path, settings):
             return f"--config.{problem}"
@@ -164,9 +165,9 @@ def _why_not(argv: list[str], config: Any) -> str:
             return f"--{name} is a part of the config, not a setting: set what is in it, for instance --config.{inside[0]}"
         if path not in settings:
             return f"--{name} is unknown{suggestion(path, settings, '--config.')}"
-        _, equals, value = argument.partition("=")
-        try:
-            override(copy.deepcopy(config), path, value if equals else following)
-        except ConfigError as error:
-            return f"--config.{str(error).removeprefix('setting ')}"
-    return ""
+        if isinstance(settings[path], dict):
+            return f"--{name} is not a number, text, or True or False: write it into a .py recipe"
+    wrong = re.match(r"flag --config\.([\w.]+)=(.*?): ", error)
+    if wrong and (kind := NAMES.get(type(settings.get(wrong[1])))):
+        return f"--config.{wrong[1]}={wrong[2]} is not {kind}"
+    return error.splitlines()[0]

@@ -144,19 +144,14 @@ def tokenize(
 
 
 def draw(count: int, subset: Subsample) -> Int[np.ndarray, " drawn"]:
-    """The sorted numbers, out of 0 .. count - 1, that a subset consists of; int64. Errors are those of `drawn_size`."""
-    wanted = drawn_size(count, subset.size)
-    return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, wanted, replace=False))
-
-
-def drawn_size(count: int, size: int | float) -> int:
-    """The number of sentences in a subset of `count`; ConfigError or DataError for a size that cannot be drawn."""
+    """The sorted numbers, out of 0 .. count - 1, that a subset consists of; int64."""
+    size = subset.size
     wanted = int(size) if size >= 1 else max(round(size * count), 1)
     if size < 0 or (size > 1 and size != wanted):
         raise ConfigError(f"data.subset={size} must be a whole number of sentences, or a fraction between 0 and 1")
     if wanted > count:
         raise DataError(f"data.subset={size} exceeds the {count} sentences of the corpus")
-    return wanted
+    return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, wanted, replace=False))
 
 
 def _write(folder: Path, job: TokenizeJob, lines: Sequence[int] | np.ndarray, ordered: bool, workers: int) -> dict[str, Any]:

@@ -19,7 +19,9 @@ from jax_sentemb.files import user_path
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.parallel import is_main_process, use_compilation_cache
 from jax_sentemb.reporting.html_report import not_vital, write_report
+from jax_sentemb.training.setup import prepare
 from jax_sentemb.training.signals import Preempted
+from jax_sentemb.training.starting_encoder import stated_start, with_start
 from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
 
@@ -31,7 +33,7 @@ def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None,
     but not those of a `temporary` work directory.
     """
     if config.sweep or config.variants:
-        code = run_all(config, workdir, _run_one)
+        code = run_all(config, workdir, _run_one, _check_data)
         if code != PREEMPTED:
             _report(workdir)
     else:
@@ -58,6 +60,12 @@ def where_the_results_are(config: Config, workdir: Path) -> str:
             command = ["jax-sentemb", "search", "--model", str(workdir), "--corpus", files, "--query", "a sentence to look for"]
         lines += [("export", str(export)), ("next", shlex.join(command))]
     return "\n".join(f"{name:<8}{text}" for name, text in lines)
+
+
+def _check_data(config: Config, workdir: Path) -> None:
+    """Raises the errors of a run whose data, weights and method do not fit each other; the tokens stay in the cache."""
+    start = stated_start(config)
+    prepare(with_start(config, start)[0], workdir, start)
 
 
 def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None) -> int:

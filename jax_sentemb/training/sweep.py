@@ -9,18 +9,25 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from jax_sentemb.config import Config, Data, check, current_name, flatten
-from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.tokens import drawn_size
-from jax_sentemb.errors import ConfigError, DataError, UserError
+from jax_sentemb.config import Config, check, current_name, flatten
+from jax_sentemb.errors import ConfigError, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.recipes import override
 from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, terminal_table, write_tables
 
 MAX_RUNS = 1000  # of one command
+
+
+class Expanded(NamedTuple):
+    """A run of a sweep."""
+
+    chosen: dict[str, str]  # the values of the sweep
+    config: Config
+    label: str
+    folder: str
 
 
 def parse(text: str) -> dict[str, list[str]]:
@@ -99,54 +106,58 @@ def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
     return [str(fold) for fold in range(parts(config.data))]
 
 
-def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -> int:
+def run_all(
+    config: Config, workdir: Path, run: Callable[[Config, Path], int], check_data: Callable[[Config, Path], None] = lambda *_: None
+) -> int:
     """Runs every variant in its own folder; writes tables after each run and plots at the end. Returns the last error's code, or 0.
 
     If the data or the training of a run fails, the other runs still follow; a signal ends the sweep. The same command then skips
     the runs that vary.json lists with scores and the same settings, and continues the stopped run. vary.json, and the report, keep
     finished runs of other sweeps in this work directory, so that a study may be run in parts; the tables have those of this sweep.
+    Before the first run of all, `check_data` is called for the smallest subsets; its errors end the sweep.
     """
-    expanded = [(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
+    expanded = [Expanded(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
     labels: dict[str, str] = {}
-    for _, _, label, folder in expanded:
-        if label != labels.setdefault(folder, label):
+    for one in expanded:
+        if one.label != labels.setdefault(one.folder, one.label):
             raise ConfigError(
-                f"sweep: {labels[folder]} and {label} would share the folder {folder}: run them in two work directories"
+                f"sweep: {labels[one.folder]} and {one.label} would share the folder {one.folder}: run them in two work directories"
             )
-    _check_sizes([(label, one.data) for _, one, label, _ in expanded])
     before = _done_before(workdir)
     others = [row for folder, row in before.items() if folder not in labels]
     baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
     rows = {
-        folder: before[folder]
-        for _, one, _, folder in expanded
-        if folder in before and before[folder]["settings_sha256"] == _digest(one)
+        one.folder: _row(one, baselines, before[one.folder])
+        for one in expanded
+        if one.folder in before and before[one.folder]["settings_sha256"] == _digest(one.config)
     }
+    if not rows:
+        _check_smallest(expanded, workdir, check_data)
     code = 0
-    for chosen, one, label, folder in expanded:
-        print(f"--- {label}" + ": done before" * (folder in rows), flush=True)
-        if folder in rows:
+    for one in expanded:
+        print(f"--- {one.label}" + ": done before" * (one.folder in rows), flush=True)
+        if one.folder in rows:
             continue
-        row: dict[str, Any] = {"settings": chosen, "folder": folder, "settings_sha256": _digest(one)}
-        row |= {"baseline": baselines[chosen[VARIANT]]} if chosen.get(VARIANT) in baselines else {}
+        row = _row(one, baselines)
         try:
-            if stopped := run(one, workdir / folder):
+            if stopped := run(one.config, workdir / one.folder):
                 return stopped
-            row |= _result(workdir / folder)
+            row |= _result(workdir / one.folder)
         except ConfigError:
             raise  # invalid settings affect every run
         except UserError as error:
-            print(f"error: {label}: {error}", flush=True)
+            print(f"error: {one.label}: {error}", flush=True)
             row["error"] = str(error)
             code = error.exit_code
-        rows[folder] = row
+        rows[one.folder] = row
         if is_main_process():
-            in_order = [rows[place] for *_, place in expanded if place in rows]
+            in_order = [rows[one.folder] for one in expanded if one.folder in rows]
             workdir.mkdir(parents=True, exist_ok=True)
             write_json(workdir / "vary.json", others + in_order)
             write_tables(workdir, in_order, baselines)
     if is_main_process():
-        finished = [rows[place] for *_, place in expanded]
+        finished = [rows[one.folder] for one in expanded]
+        write_json(workdir / "vary.json", others + finished)
         write_tables(workdir, finished, baselines)
         draw(workdir, finished, baselines)
         print(terminal_table(finished))
@@ -154,22 +165,26 @@ def run_all(config: Config, workdir: Path, run: Callable[[Config, Path], int]) -
     return code
 
 
-def _check_sizes(runs: list[tuple[str, Data]]) -> None:
-    """DataError, before the first run, for a subset that is smaller than a batch, or larger than a corpus of sentences.
+def _row(one: Expanded, baselines: dict[str, str], result: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The row of a run in vary.json, with the `result` of an earlier command; the baseline is that of this one."""
+    row: dict[str, Any] = {"settings": one.chosen, "folder": one.folder, "settings_sha256": _digest(one.config)}
+    row |= {"baseline": baselines[one.chosen[VARIANT]]} if one.chosen.get(VARIANT) in baselines else {}
+    return row | {name: value for name, value in (result or {}).items() if name not in (*row, "baseline")}
 
-    A corpus that cannot be read as sentences is left to the run that reads it.
-    """
-    counts: dict[tuple[str, str], int] = {}
-    for label, data in runs:
-        corpus = data.files, data.column
-        if data.subset and corpus not in counts:
-            with contextlib.suppress(UserError):
-                counts[corpus] = len(open_corpus(*corpus))
-        if data.subset and corpus in counts and (size := drawn_size(counts[corpus], data.subset)) < data.batch_size:
-            raise DataError(
-                f"{label}: the subset is {size} of {counts[corpus]:,} sentences, fewer than data.batch_size={data.batch_size}: "
-                "leave this size out of the sweep, or lower the batch size"
-            )
+
+def _check_smallest(expanded: list[Expanded], workdir: Path, check: Callable[[Config, Path], None]) -> None:
+    """Calls `check` for the smallest subset of every variant, corpus and batch size, so that a study fails before its first run."""
+    smallest: dict[tuple[Any, ...], Expanded] = {}
+    for run in expanded:
+        data = run.config.data
+        key = run.chosen.get(VARIANT), data.files, data.batch_size, data.subset >= 1  # counts and shares are not compared
+        if data.subset and (key not in smallest or data.subset < smallest[key].config.data.subset):
+            smallest[key] = run
+    for run in smallest.values():
+        try:
+            check(run.config, workdir / run.folder)
+        except UserError as error:
+            raise type(error)(f"{run.label}: {error}; or leave this size out of the sweep") from None
 
 
 def _label(chosen: dict[str, str]) -> str:
