@@ -8,11 +8,11 @@ import pytest
 
 from jax_sentemb.config import Words
 from jax_sentemb.data.batches import Batches
-from jax_sentemb.data.corpus import check_order
+from jax_sentemb.data.corpus import Corpus, check_order
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.tokens import tokenize
+from jax_sentemb.data.tokens import Subsample, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
-from jax_sentemb.errors import DataError, ModelFileError
+from jax_sentemb.errors import ConfigError, DataError, ModelFileError
 from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_model
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import load
@@ -78,6 +78,14 @@ def test_a_shuffled_corpus_is_refused_and_running_text_is_not(tmp_path):
         check_order(lines, "a.txt")
     assert "\n" not in str(caught.value)
     check_order(lines[:900], "a.txt")  # too few to tell
+
+
+def test_a_subset_of_running_text_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in story(40)))
+    lines = Corpus(lambda pairs: (str(tmp_path / "a.txt"), "text"), lambda lines: None, 10, Subsample(20))
+    for read in (lines.ordered, lines.neighbours):
+        with pytest.raises(ConfigError, match=r"data\.subset=20: this method reads consecutive sentences"):
+            read()
 
 
 def test_ordered_batches_are_consecutive_with_duplicates_and_every_sentence_once(tmp_path):

@@ -14,7 +14,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import ALL, Subsample, Tokens, draw, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import ConfigError, DataError
 
 FAR = 10  # lines after which running text has moved on
 ALIKE = 0.4  # share of long words in common, from which on two sentences say nearly the same
@@ -56,11 +56,16 @@ class Corpus:
     def ordered(self) -> Tokens:
         """Sentences in the order of the corpus, duplicates included. Batches of them are consecutive sentences.
 
-        DataError for a corpus that seems to be shuffled.
+        DataError for a corpus that seems to be shuffled, ConfigError for a subset of it.
         """
         return self._ordered()[1]
 
     def _ordered(self) -> tuple[Sentences, Tokens]:
+        if self._subset.size:
+            raise ConfigError(
+                f"data.subset={self._subset.size:g}: this method reads consecutive sentences, and random ones of them are not: "
+                "leave it out, and cut the file for less text"
+            )
         files, column = self._files(False)
         sentences = open_corpus(files, column)
         check_order(sentences, files)
