@@ -77,7 +77,7 @@ def variants() -> dict[str, Variant]:
 def get_config(size: str = "") -> Config:
     config = Config(
         method=SimCSE(),
-        data=Data(max_seq_length=32, batch_size=50),
+        data=Data(max_seq_length=32, batch_size=50),  # sorted by length also at the small sizes: experiments/length_grouping
         optimizer=Optimizer(learning_rate=3e-5, warmup_steps=250),
         eval=Evaluation(eval_steps=250),
         train=Train(max_steps=20_000),  # an epoch of a million sentences, ten of 10 %, ...
