@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.config import Config, check, current_name, flatten
-from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.recipes import override
@@ -183,8 +183,8 @@ def _check_smallest(expanded: list[Expanded], workdir: Path, check: Callable[[Co
     for run in smallest.values():
         try:
             check(run.config, workdir / run.folder)
-        except UserError as error:
-            raise type(error)(f"{run.label}: {error}; or leave this size out of the sweep") from None
+        except DataError as error:
+            raise DataError(f"{run.label}: {error}") from None
 
 
 def _label(chosen: dict[str, str]) -> str:
