@@ -123,6 +123,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.method.temprature=1", "did you mean --config.method.temperature?"),
         ("TINY --config.data.batch_size.x=1", "--config.data.batch_size.x is unknown; did you mean --config.data.batch_size?"),
         ("TINY --config.zzz=1", "--config.zzz is unknown; --help"),
+        ("TINY --config.data.files[0]=1", "--config.data.files[0] is unknown; did you mean --config.data.files?"),
         ("TINY --config.data=3", "--config.data is a part of the config, not a setting"),
         ("TINY --config.encoder=3", "--config.encoder is a part of the config, not a setting"),
         ("TINY --config.method=SimCSE", "--config.method is a part of the config, not a setting"),

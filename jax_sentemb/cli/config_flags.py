@@ -107,7 +107,7 @@ def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
     config_flags.DEFINE_config_dataclass("config", config, flag_values=values, sys_argv=argv, parse_fn=lambda path: config)
     try:
         stray = values(argv)[1:]
-    except (flags.Error, KeyError, TypeError, ValueError) as error:  # a dozen kinds from the library, for the same mistakes
+    except (flags.Error, LookupError, TypeError, ValueError) as error:  # a dozen kinds from the library, for the same mistakes
         raise ConfigError(_why_not(argv, config, str(error))) from error
     if stray:
         raise ConfigError(f"unexpected argument {stray[0]!r}: settings are written --config.section.field=value")
