@@ -89,6 +89,7 @@ CLS = {
     "SimCSE": NEGATIVES["batch-64"],
     "AMI": Variant(SimCSE(ami=STRONG_AMI), **PLAIN),
     "AMI-upper": Variant(SimCSE(ami=replace(STRONG_AMI, depth="upper")), baseline="AMI"),
+    "AMI-upper-3": Variant(SimCSE(ami=AttentionMI(weight=3.0, depth="upper")), baseline="AMI"),
     "queue-16384": Variant(SimCSE(momentum=LARGE_QUEUE), **PLAIN),
     "miCSE-16384": Variant(SimCSE(ami=STRONG_AMI, momentum=LARGE_QUEUE), **PLAIN),
 }
