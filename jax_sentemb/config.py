@@ -168,6 +168,11 @@ class Config:
     variants: dict[str, Variant] = field(default_factory=dict)  # methods of a study; sweep="variant=A,B" runs only these
 
 
+def swept(sweep: str) -> list[str]:
+    """The names of the settings in a text of `Config.sweep`."""
+    return [name for entry in sweep.split() for name in entry.partition("=")[0].split(",")]
+
+
 def sized(config: Config, size: str) -> Config:
     """The config for size "", or for "tiny" a run of seconds on generated sentences with the method's settings."""
     if size == "tiny":

@@ -38,17 +38,17 @@ METHODS: dict[str, Method] = {
 CONS_SENT: dict[str, Method] = {"D(5)": ConsSent(task="D", k=5, hidden=256, classifier_width=256)}
 
 
-def pair(name: str, method: Method) -> dict[str, Variant]:
-    """The method on random batches, and on sorted ones with the random ones as baseline."""
+def pair(name: str, variant: Variant) -> dict[str, Variant]:
+    """The variant on random batches, and on sorted ones with the random ones as baseline."""
     plain = f"{name}-random"
     return {
-        plain: Variant(method, {"data.length_grouping": 1}),
-        f"{name}-sorted": Variant(method, {"data.length_grouping": SORTED}, baseline=plain),
+        plain: replace(variant, settings={"data.length_grouping": 1}, baseline=""),
+        f"{name}-sorted": replace(variant, settings={"data.length_grouping": SORTED}, baseline=plain),
     }
 
 
-def pairs(methods: dict[str, Method]) -> dict[str, Variant]:
-    return {name: variant for method in methods.items() for name, variant in pair(*method).items()}
+def pairs(variants: dict[str, Variant]) -> dict[str, Variant]:
+    return {name: variant for one in variants.items() for name, variant in pair(*one).items()}
 
 
 def get_config(stage: str = "bert") -> Config:
@@ -69,7 +69,7 @@ def bert() -> Config:
         optimizer=Optimizer(learning_rate=1e-4),
         eval=Evaluation(eval_steps=50, diagnostic_sentences=256, report_sentences=0),
         train=Train(max_steps=150, save_steps=0, precision="bfloat16"),
-        variants=pairs(METHODS),
+        variants=pairs({name: Variant(method) for name, method in METHODS.items()}),
         sweep=SEEDS,
     )
 
@@ -80,18 +80,13 @@ def cons_sent() -> Config:
     config.optimizer = Optimizer(name="adamw", learning_rate=1e-3, lr_scheduler_type="constant")
     config.eval = Evaluation(eval_steps=400, select="validation", diagnostic_sentences=256, report_sentences=0)
     config.train = Train(max_steps=400, save_steps=0)
-    config.variants, config.sweep = pairs(CONS_SENT), SEEDS
+    config.variants, config.sweep = pairs({name: Variant(method) for name, method in CONS_SENT.items()}), SEEDS
     return config
 
 
 def low_shot() -> Config:
     """Small corpora, of which one sorted group is a whole epoch (500 sentences) or a third of one."""
     config = read_config(f"{Path(__file__).parents[1] / 'micse_low_shot' / 'study.py'}:long")
-    orders = {"random": {"data.length_grouping": 1}, "sorted": {"data.length_grouping": SORTED}}
-    config.variants = {
-        f"{name}-{order}": replace(config.variants[name], settings=setting, baseline=f"{name}-random" if order == "sorted" else "")
-        for name in ("SimCSE", "miCSE")
-        for order, setting in orders.items()
-    }
+    config.variants = pairs({name: config.variants[name] for name in ("SimCSE", "miCSE")})
     config.sweep = f"{SEEDS} data.subset=0.01,0.001"
     return config

@@ -119,13 +119,13 @@ def settings_text(config: "Config") -> str:
 
     Of a study the names of its variants, which have their own settings of the method; the sweep decides some others.
     """
-    from jax_sentemb.config import setting_lines
+    from jax_sentemb.config import setting_lines, swept
 
     width = min(shutil.get_terminal_size((100, 24)).columns if "COLUMNS" in os.environ or os.isatty(1) else 100, 132)
     blocks: dict[str, list[str]] = {}
     fill = functools.partial(textwrap.fill, width=width, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
     decided = {name: "  (some variants set it)" for one in config.variants.values() for name in _own_settings(one)}
-    decided |= {name: "  (the sweep sets it)" for entry in config.sweep.split() for name in entry.partition("=")[0].split(",")}
+    decided |= {name: "  (the sweep sets it)" for name in swept(config.sweep)}
     for line in setting_lines(config):
         if config.variants and line.section.partition(".")[0] == "method":
             continue

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_sentemb.config import Config, check, current_name, flatten
+from jax_sentemb.config import Config, check, current_name, flatten, swept
 from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
@@ -48,7 +48,7 @@ def parse(text: str) -> dict[str, list[str]]:
             found[name] = [value for value in values.split("|" if "|" in values else ",") if value]
         if not found[name]:
             raise ConfigError(f"sweep={text!r}: {name} has no value")
-    settings = [one for entry in text.split() for one in entry.partition("=")[0].split(",")]
+    settings = swept(text)
     if twice := [name for name in settings if settings.count(name) > 1]:
         raise ConfigError(f"sweep={text!r}: {twice[0]} is given twice")
     return found
@@ -133,6 +133,14 @@ def run_all(
     }
     if not rows:
         _check_smallest(expanded, workdir, check_data)
+
+    def save() -> list[dict[str, Any]]:
+        """Writes vary.json and the tables; the finished rows in the order of the sweep."""
+        finished = [rows[one.folder] for one in expanded if one.folder in rows]
+        write_json(workdir / "vary.json", others + finished)
+        write_tables(workdir, finished, baselines)
+        return finished
+
     code = 0
     for one in expanded:
         print(f"--- {one.label}" + ": done before" * (one.folder in rows), flush=True)
@@ -151,14 +159,10 @@ def run_all(
             code = error.exit_code
         rows[one.folder] = row
         if is_main_process():
-            in_order = [rows[one.folder] for one in expanded if one.folder in rows]
             workdir.mkdir(parents=True, exist_ok=True)
-            write_json(workdir / "vary.json", others + in_order)
-            write_tables(workdir, in_order, baselines)
+            save()
     if is_main_process():
-        finished = [rows[one.folder] for one in expanded]
-        write_json(workdir / "vary.json", others + finished)
-        write_tables(workdir, finished, baselines)
+        finished = save()
         draw(workdir, finished, baselines)
         print(terminal_table(finished))
         print("".join(f"written: {path}\n" for path in sorted(workdir.glob("low_shot*.*"))), end="")
@@ -169,7 +173,7 @@ def _row(one: Expanded, baselines: dict[str, str], result: dict[str, Any] | None
     """The row of a run in vary.json, with the `result` of an earlier command; the baseline is that of this one."""
     row: dict[str, Any] = {"settings": one.chosen, "folder": one.folder, "settings_sha256": _digest(one.config)}
     row |= {"baseline": baselines[one.chosen[VARIANT]]} if one.chosen.get(VARIANT) in baselines else {}
-    return row | {name: value for name, value in (result or {}).items() if name not in (*row, "baseline")}
+    return row | {name: value for name, value in (result or {}).items() if name != "baseline"}
 
 
 def _check_smallest(expanded: list[Expanded], workdir: Path, check: Callable[[Config, Path], None]) -> None:
