@@ -116,15 +116,9 @@ def run_all(
     finished runs of other sweeps in this work directory, so that a study may be run in parts; the tables have those of this sweep.
     Before the first run of all, `check_data` is called for the smallest subsets; its errors end the sweep.
     """
-    expanded = [Expanded(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
-    labels: dict[str, str] = {}
-    for one in expanded:
-        if one.label != labels.setdefault(one.folder, one.label):
-            raise ConfigError(
-                f"sweep: {labels[one.folder]} and {one.label} would share the folder {one.folder}: run them in two work directories"
-            )
+    expanded = _expanded(config)
     before = _done_before(workdir)
-    others = [row for folder, row in before.items() if folder not in labels]
+    others = [row for folder, row in before.items() if folder not in {one.folder for one in expanded}]
     baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
     rows = {
         one.folder: _row(one, baselines, before[one.folder])
@@ -167,6 +161,18 @@ def run_all(
         print(terminal_table(finished))
         print("".join(f"written: {path}\n" for path in sorted(workdir.glob("low_shot*.*"))), end="")
     return code
+
+
+def _expanded(config: Config) -> list[Expanded]:
+    """The runs of a sweep; ConfigError for two that would share a folder."""
+    expanded = [Expanded(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
+    labels: dict[str, str] = {}
+    for one in expanded:
+        if one.label != labels.setdefault(one.folder, one.label):
+            raise ConfigError(
+                f"sweep: {labels[one.folder]} and {one.label} would share the folder {one.folder}: run them in two work directories"
+            )
+    return expanded
 
 
 def _row(one: Expanded, baselines: dict[str, str], result: dict[str, Any] | None = None) -> dict[str, Any]:
