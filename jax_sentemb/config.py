@@ -102,7 +102,9 @@ class Evaluation:
     data: str = ""  # SentEval folder; "grammar" for the generated graded pairs; empty: label-free diagnostics only
     tasks: str = ""  # scored after training: names and groups as in jax-sentemb evaluate; "corpus": the task of data.files
     classifier: str = "senteval"  # protocol of those tasks
-    dev: str = ""  # pair file (sentence1, sentence2, score); empty: STS-B dev of `data` if present
+    # The development set: a pair file (sentence1, sentence2, score), or a set of `data` by its name, such as
+    # STSBenchmark-dev-disjoint; empty: STS-B dev of `data` if present.
+    dev: str = ""
     eval_steps: int = setting(250, least=-1)  # 0: at the end only; -1: after each epoch
     # The score that selects the weights; empty: dev if there is a set, else validation, else the last weights.
     select: str = setting("", choices=("", "dev", "validation", "retrieval", "last"))

@@ -16,7 +16,7 @@ from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting.sweep_table import headline
 from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
-from jax_sentemb.training.evaluator import Scorer
+from jax_sentemb.training.evaluator import Scorer, evaluation_tasks
 from jax_sentemb.training.run import run
 
 DEV = "eval/STSBenchmark-dev/spearman_cosine"
@@ -37,6 +37,18 @@ DEV = "eval/STSBenchmark-dev/spearman_cosine"
 )
 def test_what_is_asked_for_comes_first_then_labels_then_held_out_sentences(select, validation, dev, name):
     assert selected_by(Evaluation(select=select), validation, dev, is_cross_encoder=False) == name
+
+
+def test_the_development_set_may_be_a_set_of_the_data_by_its_name(tmp_path):
+    benchmark = tmp_path / "downstream" / "STS" / "STSBenchmark"
+    benchmark.mkdir(parents=True)
+    rows = [f"g\tf\t{year}\t1\t{n}\ta {n}\tb\n" for n, year in enumerate(("2012test", "2012train", "2017"))]
+    (benchmark / "sts-dev.csv").write_text("".join(rows))
+    assert evaluation_tasks(Evaluation(data=str(tmp_path)))[2] == "STSBenchmark-dev"
+    tasks, _, dev = evaluation_tasks(Evaluation(data=str(tmp_path), dev="STSBenchmark-dev-disjoint"))
+    assert tasks[dev].subsets["dev"].gold.tolist() == [1, 2]
+    with pytest.raises(ConfigError, match=r"eval.dev SICKRelatedness-trial: eval.data has no such set"):
+        evaluation_tasks(Evaluation(data=str(tmp_path), dev="SICKRelatedness-trial"))
 
 
 @pytest.mark.parametrize(

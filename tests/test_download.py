@@ -10,6 +10,7 @@ from jax_sentemb.evaluation import download, suite
 datasets = pytest.importorskip("datasets")
 
 PAIRS = [{"sentence1": "a\tb", "sentence2": "c\nd", "score": 4.5}, {"sentence1": "e", "sentence2": "f", "score": 1}]
+SOURCES = [{**pair, "genre": "g", "dataset": "d", "year": year, "sid": 1} for pair in PAIRS for year in ("2015", "2017")]
 LABELS = [{"sentence1": "a b", "sentence2": "c", "label": 1}, {"sentence1": "e", "sentence2": "f", "label": 0}]
 TEXTS = [{"text": "caf\u00e9 good", "label": 1}, {"text": "bad", "label": 0}]
 
@@ -20,7 +21,9 @@ def client(monkeypatch):
 
     def load_dataset(name, config, split):
         asked.append((name, config, split))
-        return {"nyu-mll/glue": LABELS, "cornell-movie-review-data/rotten_tomatoes": TEXTS}.get(name, PAIRS)
+        return {"nyu-mll/glue": LABELS, "mteb/stsbenchmark-sts": SOURCES, "cornell-movie-review-data/rotten_tomatoes": TEXTS}.get(
+            name, PAIRS
+        )
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return asked
@@ -33,8 +36,9 @@ def test_what_the_hub_has_becomes_a_senteval_folder(client, tmp_path):
     assert year.sizes == {"all": 2}
     assert year.data.subsets["all"].first == ["a b", "e"]
     assert year.data.subsets["all"].gold.tolist() == [4.5, 1]
-    assert suite.load("STSBenchmark-test", tmp_path).data.subsets["test"].second == ["c d", "f"]
-    assert suite.load("STSBenchmark", tmp_path).sizes == {"train": 2, "dev": 2, "test": 2}
+    assert suite.load("STSBenchmark-test", tmp_path).data.subsets["test"].second == ["c d", "c d", "f", "f"]
+    assert "g\td\t2017\t1\t4.5\ta b\tc d\n" in (tmp_path / "downstream/STS/STSBenchmark/sts-dev.csv").read_text()
+    assert suite.load("STSBenchmark", tmp_path).sizes == {"train": 4, "dev": 4, "test": 4}
     assert suite.load("MRPC", tmp_path).sizes == {"train": 4, "test": 2}
     reviews = suite.load("MR", tmp_path).data.splits["all"]
     assert reviews.first == ["bad"] * 3 + ["caf\u00e9 good"] * 3

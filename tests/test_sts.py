@@ -43,7 +43,7 @@ def folder(tmp_path):
 def test_sets_are_read_absent_ones_named_and_blank_scores_dropped(folder):
     tasks, absent = load_sts(folder)
     assert list(tasks) == ["STS13", "STS16", "STSBenchmark-dev", "SICKRelatedness-test"]
-    assert absent == ["STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-trial"]
+    assert absent == ["STS12", "STS14", "STS15", "STSBenchmark-dev-disjoint", "STSBenchmark-test", "SICKRelatedness-trial"]
     assert list(tasks["STS13"].subsets) == ["FNWN", "headlines", "OnWN"]  # without SMT
     pairs = tasks["STS16"].subsets["plagiarism"]
     assert pairs.first == ["a", "e", "g"]
@@ -54,6 +54,22 @@ def test_sets_are_read_absent_ones_named_and_blank_scores_dropped(folder):
     assert benchmark.gold.tolist() == [5, 0]
     assert tasks["SICKRelatedness-test"].subsets["test"].second == ["B", "D"]
     assert load_sts(folder / "downstream")[1] == absent
+
+
+def test_the_disjoint_part_of_sts_b_dev_has_no_pair_of_a_scored_set(folder):
+    years = ["2012train", "2012test", "2013", "2014", "2015", "2016", "2017"]
+    rows = [f"g\tf\t{year}\t1\t{n}\tsentence {year}.\tOther" for n, year in enumerate(years)]
+    benchmark = folder / "downstream" / "STS" / "STSBenchmark"
+    write(benchmark / "sts-dev.csv", *rows, "g\tf\t2012train\t1\t3\tin STS 12\tx", "g\tf\t2017\t1\t3\ty\tIn the test.")
+    write(benchmark / "sts-test.csv", "g\tf\t2017\t1\t3\tin the test\ty", "g\tf\t2017\t1\t2\ta\tb")
+    for subset in SUBSETS["STS12"]:
+        base = folder / "downstream" / "STS" / "STS12-en-test"
+        write(base / f"STS.input.{subset}.txt", "X\tIn STS-12", "c\td")
+        write(base / f"STS.gs.{subset}.txt", "5.0", "1")
+    disjoint = load_sts_task("STSBenchmark-dev-disjoint", folder).subsets["dev"]
+    assert disjoint.first == ["sentence 2012train.", "sentence 2017."]
+    assert disjoint.gold.tolist() == [0, 6]
+    assert len(load_sts_task("STSBenchmark-dev", folder).subsets["dev"].gold) == 9
 
 
 def test_smt_of_sts13_is_read_where_the_protocol_counts_it(folder):
@@ -219,8 +235,8 @@ def test_real_sets_have_the_published_numbers_of_pairs(shared):
     tasks, absent = load_sts(shared / "data" / "senteval")
     counts = {name: sum(len(pairs.gold) for pairs in task.subsets.values()) for name, task in tasks.items()}
     assert counts == {
-        "STS12": 3108, "STS14": 3750, "STS15": 3000, "STSBenchmark-dev": 1500, "STSBenchmark-test": 1379,
-        "SICKRelatedness-trial": 500, "SICKRelatedness-test": 4927,
+        "STS12": 3108, "STS14": 3750, "STS15": 3000, "STSBenchmark-dev": 1500, "STSBenchmark-dev-disjoint": 363,
+        "STSBenchmark-test": 1379, "SICKRelatedness-trial": 500, "SICKRelatedness-test": 4927,
     }  # fmt: skip
     assert absent == ["STS13", "STS16"]
     assert len(load_pairs(shared / "data" / "sts_raw" / "STS14.tsv").gold) == 3750

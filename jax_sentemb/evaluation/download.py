@@ -65,8 +65,8 @@ def _year(name: str) -> dict[str, list[str]]:
 def _benchmark(name: str) -> dict[str, list[str]]:
     return {
         f"sts-{split}.csv": [
-            f"hub\thub\t0\t{number}\t{score}\t{one}\t{other}"
-            for number, (one, other, score) in enumerate(_rows(name, split, "sentence1", "sentence2", "score"))
+            "\t".join(map(str, fields))
+            for fields in _rows(name, split, "genre", "dataset", "year", "sid", "score", "sentence1", "sentence2")
         ]
         for split in SOURCES[name].splits
     }

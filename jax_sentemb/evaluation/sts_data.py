@@ -22,7 +22,10 @@ SUBSETS = {
     "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
     "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
-BENCHMARK = {"STSBenchmark-dev": "sts-dev.csv", "STSBenchmark-test": "sts-test.csv"}
+DISJOINT = "STSBenchmark-dev-disjoint"
+BENCHMARK = {"STSBenchmark-dev": "sts-dev.csv", DISJOINT: "sts-dev.csv", "STSBenchmark-test": "sts-test.csv"}
+# Years of STS-B dev, by its third column, whose pairs are in none of the sets STS12 to STS16.
+DISJOINT_YEARS = ("2012train", "2017")
 SICK = {"SICKRelatedness-trial": "SICK_trial.txt", "SICKRelatedness-test": "SICK_test_annotated.txt"}
 
 # Published numbers of pairs with a gold score.
@@ -33,11 +36,12 @@ COUNTS = {
     "STS15": 3000,
     "STS16": 1186,
     "STSBenchmark-dev": 1500,
+    DISJOINT: 363,
     "STSBenchmark-test": 1379,
     "SICKRelatedness-trial": 500,
     "SICKRelatedness-test": 4927,
 }
-DEVELOPMENT = ("STSBenchmark-dev", "SICKRelatedness-trial")  # for model selection, not for reports
+DEVELOPMENT = ("STSBenchmark-dev", DISJOINT, "SICKRelatedness-trial")  # for model selection, not for reports
 
 
 class ScoredPairs(NamedTuple):
@@ -87,8 +91,13 @@ def load_sts(folder: str | Path, required: bool = True) -> tuple[dict[str, StsTa
 
 
 def _is_there(name: str, root: Path) -> bool:
-    """Whether the folder of a year exists, even if a file in it is missing; or the file of another set."""
+    """Return whether the folder of a year exists, even if a file in it is missing, or the file of another set.
+
+    The disjoint part of STS-B dev also needs rows of its years.
+    """
     first = sts_files(name, root)[0]
+    if name == DISJOINT and first.is_file():
+        return any(line.split("\t")[2:3] in ([year] for year in DISJOINT_YEARS) for _, line in _lines(first))
     return first.parent.is_dir() if name in SUBSETS else first.is_file()
 
 
@@ -110,6 +119,8 @@ def load_sts_task(name: str, root: Path, smt: bool = False) -> StsTask:
     split = name.partition("-")[2]
     if name in SUBSETS:
         subsets = {subset: _load_subset(files[0].parent, subset) for subset in subsets_of(name, root, smt)}
+    elif name == DISJOINT:
+        subsets = {"dev": _without(_load_benchmark(files[0], DISJOINT_YEARS), _scored_pairs(root))}
     elif name in BENCHMARK:
         subsets = {split: _load_benchmark(files[0])}
     else:
@@ -143,10 +154,34 @@ def _load_subset(directory: Path, subset: str) -> ScoredPairs:
     return _pairs(sentences, ((number, fields[0], fields[1], score) for (number, fields), (_, score) in both))
 
 
-def _load_benchmark(path: Path) -> ScoredPairs:
-    """Reads STS-B as distributed: no header; genre, file, year, id, score, two sentences, and in some rows sources."""
+def _load_benchmark(path: Path, years: tuple[str, ...] = ()) -> ScoredPairs:
+    """Read STS-B as distributed: no header; genre, file, year, id, score, two sentences, and in some rows sources.
+
+    `years` keeps the rows of these years only; empty keeps all.
+    """
     rows = ((number, _fields(path, number, line, 7)) for number, line in _lines(path))
-    return _pairs(path, ((number, fields[5], fields[6], fields[4]) for number, fields in rows))
+    return _pairs(path, ((n, fields[5], fields[6], fields[4]) for n, fields in rows if not years or fields[2] in years))
+
+
+def _scored_pairs(root: Path) -> set[frozenset[str]]:
+    """Return the pairs of the sets below `root` that share pairs with the years of `DISJOINT_YEARS`, as `_pair_key` spells them."""
+    names = [name for name in ("STS12", "STSBenchmark-test", "SICKRelatedness-test") if _is_there(name, root)]
+    subsets = [pairs for name in names for pairs in load_sts_task(name, root).subsets.values()]
+    return {_pair_key(*sides) for pairs in subsets for sides in zip(pairs.first, pairs.second, strict=True)}
+
+
+def _pair_key(first: str, second: str) -> frozenset[str]:
+    """Return a pair without order, case, spaces and punctuation."""
+    return frozenset("".join(filter(str.isalnum, sentence.lower())) for sentence in (first, second))
+
+
+def _without(pairs: ScoredPairs, others: set[frozenset[str]]) -> ScoredPairs:
+    """Return the pairs that are not among `others`."""
+    sides = zip(pairs.first, pairs.second, strict=True)
+    rows = [row for row, side in enumerate(sides) if _pair_key(*side) not in others]
+    if len(set(pairs.gold[rows])) < 2:
+        raise DataError(f"{DISJOINT}: {len(rows)} pairs are left; use another development set (--config.eval.dev)")
+    return ScoredPairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.gold[rows])
 
 
 def _load_columns(path: Path, names: tuple[str, str, str]) -> ScoredPairs:

@@ -34,6 +34,7 @@ ALIASES = {
     "stsb": "STSBenchmark-test",
     "stsbtest": "STSBenchmark-test",
     "stsbdev": "STSBenchmark-dev",
+    "stsbdevdisjoint": "STSBenchmark-dev-disjoint",
     "sickr": "SICKRelatedness-test",
     "sickrtest": "SICKRelatedness-test",
     "sickrtrial": "SICKRelatedness-trial",

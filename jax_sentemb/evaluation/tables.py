@@ -18,6 +18,7 @@ NOT_AVERAGED = (
 )
 SHORT = {
     "STSBenchmark-dev": "STS-B dev",
+    "STSBenchmark-dev-disjoint": "STS-B dev disjoint",
     "STSBenchmark-test": "STS-B",
     "SICKRelatedness-trial": "SICK-R trial",
     "SICKRelatedness-test": "SICK-R",

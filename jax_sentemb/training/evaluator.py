@@ -20,7 +20,7 @@ from jax_sentemb.evaluation.sts import (
     task_cosines,
     task_pair_scores,
 )
-from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, load_sts, senteval_root
+from jax_sentemb.evaluation.sts_data import DEVELOPMENT, ScoredPairs, StsTask, load_pairs, load_sts, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.terminal import table
@@ -43,7 +43,11 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
     elif options.data:
         tasks, missing_tasks = load_sts(options.data, required=not options.tasks)
         dev = "STSBenchmark-dev" if "STSBenchmark-dev" in tasks else ""
-    if options.dev:
+    if options.dev in DEVELOPMENT:
+        if options.dev not in tasks:
+            raise ConfigError(f"eval.dev {options.dev}: eval.data has no such set; give the SentEval folder that contains it")
+        dev = options.dev
+    elif options.dev:
         tasks["dev"] = StsTask("dev", {"dev": load_pairs(options.dev)})
         dev = "dev"
     return tasks, missing_tasks, dev
