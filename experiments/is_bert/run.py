@@ -6,7 +6,8 @@
     python experiments/is_bert/run.py --workdir runs/is_bert --tables-only
 
 A run that has its scores is not repeated, one that was interrupted continues. --stages: tune, sts, task, afs, stsb. With --weights
-experiments/pretraining/mini-2 --steps 3000 --epochs 4 --seeds 1,2,3,4,5 --precision bfloat16 --results mini_2: the longer study.
+experiments/pretraining/mini-2 --steps 3000 --rate 2e-6 --epochs 4 --seeds 1,2,3,4,5 --precision bfloat16 --results mini_2: the
+longer study. The checkpoint is selected on the pairs of STS-B dev that are in no scored set.
 Writes results.csv and results.md beside this file.
 """
 
@@ -21,14 +22,25 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SETS = {"STS12": "STS12", "STS14": "STS14", "STS15": "STS15", "STSb": "STSBenchmark-test", "SICK-R": "SICKRelatedness-test"}
 TASKS = ("MR", "CR", "TREC", "MRPC", "SST2")
-SEEDS = ("1", "2", "3")
+SEEDS = ("1", "2", "3")  # of the stage stsb, unless --seeds names others
+DEV = "STSBenchmark-dev-disjoint"
 # Candidates for IS-BERT's learning rate, 300 steps each, scored on STS-B dev (stage tune).
 TUNED = ("2e-6", "2e-5", "1e-4", "5e-4")
 RARE = ("--config.train.save_steps=0", "--config.train.logging_steps=100")
 
 
+def seeded(options, named, default=()):
+    """Return the runs `named` (name -> flags) once for each seed; without seeds, with that of the recipe."""
+    seeds = options.seeds or default
+    if not seeds:
+        return named
+    return {
+        f"{name} seed {seed}": (*flags, f"--config.train.seed={seed}") for seed in seeds for name, flags in named.items()
+    }  # fmt: skip
+
+
 def runs(options):
-    """Stage -> name of a run -> flags."""
+    """Return stage -> name of a run -> flags."""
     rate = f"--config.optimizer.learning_rate={options.rate}"
     text = ("--config.data.column=text", f"--config.data.files={options.corpus}")
     is_bert = ("--config=configs/is_bert.py", *text)
@@ -52,24 +64,23 @@ def runs(options):
         "sts": {
             "untrained [CLS]": ("--config=configs/simcse.py", text[1], "--config.train.max_steps=0"),
             "untrained mean": ("--config=configs/mlm.py", text[1], "--config.train.max_steps=0"),
-            "IS-BERT": (*is_bert, *steps, rate),
-            "IS-BERT paper form": (*is_bert, *steps, rate, "--config.method.normalization=sentences",
-                                   "--config.method.convolution.relu=True"),
-            "SimCSE": ("--config=configs/simcse.py", text[1], *steps),
+            **seeded(options, {
+                "IS-BERT": (*is_bert, *steps, rate),
+                "IS-BERT paper form": (*is_bert, *steps, rate, "--config.method.normalization=sentences",
+                                       "--config.method.convolution.relu=True"),
+                "SimCSE": ("--config=configs/simcse.py", text[1], *steps),
+            }),
         },
-        "afs": {
+        "afs": seeded(options, {
             "IS-BERT-AFS": ("--config=configs/is_bert_afs.py", f"--config.data.files={options.arguments}", *short, rate),
-        },
-        "stsb": {
-            f"{name} seed {seed}": (*flags, f"--config.train.seed={seed}")
-            for seed in options.seeds for name, flags in supervised.items()
-        },
-        "task": {
+        }),
+        "stsb": seeded(options, supervised, SEEDS),
+        "task": seeded(options, {
             f"IS-BERT-task {task}": (
                 "--config=configs/is_bert_task.py", "--config.sweep=", f"--config.data.files=senteval:{task}", *short, rate,
             )
             for task in TASKS
-        },
+        }),
     }  # fmt: skip
 
 
@@ -83,7 +94,10 @@ def train(options, stage, chosen):
         if (workdir / "scores.json").exists() or (options.models and name.partition(" seed ")[0] not in options.models):
             continue
         print(f"== {stage}: {name}", flush=True)
-        data = [f"--config.encoder.weights={options.weights}", f"--config.eval.data={options.senteval}", "--workdir", str(workdir)]
+        data = [
+            f"--config.encoder.weights={options.weights}", f"--config.eval.data={options.senteval}", f"--config.eval.dev={DEV}",
+            "--workdir", str(workdir),
+        ]  # fmt: skip
         precision = f"--config.train.precision={options.precision}"
         subprocess.run([sys.executable, "-m", "jax_sentemb.main", *flags, *RARE, precision, *data], check=True)
 
@@ -91,10 +105,14 @@ def train(options, stage, chosen):
 def evaluate(options, stage):
     """Scores of the models that did not see the tasks, and on arguments of all."""
     models = {"BERT [CLS]": f"{options.weights}@cls", "BERT mean": f"{options.weights}@mean"}
-    trained = {name: folder(options, "sts", name) for name in ("IS-BERT", "SimCSE")}
+    stages = ("sts", "afs") if stage == "afs" else ("sts",)
+    trained = {
+        name: folder(options, part, name)
+        for part in stages for name in runs(options)[part] if name.partition(" seed ")[0] in ("IS-BERT", "SimCSE", "IS-BERT-AFS")
+    }  # fmt: skip
     models |= {name: str(run) for name, run in trained.items() if (run / "scores.json").exists()}
     if stage == "afs":
-        models |= {"IS-BERT-AFS": str(folder(options, "afs", "IS-BERT-AFS")), "tf-idf": "tf-idf"}
+        models["tf-idf"] = "tf-idf"
         tasks = ["--arguments", options.arguments]
     else:
         tasks = ["--data", options.senteval, "--tasks", ",".join(TASKS)]
@@ -117,33 +135,38 @@ def collect(options):
             spearman = {label: result["spearman"]["all"] for label, result in content["scores"].items()}
             label, _, seed = name.partition(" seed ")
             if stage == "task":
-                task = name.split()[-1]
-                found.append(("task", "IS-BERT-task", task, content["transfer"][task]["scores"]["accuracy"], ""))
+                task = label.split()[-1]
+                found.append(("task", "IS-BERT-task", task, content["transfer"][task]["scores"]["accuracy"], seed))
             elif stage == "afs":
                 continue  # scored below, with the others
             elif stage == "tune":
-                found.append(("tune", label, "STSb dev", spearman["STSBenchmark-dev"], ""))
+                found.append(("tune", label, "STSb dev", spearman[DEV], ""))
             elif stage == "stsb":
                 found += [("stsb", label, column, spearman[task], seed) for column, task in (
-                    ("STSb dev", "STSBenchmark-dev"), ("STSb test", "STSBenchmark-test"))]  # fmt: skip
+                    ("STSb dev", DEV), ("STSb test", "STSBenchmark-test"))]  # fmt: skip
             else:
                 scores = {column: spearman[task] for column, task in SETS.items()}
                 scores["average"] = statistics.mean(scores.values())
-                found += [("sts", label, column, value, "") for column, value in scores.items()]
+                found += [("sts", label, column, value, seed) for column, value in scores.items()]
     for file in sorted(options.workdir.glob("*-scores/*/*.json")):
         content = json.loads(file.read_text(encoding="utf-8"))
+        label, _, seed = content["model"].partition(" seed ")
         if content["group"] == "arguments":
             mean = content["scores"]["unsupervised"]
-            found += [("afs", content["model"], kind, mean[kind]["mean"], "") for kind in ("pearson", "spearman")]
+            found += [("afs", label, measure, mean[measure]["mean"], seed) for measure in ("pearson", "spearman")]
         else:
-            found.append(("task", content["model"], content["task"], content["scores"]["accuracy"], ""))
+            found.append(("task", label, content["task"], content["scores"]["accuracy"], seed))
     return found + averages([row for row in found if row[0] == "task"])
 
 
 def averages(rows):
-    """A row for each model that has all tasks."""
-    scores = {model: [row[3] for row in rows if row[1] == model] for model in dict.fromkeys(row[1] for row in rows)}
-    return [("task", model, "average", statistics.mean(some), "") for model, some in scores.items() if len(some) == len(TASKS)]
+    """Return a row for each model and seed that has all tasks."""
+    scores = {}
+    for _, model, _, value, seed in rows:
+        scores.setdefault((model, seed), []).append(value)
+    return [
+        ("task", model, "average", statistics.mean(some), seed) for (model, seed), some in scores.items() if len(some) == len(TASKS)
+    ]
 
 
 def tables(found):
@@ -171,7 +194,7 @@ def main():
     parser.add_argument("--arguments", default="", help="UKP_ASPECT.tsv, for the stage afs")
     parser.add_argument("--workdir", type=Path, default=Path("runs/is_bert"))
     parser.add_argument("--stages", default="sts,task,afs,stsb")
-    parser.add_argument("--seeds", type=lambda text: text.split(","), default=SEEDS, help="of the stage stsb")
+    parser.add_argument("--seeds", type=lambda text: text.split(","), default=(), help="of every stage but tune")
     parser.add_argument("--rate", default="2e-5", help="learning rate of IS-BERT (default: the best of bert-mini)")
     parser.add_argument("--labelled-rate", default="2e-5", help="learning rate of the stage stsb (default: that of the recipes)")
     parser.add_argument("--steps", type=int, default=400, help="of the stage sts")
