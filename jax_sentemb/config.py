@@ -5,6 +5,7 @@ for instance --config.optimizer.learning_rate=1e-5.
 """
 
 import dataclasses
+import itertools
 import math
 import re
 from dataclasses import dataclass, field
@@ -12,8 +13,8 @@ from typing import Any
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.base import Method
+from jax_sentemb.settings import LARGEST, check_settings, check_types, setting, takes_old_names
 from jax_sentemb.settings import NAMES as NAMES
-from jax_sentemb.settings import check_settings, check_types, setting, takes_old_names
 from jax_sentemb.settings import current_name as current_name
 from jax_sentemb.settings import flatten as flatten
 from jax_sentemb.settings import setting_lines as setting_lines
@@ -57,6 +58,9 @@ class Encoder:
     num_attention_heads: int = setting(4, least=1)
     intermediate_size: int = setting(1024, least=1)
     dropout: float = setting(0.1, least=0, below=1)  # of hidden states and attention; overrides the directory's config.json
+    # Layers of `weights` to start from: a count, spread evenly up to the last layer ("3" of 6: 2, 4 and 6), or their numbers from 1
+    # in rising order ("1,3,5"; "6," is one layer). Empty: all layers.
+    layers: str = ""
     # Whose pooling reads a sentence encoder (a directory with modules.json): its own, or that of the method.
     readout: str = setting("directory", choices=("directory", "method"))
 
@@ -267,7 +271,31 @@ def _check_selection(config: Config) -> None:
         raise ConfigError(f"eval.patience={config.eval.patience} counts evaluations during training: set eval.eval_steps")
 
 
+def chosen_layers(layers: str, count: int) -> tuple[int, ...]:
+    """Return the numbers, from 1, of the layers that encoder.layers chooses of `count` layers.
+
+    Raises:
+        ConfigError: The text is malformed, or names a layer that the encoder does not have.
+    """
+    names = [name.strip() for name in layers.split(",")]
+    if "," in layers and not names[-1]:
+        del names[-1]
+    numbers = [int(name) for name in names if name.isdecimal()]
+    rising = all(first < second for first, second in itertools.pairwise([0, *numbers]))
+    if len(numbers) != len(names) or not rising:
+        raise ConfigError(f"encoder.layers={layers!r}: write a count such as 3, or rising layer numbers such as 1,3,5")
+    if numbers[-1] > count:
+        raise ConfigError(f"encoder.layers={layers!r}: encoder.weights has {count} layers; choose from 1 to {count}")
+    if "," in layers:
+        return tuple(numbers)
+    return tuple(count * number // numbers[0] for number in range(1, numbers[0] + 1))
+
+
 def _check_encoder(encoder: Encoder) -> None:
+    if encoder.layers:
+        chosen_layers(encoder.layers, LARGEST)
+        if not encoder.weights:
+            raise ConfigError(f"encoder.layers={encoder.layers!r} chooses layers of encoder.weights: give --config.encoder.weights")
     if encoder.hidden_size % encoder.num_attention_heads:
         raise ConfigError(
             f"encoder.hidden_size={encoder.hidden_size} is not a multiple of "

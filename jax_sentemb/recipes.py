@@ -54,7 +54,7 @@ MEANT = {
     "pretrained": "encoder.weights",
     "checkpoint": "encoder.weights",
     "bert": "encoder.weights",
-    "layers": "encoder.num_hidden_layers",
+    "layers_to_keep": "encoder.layers",
     "num_layers": "encoder.num_hidden_layers",
     "heads": "encoder.num_attention_heads",
     "num_heads": "encoder.num_attention_heads",

@@ -38,7 +38,6 @@ TESTED_IN = {
     "test_vector_manifest.py": "retrieval/vector_parts",
     "test_word_baselines.py": "methods/infer_sent methods/language_model methods/quick_thoughts methods/word_average",
     "test_word_model.py": "evaluation/model_spec inference/build inference/views",
-    "test_word_tokenizer.py": "training/encoder_source",
 }
 OF_THE_WHOLE = {
     "test_architecture.py": "the way from the command to the gradient",

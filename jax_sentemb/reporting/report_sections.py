@@ -290,6 +290,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     facts: dict[str, object] = {
         "method": run.model.get("method"),
         "starts from": run.settings.get("encoder.weights") or run.settings.get("encoder.vectors") or "new weights",
+        "layers of it": run.settings.get("encoder.layers"),
         "corpus": run.settings.get("data.files"),
         **{f"corpus: {name.replace('_', ' ')}": value for name, value in corpus.items()},
         "encoder": ", ".join(f"{name} {encoder[key]:,}" for name, key in sizes.items() if encoder.get(key)),

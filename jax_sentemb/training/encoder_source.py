@@ -7,18 +7,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jax_sentemb.config import Data, Encoder, Words
+from jax_sentemb.config import Data, Encoder, Words, chosen_layers
 from jax_sentemb.data.tokenizer import FILES as TOKENIZER_FILES
 from jax_sentemb.data.tokenizer import Lines, Tokenizer, new_tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.formats.huggingface import read_parts, resolve
+from jax_sentemb.formats.huggingface import read_config, read_parts, resolve
 from jax_sentemb.formats.model_dir import transformer_folder
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.modern_bert import ModernBertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.types import Params
 
@@ -52,6 +53,8 @@ class BertSource:
         self._encoder, self._data, self._lengths, self._prompt = encoder, data, lengths, prompt
         self._folder = resolve(encoder.weights) if encoder.weights else None
         self._config, self.loaded = read_parts(self._folder) if self._folder else (None, {})
+        if self._config and encoder.layers:
+            self._config, self.loaded["encoder"] = take_layers(self._config, self.loaded["encoder"], encoder.layers)
 
     def blank(self) -> TokenEncoder:
         """A BERT of the right sizes."""
@@ -109,6 +112,35 @@ class WordSource:
         """Number and width of the vectors."""
         vectors = self.loaded["encoder" if self._words.trained else FROZEN]["vectors"]
         return WordsConfig(len(vectors), vectors.shape[1], tokenizer.pad_id)
+
+
+def take_layers(config: BertConfig, encoder: Params, layers: str) -> tuple[BertConfig, Params]:
+    """Return the configuration and the parameters of an encoder with some of its layers.
+
+    Args:
+        config: The architecture of the whole encoder.
+        encoder: Its parameters, with the parts "layer_0", "layer_1"... and others, which are kept.
+        layers: The value of encoder.layers.
+
+    Raises:
+        ConfigError: The encoder does not have these layers, or cannot be used without those between them.
+    """
+    numbers = chosen_layers(layers, config.num_hidden_layers)
+    if isinstance(config, ModernBertConfig) and numbers != tuple(range(1, len(numbers) + 1)):
+        raise ConfigError(
+            f"encoder.layers={layers!r}: layers of a ModernBERT differ by their position; choose its first ones, such as 1,2,3"
+        )
+    kept = {name: part for name, part in encoder.items() if not name.startswith("layer_")}
+    chosen = {f"layer_{position}": encoder[f"layer_{number - 1}"] for position, number in enumerate(numbers)}
+    return dataclasses.replace(config, num_hidden_layers=len(numbers)), {**kept, **chosen}
+
+
+def starting_config(encoder: Encoder) -> BertConfig:
+    """Return the architecture of encoder.weights with the chosen layers, without reading its parameters."""
+    config = read_config(resolve(encoder.weights))
+    if not encoder.layers:
+        return config
+    return dataclasses.replace(config, num_hidden_layers=len(chosen_layers(encoder.layers, config.num_hidden_layers)))
 
 
 def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:

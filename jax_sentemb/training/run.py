@@ -82,9 +82,8 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
         if config.pretrain is not None:
             if code := _run_one(_pretraining(config), workdir / "before"):
                 return code
-            config = dataclasses.replace(
-                config, encoder=dataclasses.replace(config.encoder, weights=str(workdir / "before" / "export"), readout="method")
-            )
+            start = {"weights": str(workdir / "before" / "export"), "readout": "method", "layers": ""}
+            config = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, **start))
         try:
             code = _run(config, workdir)
         except NumericsError:  # other errors are raised before training starts

@@ -76,6 +76,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
             "batch size": config.data.batch_size,
             "max_seq_length": config.data.max_seq_length,
             "seed": config.train.seed,
+            **({"layers": layers} if (layers := getattr(config.encoder, "layers", "")) else {}),
             **recipe,
         },
     }

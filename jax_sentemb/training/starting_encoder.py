@@ -8,11 +8,12 @@ import jax
 
 from jax_sentemb.config import Config, Encoder, Evaluation
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.formats.huggingface import read_config, read_max_seq_length, resolve
+from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
 from jax_sentemb.formats.model_dir import Prompts, Readout, read_prompts, read_readout, sentence_pooling
 from jax_sentemb.formats.modules import read_dense
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.architectures import make_encoder
+from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
 
 # Falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 where labels rose
@@ -110,7 +111,7 @@ def _with_pooling(config: Config, pooling: str) -> Method | None:
         return None
     changed = dataclasses.replace(method, pooling=pooling)
     try:
-        changed.check(make_encoder(read_config(resolve(encoder.weights))), config.data.batch_size)
+        changed.check(make_encoder(starting_config(encoder)), config.data.batch_size)
     except ConfigError:
         return None
     return changed
