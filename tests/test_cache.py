@@ -8,6 +8,13 @@ import pytest
 from jax_sentemb.data import cache as cache_module
 from jax_sentemb.data.cache import cached, check_mapped, mapped
 from jax_sentemb.errors import DataError
+from jax_sentemb.provenance import TOKENS, Source, fingerprint
+
+SOURCES = {"corpus": Source("a.txt", "0" * 64)}
+
+
+def entry_path(folder, sources=SOURCES):
+    return folder / f"{fingerprint(TOKENS, sources)[:24]}.tokens"
 
 
 def entry_of(content):
@@ -24,22 +31,40 @@ def fail(folder):
 
 
 def test_a_cache_entry_is_complete_or_absent(tmp_path):
-    target = tmp_path / "entry"
+    target = entry_path(tmp_path)
     with pytest.raises(DataError):
-        cached(target, fail)
-    assert sorted(path.name for path in tmp_path.iterdir()) in (["entry.lock"], [])
-    cached(target, entry_of("whole"))
-    cached(target, fail)  # it is there
+        cached(tmp_path, TOKENS, SOURCES, fail)
+    assert sorted(path.name for path in tmp_path.iterdir()) in ([f"{target.name}.lock"], [])
+    assert cached(tmp_path, TOKENS, SOURCES, entry_of("whole")) == target
+    cached(tmp_path, TOKENS, SOURCES, fail)  # it is there
     assert (target / "file").read_text() == "whole"
     assert cache_module.read_about(target)["known"] == 1
 
 
 def test_an_entry_that_is_there_is_used_without_a_lock(tmp_path):
-    target = tmp_path / "folder" / "entry"
-    cached(target, entry_of("whole"))
-    target.with_name("entry.lock").unlink(missing_ok=True)
-    cached(target, fail)
-    assert [path.name for path in target.parent.iterdir()] == ["entry"]
+    target = cached(tmp_path / "folder", TOKENS, SOURCES, entry_of("whole"))
+    target.with_name(f"{target.name}.lock").unlink(missing_ok=True)
+    cached(tmp_path / "folder", TOKENS, SOURCES, fail)
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
+
+
+def test_an_entry_that_was_made_from_something_else_is_made_again(tmp_path):
+    """The name of an entry is a part of a hash: an entry that was copied, or has the same name by chance, is not used."""
+    target, others = entry_path(tmp_path), {"corpus": Source("b.txt", "1" * 64)}
+    cached(tmp_path, TOKENS, others, entry_of("of b.txt")).rename(target)
+    cached(tmp_path, TOKENS, SOURCES, entry_of("of a.txt"))
+    assert (target / "file").read_text() == "of a.txt"
+
+
+def test_a_new_format_does_not_read_entries_of_the_old_one(tmp_path):
+    newer = TOKENS._replace(format=TOKENS.format + 1)
+    cached(tmp_path, TOKENS, SOURCES, entry_of("old"))
+    assert (cached(tmp_path, newer, SOURCES, entry_of("new")) / "file").read_text() == "new"
+
+
+def test_a_copy_under_another_name_is_the_same_source(tmp_path):
+    cached(tmp_path, TOKENS, SOURCES, entry_of("whole"))
+    cached(tmp_path, TOKENS, {"corpus": Source("copy.txt", "0" * 64)}, fail)
 
 
 def test_of_a_large_entry_a_part_is_checked_and_sizes_always(tmp_path, monkeypatch):
@@ -50,7 +75,7 @@ def test_of_a_large_entry_a_part_is_checked_and_sizes_always(tmp_path, monkeypat
         (folder / "b.bin").write_bytes(b"")
         return {}
 
-    folder = cached(tmp_path / "entry", write)
+    folder = cached(tmp_path, TOKENS, SOURCES, write)
     assert cache_module.undamaged(folder)
     (folder / "a.bin").write_bytes(bytes([*range(50), 0, *range(51, 95)]))
     assert not cache_module.undamaged(folder)

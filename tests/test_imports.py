@@ -24,7 +24,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"formats"},
     {"methods", "retrieval"},
     {"parallel", "data"},
-    {"losses", "models"},
+    {"losses", "models", "provenance"},
     {"types", "files", "settings", "terminal", "streams", "allocator"},
     {"errors"},
 )

@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike
 
 from jax_sentemb.errors import DataError, ResourceError
 from jax_sentemb.files import user_path
+from jax_sentemb.provenance import KEY, FileType, difference, fingerprint, mark
 
 ABOUT = "about.json"
 BLOCK = 4 << 20  # bytes that share one checksum
@@ -30,24 +31,30 @@ def cache_folder() -> Path:
     return user_path(os.environ.get("JAX_SENTEMB_CACHE") or "~/.cache/jax_sentemb") / "text"
 
 
-def cached(target: Path, write: Callable[[Path], dict[str, Any]]) -> Path:
-    """Creates the folder `target` unless it exists and is `undamaged`; returns it.
+def cached(folder: Path, file_type: FileType, sources: Mapping[str, Any], write: Callable[[Path], dict[str, Any]]) -> Path:
+    """Return the entry of `folder` that is made from `sources`, after creating it unless it exists and is intact.
 
-    `write` puts files into an empty folder and returns the description for about.json. The folder is complete or absent, also if
+    `write` puts files into an empty folder and returns the description for about.json. The entry is complete or absent, also if
     several processes create it or one of them is killed; if `write` raises, there is none. ResourceError if the cache cannot be
     written.
     """
+    made = mark(file_type, sources)
+    target = folder / f"{fingerprint(file_type, sources)[:24]}.{file_type.name}"
+
+    def intact() -> bool:
+        return undamaged(target) and not difference(read_about(target), file_type, sources)
+
     partial = Path(f"{target}.partial")
     try:
-        if undamaged(target):  # without the lock, because this process may have no right to write to a shared cache
+        if intact():  # without the lock, because this process may have no right to write to a shared cache
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{target}.lock"):
-            if not undamaged(target):
+            if not intact():
                 _remove(target, partial)
                 try:
                     partial.mkdir()
-                    _write_about(partial, write(partial))
+                    _write_about(partial, {**write(partial), KEY: made})
                     for file in partial.iterdir():
                         _flush(file)
                     partial.replace(target)

@@ -4,7 +4,6 @@ Compressed files, structured files and data sets are first converted to a plain 
 """
 
 import glob
-import hashlib
 import os
 import shutil
 import sys
@@ -14,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.data import tables, text_file
-from jax_sentemb.data.cache import cache_folder, cached, read_about
+from jax_sentemb.data.cache import cache_folder, cached
+from jax_sentemb.data.digest import file_digest
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tables import dataset_rows, file_kind, read_rows
-from jax_sentemb.data.text_file import check_unchanged, identity_of, sha256_of
+from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import check_name
+from jax_sentemb.provenance import CONVERTED_TEXT, Source
 
 TEXT = "text.txt"  # the file of a conversion in the cache
 RATIO = 200  # a compressed file that unpacks to more than RATIO times its size, and more than tables.UNPACKED bytes, is refused
@@ -120,20 +121,19 @@ def _plain_text(source: str, columns: tuple[str, ...], cache: Path) -> Path:
     """A plain text file with the sentences of `source`: the file itself, or its conversion in the cache."""
     if source.startswith(("hf:", "tfds:")):
         rows, identity = dataset_rows(source, columns)
+        return _converted(cache, {"data set": identity, "columns": list(columns)}, _row_lines(rows, columns), lambda: None)
+    path = Path(source)
+    kind, opener = file_kind(path)
+    if kind == ".txt" and opener is open:
+        return path
+    # A conversion is found by the file's content, not its path and time: a copy is not converted again, an edited file is.
+    before, digest = identity_of([path]), file_digest(path, cache)
+    sources = {"file": Source(path.name, digest), "reader": kind, "columns": list(columns) if kind != ".txt" else []}
+    if kind == ".txt":
+        lines = _limited(path, text_file.read_blocks(path, opener))
     else:
-        path = Path(source)
-        kind, opener = file_kind(path)
-        if kind == ".txt" and opener is open:
-            return path
-        # A conversion is found by the file's content, not its path and time: a copy is not converted again, an edited file is.
-        before, digest = identity_of([path]), _cached_digest(path, cache)
-        name = f"{digest}|{kind}|{','.join(columns) if kind != '.txt' else ''}"
-        if kind == ".txt":
-            lines = _limited(path, text_file.read_blocks(path, opener))
-        else:
-            lines = _row_lines(read_rows(source, columns), columns)
-        return _converted(cache, name, lines, lambda: check_unchanged([path], before, [digest]))
-    return _converted(cache, identity, _row_lines(rows, columns), lambda: None)
+        lines = _row_lines(read_rows(source, columns), columns)
+    return _converted(cache, sources, lines, lambda: check_unchanged([path], before, [digest]))
 
 
 def _limited(path: Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
@@ -163,8 +163,8 @@ def _one_line(text: Any, where: str) -> bytes:
         raise DataError(f"{where} contains an unpaired surrogate, which is not valid Unicode text") from None
 
 
-def _converted(cache: Path, identity: str, blocks: Iterable[bytes], check: Callable[[], None]) -> Path:
-    """The text file of these blocks in the cache, stored under `identity` unless `check` raises after they are read."""
+def _converted(cache: Path, sources: dict[str, Any], blocks: Iterable[bytes], check: Callable[[], None]) -> Path:
+    """The text file of these blocks in the cache, stored as made from `sources` unless `check` raises after they are read."""
 
     def write(folder: Path) -> dict[str, Any]:
         with (folder / TEXT).open("wb") as file:
@@ -172,18 +172,4 @@ def _converted(cache: Path, identity: str, blocks: Iterable[bytes], check: Calla
         check()
         return {}
 
-    return cached(cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:24]}.text", write) / TEXT
-
-
-def _cached_digest(path: Path, cache: Path) -> str:
-    """SHA-256 of the file; the cache keeps that of a large file."""
-    if path.stat().st_size < text_file.LARGE:
-        return sha256_of(path)
-    identity = identity_of([path])
-
-    def write(folder: Path) -> dict[str, Any]:
-        digest = sha256_of(path)
-        check_unchanged([path], identity)
-        return {"sha256": digest}
-
-    return read_about(cached(cache / f"{identity[:24]}.sha256", write))["sha256"]
+    return cached(cache, CONVERTED_TEXT, sources, write) / TEXT

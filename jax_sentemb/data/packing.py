@@ -1,7 +1,6 @@
 """Packs consecutive sentences into rows of full length, for masked-language-model training with `data.pack`."""
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +11,8 @@ from jaxtyping import Int
 from jax_sentemb.data.cache import cache_folder, cached, mapped, read_about
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokens import COLUMNS, Tokens, length_report
+from jax_sentemb.provenance import PACKED_ROWS, Source, fingerprint
 
-FORMAT = 1  # of packed rows; part of the fingerprint
 SENTENCES = 1 << 15  # packed at once
 LONGEST = 512  # tokens to which a sentence is cut before it is packed
 
@@ -38,13 +37,12 @@ def pack(tokens: Tokens, sentences: Sentences, max_seq_length: int, cache: Path 
     FULL-SENTENCES does not cut sentences and crosses documents.) `line` of a row is the line of its first token. Memory does not
     grow with the corpus. Rows are read from `cache` if it has them.
     """
-    fingerprint = hashlib.sha256(f"{FORMAT}|{tokens.fingerprint}|packed {max_seq_length}".encode()).hexdigest()
+    sources = {"tokens": Source("tokens", tokens.fingerprint), "max_seq_length": max_seq_length}
     folder = cached(
-        (cache or cache_folder()) / f"{fingerprint[:24]}.packed",
-        lambda partial: _write(partial, tokens, sentences, max_seq_length),
+        cache or cache_folder(), PACKED_ROWS, sources, lambda partial: _write(partial, tokens, sentences, max_seq_length)
     )
     columns = {name: mapped(folder / f"{name}.bin", kind) for name, kind in {"ids": tokens.id_type, **COLUMNS}.items()}
-    return Tokens(columns, read_about(folder)["report"], fingerprint, tokens.pad_id, max_seq_length)
+    return Tokens(columns, read_about(folder)["report"], fingerprint(PACKED_ROWS, sources), tokens.pad_id, max_seq_length)
 
 
 def _write(folder: Path, tokens: Tokens, sentences: Sentences, max_seq_length: int) -> dict[str, Any]:

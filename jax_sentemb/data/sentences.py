@@ -16,6 +16,7 @@ from jaxtyping import Bool
 from jax_sentemb.data import text_file
 from jax_sentemb.data.cache import cached, mapped, read_about
 from jax_sentemb.data.text_file import TextFile, changed_error, check_unchanged, follows_blank_line, scan
+from jax_sentemb.provenance import TEXT_INDEX
 
 LONGEST = 1 << 16  # bytes of a line that are read, far more than any encoder uses
 Read = TypeVar("Read")
@@ -43,7 +44,7 @@ class Sentences:
             # Reading 100 GB at every start, to identify the text by its content, would take minutes. The index is therefore found
             # by what the file system states about the files. No program can set a file's time of change (ctime), so an edit is
             # noticed unless it follows the previous change within one tick of the file system's clock (some milliseconds).
-            self._index = cached(cache / f"{self._identity[:24]}.index", self._write_index)
+            self._index = cached(cache, TEXT_INDEX, {"files": self._identity}, self._write_index)
             scanned, starts = read_about(self._index)["files"], b""
         self._digests = [digest for _, _, digest in scanned]
         self.open(starts)

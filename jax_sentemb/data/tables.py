@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from jax_sentemb.data.text_file import not_utf8_error, open_bytes
+from jax_sentemb.data.text_file import identity_of, not_utf8_error, open_bytes
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import user_path
 
@@ -178,7 +178,8 @@ def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -
         for block in data.select_columns(list(wanted)).iter(ROWS):
             yield from zip(*(block[column] for column in wanted), strict=True)
 
-    return data.column_names, values(), data._fingerprint
+    stored = identity_of([Path(file["filename"]) for file in data.cache_files])  # a fingerprint does not follow the files
+    return data.column_names, values(), f"{data._fingerprint}|{stored}"
 
 
 def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...]) -> tuple[list[str], Iterator[Sequence[Any]], str]:
@@ -197,9 +198,9 @@ def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...]) -> 
             for row in data.__getitems__(range(start, min(start + ROWS, len(data)))):
                 yield [_decoded(row[column], source) for column in wanted]
 
-    # Shard sizes distinguish two data sets that were prepared under one name.
-    shards = [(str(part), info.num_bytes, info.shard_lengths) for part, info in sorted(builder.info.splits.items())]
-    return list(builder.info.features), values(), f"{builder.info.full_name}|{builder.data_path}|{split}|{shards}"
+    # The files distinguish two data sets that were prepared under one name.
+    stored = identity_of(sorted(file for file in Path(builder.data_path).iterdir() if file.is_file()))
+    return list(builder.info.features), values(), f"{builder.info.full_name}|{builder.data_path}|{split}|{stored}"
 
 
 def _decoded(text: Any, source: str) -> Any:

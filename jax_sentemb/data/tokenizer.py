@@ -21,6 +21,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer_checks import check_rules, check_size, check_speed, count_tokens, damage
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import check_own, read_json, replacing, shown, user_path
+from jax_sentemb.provenance import VOCABULARY, Source
 
 logger = logging.getLogger("jax_sentemb")
 
@@ -291,14 +292,18 @@ def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
     """A new vocabulary for a corpus; that of a large corpus is kept in the cache."""
     if not isinstance(sentences, Sentences) or not sentences.indexed:
         return Tokenizer.train(sentences, vocab_size)
-    name = hashlib.sha256(f"{sentences.fingerprint}|{vocab_size}|{tokenizers.__version__}".encode()).hexdigest()[:24]
+    sources = {
+        "corpus": Source("corpus", sentences.fingerprint),
+        "vocab_size": vocab_size,
+        "tokenizers": tokenizers.__version__,
+    }
 
     def write(folder: Path) -> dict[str, Any]:
         Tokenizer.train(sentences, vocab_size).save(folder)
         sentences.check_unchanged()
         return {}
 
-    return Tokenizer.load(cached(cache_folder() / f"{name}.vocabulary", write))
+    return Tokenizer.load(cached(cache_folder(), VOCABULARY, sources, write))
 
 
 def check_text(sentences: Sequence[str]) -> None:

@@ -1,7 +1,6 @@
 """Tokenised corpora: token ids of all sentences, written to the cache once and then memory-mapped."""
 
 import contextlib
-import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +13,9 @@ from jax_sentemb.data.cache import cache_folder, cached, mapped, read_about
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.workers import Reader, TokenizeJob, blocks, id_type
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.provenance import TOKENS, Source, fingerprint
 from jax_sentemb.types import Rows
 
-FORMAT = 2  # of the rows. Part of the fingerprint: after a change, a run does not resume with rows of the format before
 COLUMNS = {"starts": np.dtype("<i8"), "lengths": np.dtype("<i4"), "line": np.dtype("<i8")}
 CHUNK = 1 << 18  # rows processed at once
 PARTITION = 1 << 21  # rows, on average, among which duplicates are searched at once: about 100 MB
@@ -128,9 +127,13 @@ def tokenize(
     sentences). ConfigError or DataError for a subset that cannot be drawn, ResourceError if a worker dies.
     """
     lines = draw(len(sentences), subset) if subset.size else range(len(sentences))
-    known = f"{FORMAT}|{sentences.fingerprint}|{tokenizer.fingerprint}|{max_seq_length}{'|ordered' * ordered}"
-    drawn = f"{float(subset.size)}|{subset.seed if subset.size else 0}"
-    fingerprint = hashlib.sha256(f"{known}|{drawn}".encode()).hexdigest()
+    sources = {
+        "corpus": Source("corpus", sentences.fingerprint),
+        "tokenizer": Source("tokenizer", tokenizer.fingerprint),
+        "max_seq_length": max_seq_length,
+        "ordered": ordered,
+        "subset": [float(subset.size), subset.seed if subset.size else 0],
+    }
 
     def write(partial: Path) -> dict[str, Any]:
         report = _write(partial, TokenizeJob(sentences, tokenizer, max_seq_length), lines, ordered, workers)
@@ -138,9 +141,10 @@ def tokenize(
         sentences.check_unchanged(content=not (subset.size and sentences.indexed))
         return {"report": report}
 
-    folder = cached((cache or cache_folder()) / f"{fingerprint[:24]}.tokens", write)
+    folder = cached(cache or cache_folder(), TOKENS, sources, write)
     columns = {name: mapped(folder / f"{name}.bin", kind) for name, kind in {"ids": id_type(tokenizer), **COLUMNS}.items()}
-    return Tokens(columns, read_about(folder)["report"], fingerprint, tokenizer.pad_id, max_seq_length, ordered)
+    known = fingerprint(TOKENS, sources)
+    return Tokens(columns, read_about(folder)["report"], known, tokenizer.pad_id, max_seq_length, ordered)
 
 
 def draw(count: int, subset: Subsample) -> Int[np.ndarray, " drawn"]:

@@ -1,0 +1,132 @@
+"""Provenance marks: what a file was made from, and the number of its format.
+
+Every file that the package keeps and reads again has the same mark, the entry `provenance` of its JSON description::
+
+    {"file": "search index", "format": 1, "sources": {"corpus": {"name": "a.txt", "sha256": "9f86d0..."}, "normalize": false}}
+
+A source is content, with its name and SHA-256, or a setting. Content is compared by its SHA-256 only, because files are renamed.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax_sentemb import files
+from jax_sentemb.errors import DataError, ModelFileError, UserError
+
+KEY = "provenance"
+
+
+class Source(NamedTuple):
+    """Content that a file was made from."""
+
+    name: str
+    sha256: str
+
+
+class FileType(NamedTuple):
+    """A type of file that the package writes and reads again."""
+
+    name: str
+    format: int  # rises with each change of what the file contains
+    remedy: str  # what the user can do about a file that cannot be used
+    error: type[UserError] = DataError
+
+
+# What is in the cache is made again without a word, so these have no remedy.
+CONVERTED_TEXT = FileType("text", 1, "")
+TEXT_INDEX = FileType("index", 1, "")
+DIGEST = FileType("sha256", 1, "")
+VOCABULARY = FileType("vocabulary", 1, "")
+TOKENS = FileType("tokens", 3, "")
+PACKED_ROWS = FileType("packed", 2, "")
+
+VECTORS = FileType("vectors", 1, "encode the corpus into a new directory or file")
+SEARCH_INDEX = FileType("search index", 1, "delete it, or give another --index")
+WORD_MODEL = FileType("word model", 1, "export the run again", ModelFileError)
+EXPORT = FileType("export", 1, "export the model again", ModelFileError)
+RUN = FileType("run", 1, "give another --workdir", ModelFileError)
+CHECKPOINT = FileType("checkpoint", 1, "give the old input, or another --workdir", ModelFileError)
+SWEEP = FileType("sweep", 1, "give another --workdir", ModelFileError)
+EVALUATION_SET = FileType("evaluation set", 1, "delete its folder, and run --fetch again")
+
+
+def mark(file_type: FileType, sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mark of a file of this type that is made from `sources`."""
+    known = {name: value._asdict() if isinstance(value, Source) else value for name, value in sources.items()}
+    return {"file": file_type.name, "format": file_type.format, "sources": json.loads(json.dumps(known))}
+
+
+def fingerprint(file_type: FileType, sources: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of type, format and sources, without the names of content."""
+    made = mark(file_type, sources)
+    return files.fingerprint({**made, "sources": {name: _identity(value) for name, value in made["sources"].items()}})
+
+
+def check(
+    where: str | Path,
+    content: Any,
+    file_type: FileType,
+    sources: Mapping[str, Any] | None = None,
+    error: type[UserError] | None = None,
+    remedy: str = "",
+) -> dict[str, Any]:
+    """Return the recorded sources of a file, after comparing its mark.
+
+    Args:
+        where: The file as the user knows it, for the message.
+        content: The JSON value that has the mark.
+        file_type: What the file must be.
+        sources: The sources that it must have been made from; other recorded sources are not compared.
+        error: Raised instead of the error of `file_type`.
+        remedy: Advice instead of that of `file_type`.
+
+    Raises:
+        UserError: The mark is missing, of another type or format, or has another source. The message names both.
+    """
+    if problem := difference(content, file_type, sources or {}):
+        raise (error or file_type.error)(f"{where} {problem}; {remedy or file_type.remedy}")
+    return content[KEY]["sources"]
+
+
+def difference(content: Any, file_type: FileType, sources: Mapping[str, Any]) -> str:
+    """Return how the mark of a file differs from what is expected, "" if it does not."""
+    recorded = content.get(KEY) if isinstance(content, dict) else None
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("sources"), dict):
+        return "does not say what it was made from"
+    if recorded.get("file") != file_type.name:
+        return f"is a file of type {files.shown(recorded.get('file'))}, not {file_type.name!r}"
+    if recorded.get("format") != file_type.format:
+        return f"has format {files.shown(recorded.get('format'))}, this version reads format {file_type.format}"
+    for name, expected in mark(file_type, sources)["sources"].items():
+        there = recorded["sources"].get(name)
+        if _identity(there) != _identity(expected):
+            return f"was made {_described(name, there)}, not {_described(name, expected)}"
+    return ""
+
+
+def is_marked(content: Any, file_type: FileType) -> bool:
+    """Return whether JSON content says that it is a file of this type, of whatever format."""
+    recorded = content.get(KEY) if isinstance(content, dict) else None
+    return isinstance(recorded, dict) and recorded.get("file") == file_type.name
+
+
+def _is_content(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"name", "sha256"}
+
+
+def _identity(value: Any) -> Any:
+    return ["sha256", value["sha256"]] if _is_content(value) else value
+
+
+def _described(name: str, value: Any) -> str:
+    """Return "from corpus a.txt (SHA-256 9f86d081884c)" or "with normalize=False"."""
+    if _is_content(value):
+        return f"from {name} {_text(value['name'])} (SHA-256 {_text(value['sha256'])[:12]})"
+    return f"without {name}" if value is None else f"with {name}={files.shown(value)}"
+
+
+def _text(value: Any) -> str:
+    """Return text of a file, which may be hostile, for a message."""
+    return value[:200] if isinstance(value, str) else files.shown(value)
