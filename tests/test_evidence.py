@@ -2,7 +2,6 @@
 
 import runpy
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,43 @@ sys.path.insert(0, str(ROOT / "docs"))
 import evidence  # noqa: E402
 
 
-def test_page_and_readme_are_those_of_the_studies():
-    rows = [evidence.compare(claim) for claim in tomllib.loads(evidence.TABLE.read_text(encoding="utf-8"))["claims"]]
-    assert evidence.PAGE.read_text(encoding="utf-8") == evidence.page(rows), "run python docs/evidence.py"
-    assert evidence.sentence(rows) in evidence.README.read_text(encoding="utf-8"), "run python docs/evidence.py"
-    assert evidence.page(rows).count("](../experiments/") == len(rows)
+@pytest.fixture(scope="module")
+def loaded():
+    return evidence.load()
+
+
+def test_page_and_readme_are_those_of_the_studies(loaded):
+    claims, _, _ = loaded
+    assert evidence.PAGE.read_text(encoding="utf-8") == evidence.page(claims), "run python docs/evidence.py"
+    assert evidence.sentence(claims) in evidence.README.read_text(encoding="utf-8"), "run python docs/evidence.py"
+
+
+def test_every_csv_file_of_the_studies_tests_a_claim_or_says_why_not(loaded):
+    _, tables, no_claim = loaded
+    files = {path.relative_to(ROOT / "experiments").as_posix() for path in (ROOT / "experiments").glob("*/*.csv")}
+    assert files == {table["file"] for table in tables} | set(no_claim)
+    assert all(no_claim.values())
+
+
+def test_every_method_of_a_table_belongs_to_a_claim_or_says_why_not(loaded):
+    claims, tables, _ = loaded
+    for table in tables:
+        methods = {row[table["method"]] for row in evidence.read(table)}
+        unused = table.get("unused", {})
+        assert methods - set(unused) == set(table["names"]), table["file"]
+        assert not methods & set(unused) & set(table["names"])
+        assert set(unused) <= methods | {row[table["method"]] for row in evidence.read(table | {"where": {}})}
+        claimed = {
+            name for claim in claims if claim.row["measure"] == table["measure"] for pair in claim.row["pairs"] for name in pair
+        }
+        assert {name.split(" | ")[0] for name in table["names"].values()} <= claimed, table["file"]
+
+
+def test_every_claim_says_what_refutes_it_and_what_it_costs(loaded):
+    for claim in loaded[0]:
+        assert claim.row["refuted"]
+        assert claim.row["hours"] > 0
+        assert claim.row["published"] or not claim.settings
 
 
 def test_the_tables_of_adapting_are_those_of_its_rows():
@@ -28,50 +59,133 @@ def test_the_tables_of_adapting_are_those_of_its_rows():
     assert study["tables"]([row for row in rows if row["encoder"] == "MiniLM"]) in study["DOCS"].read_text(encoding="utf-8")
 
 
+def setting(differences, published=1.0, decides=True):
+    return evidence.Setting("study", "about", 0.0, 0.0, differences, [], "seed", published, decides)
+
+
 @pytest.mark.parametrize(
-    ("differences", "verdict"),
+    ("differences", "published", "verdict"),
     [
-        ([1.0, 1.1, 1.2], evidence.HOLDS),
-        ([-1.0, -1.1, -1.2], evidence.CONTRADICTED),
-        ([1.0, -0.2, 1.2], evidence.NOT_SEEN),
-        ([0.1], evidence.SAME),
-        ([-0.1], evidence.OPPOSITE),
+        ([1.0, 1.1, 1.2], 1.3, evidence.AS_LARGE),  # the interval is 0.85 to 1.35
+        ([1.0, 1.1, 1.2], 1.4, evidence.SMALLER),
+        ([1.0, 1.1, 1.2], 0.5, evidence.AS_LARGE),
+        ([0.10, 0.11, 0.12], 1.0, evidence.NO_SIZE),
+        ([-0.2, 0.0, 0.2], 1.0, evidence.UNDECIDED),
+        ([-1.0, -1.1, -1.2], 1.0, evidence.OPPOSITE),
+        ([1.0, -0.2, 1.2], 1.0, evidence.UNDECIDED),
+        ([1.0], 1.0, evidence.UNDECIDED),
     ],
 )
-def test_the_verdict_is_that_of_the_interval(differences, verdict):
-    assert evidence.Row({}, 0.0, 0.0, differences).verdict == verdict
+def test_the_verdict_is_that_of_the_interval_against_0_and_the_published_difference(differences, published, verdict):
+    assert evidence.verdict_of(setting(differences, published), 0.05) == verdict
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict"),
+    [
+        ([[1.0, 1.1, 1.2], [1.0, -0.2, 1.2]], evidence.AS_LARGE),
+        ([[1.0, 1.1, 1.2], [0.5, 0.51, 0.52]], evidence.SMALLER),
+        ([[1.0, 1.1, 1.2], [-1.0, -1.1, -1.2]], evidence.UNDECIDED),
+        ([[1.0]], evidence.UNDECIDED),
+        ([], evidence.NOT_TESTED),
+    ],
+)
+def test_a_claim_has_the_verdict_of_its_decided_settings(settings, verdict):
+    assert evidence.verdict([setting(some) for some in settings], [0.05] * len(settings)) == verdict
+
+
+def test_a_setting_that_differs_from_the_paper_does_not_decide():
+    settings = [setting([1.0, 1.1, 1.2]), setting([-1.0, -1.1, -1.2], decides=False)]
+    assert evidence.verdict(settings, [0.05, 0.05]) == evidence.AS_LARGE
+
+
+def test_holms_levels_step_down_until_the_first_test_that_is_not_rejected():
+    assert evidence.holm_levels([0.04, 0.001, 0.02, 0.5]) == pytest.approx([0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3])
+    assert evidence.holm_levels([0.02, 0.001]) == pytest.approx([0.05, 0.025])
+
+
+def test_a_single_run_is_no_test(loaded):
+    one, many = setting([1.0]), setting([1.0, 1.1, 1.3])
+    assert evidence.levels_of([evidence.Claim({}, [one, many, many])])[0][1:] == pytest.approx([0.025, 0.05])
 
 
 def test_the_interval_is_that_of_a_paired_t_test():
     first, second = [1.0, 2.0, 4.0, 3.5], [1.5, 2.1, 5.0, 3.0]
-    expected = stats.ttest_rel(second, first).confidence_interval()
-    found = evidence.interval([late - early for early, late in zip(first, second, strict=True)])
-    assert found == pytest.approx((expected.low, expected.high))
+    test = stats.ttest_rel(second, first)
+    expected = test.confidence_interval()
+    differences = [late - early for early, late in zip(first, second, strict=True)]
+    assert evidence.interval(differences) == pytest.approx((expected.low, expected.high))
+    assert evidence.p_value(differences) == pytest.approx(test.pvalue)
 
 
-def study(tmp_path, monkeypatch, text):
+CLAIM = {
+    "text": "b is better", "pairs": [["A", "B"]], "measure": "m", "refuted": "a loss", "hours": 1, "paper": "P", "table": "T",
+    "published": [{"sentences": 100, "scores": [0, 1]}, {"sentences": 1000, "scores": [0, 3]}],
+}  # fmt: skip
+
+
+def compare(tmp_path, monkeypatch, text, claim=CLAIM, **table):
     folder = tmp_path / "experiments" / "one"
-    folder.mkdir(parents=True)
-    (folder / "results.csv").write_text("method,seed,average\n" + text)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.csv").write_text(text)
     monkeypatch.setattr(evidence, "ROOT", tmp_path)
-    return {"says": "", "study": "one", "without": {"method": "a"}, "with": {"method": "b"}, "value": "average"}
+    names = {"a": "A", "b": "B", "c": "B | larger"}
+    base = {
+        "file": "one/results.csv",
+        "about": "x",
+        "measure": "m",
+        "method": "method",
+        "unit": ["seed"],
+        "value": "score",
+        "names": names,
+    }
+    return evidence.compare(claim, [base | table]).settings
 
 
-def test_seeds_are_paired(tmp_path, monkeypatch):
-    row = evidence.compare(study(tmp_path, monkeypatch, "a,0,10\na,1,20\nb,1,23\nb,0,11\n"))
-    assert (row.without, row.with_, sorted(row.differences)) == (15, 17, [1, 3])
+def test_seeds_are_paired_and_every_variant_is_a_setting(tmp_path, monkeypatch):
+    rows = "method,seed,score\na,0,10\na,1,20\nb,1,23\nb,0,11\nc,0,9\n"
+    first, second = compare(tmp_path, monkeypatch, rows)
+    assert (first.without, first.with_, first.differences) == (15, 17, [1, 3])
+    assert (second.about, second.differences) == ("x; larger", [-1])
 
 
-def test_rows_are_paired_by_the_column_that_the_claim_names(tmp_path, monkeypatch):
-    claim = study(tmp_path, monkeypatch, "")
-    file = tmp_path / "experiments" / "one" / "results.csv"
-    file.write_text("method,topic,average\na,x,10\na,y,20\nb,y,23\nb,x,11\n")
-    row = evidence.compare(claim | {"unit": "topic", "paper": "P, T", "published": (0, 1)})
-    assert sorted(row.differences) == [1, 3]
-    assert "2 topics" in evidence.page([row])
+def test_a_method_without_training_is_in_every_group(tmp_path, monkeypatch):
+    rows = "method,seed,step,score\na,0,0,10\nb,0,5,11\nb,1,5,12\nb,0,9,13\nb,1,9,13\n"
+    settings = compare(tmp_path, monkeypatch, rows, by=["step"], everywhere=["a"])
+    assert [one.differences for one in settings] == [[1, 2], [3, 3]]
+    (last,) = compare(tmp_path, monkeypatch, rows, by=["step"], everywhere=["a"], curve="step")
+    assert last.differences == [3, 3]
 
 
-@pytest.mark.parametrize("text", ["a,0,1\n", "a,0,1\nb,0,1\nb,0,2\n", "a,0,1\na,1,1\nb,0,1\nb,2,2\n"])
-def test_selections_without_pairs_are_refused(tmp_path, monkeypatch, text):
-    with pytest.raises(ValueError, match="seeds"):
-        evidence.compare(study(tmp_path, monkeypatch, text))
+def test_two_models_without_training_differ_exactly(tmp_path, monkeypatch):
+    (only,) = compare(tmp_path, monkeypatch, "method,seed,score\na,0,10\nb,0,10.5\nd,0,1\n", everywhere=["a", "b"])
+    assert evidence.interval_of(only, 0.05) == (0.5, 0.5)
+    assert evidence.verdict_of(only, 0.05) == evidence.SMALLER
+
+
+def test_a_seed_that_one_method_lacks_is_left_out(tmp_path, monkeypatch):
+    (only, _) = compare(tmp_path, monkeypatch, "method,seed,score\na,0,10\nb,0,11\nb,1,20\nc,0,3\n")
+    assert only.differences == [1]
+
+
+def test_both_checkpoints_are_shown_and_the_selected_one_counts(tmp_path, monkeypatch):
+    rows = "method,seed,at,score\na,0,dev,10\na,0,last,9\nb,0,dev,12\nb,0,last,8\n"
+    (only,) = compare(tmp_path, monkeypatch, rows, checkpoint="at")
+    assert (only.differences, only.last) == ([2], [-1])
+
+
+def test_the_published_difference_is_that_of_the_nearest_number_of_sentences(tmp_path, monkeypatch):
+    rows = "method,seed,sentences,score\na,0,200,1\nb,0,200,2\na,0,500,1\nb,0,500,2\n"
+    settings = compare(tmp_path, monkeypatch, rows, by=["sentences"])
+    assert [one.published for one in settings] == [1, 3]  # the ratio to 100 is 2, and to 1,000 it is 2
+
+
+def test_the_gain_on_few_sentences_is_compared_with_that_on_many(tmp_path, monkeypatch):
+    rows = "method,seed,sentences,score\na,0,200,1\nb,0,200,4\na,0,500,1\nb,0,500,2\n"
+    (only,) = compare(tmp_path, monkeypatch, rows, CLAIM | {"sizes": True, "published": [{"scores": [1, 2]}]}, by=["sentences"])
+    assert only.differences == [2]
+
+
+def test_two_rows_of_a_seed_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"one/results.csv: 2 rows of b have the units"):
+        compare(tmp_path, monkeypatch, "method,seed,score\na,0,1\nb,0,1\nb,0,2\n")
