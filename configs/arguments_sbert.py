@@ -3,7 +3,7 @@
 python -m jax_sentemb.main --config configs/arguments_sbert.py --workdir runs/arguments_sbert \\
     --config.data.files=arguments:UKP_ASPECT.tsv --config.encoder.weights=path/to/bert
 
-One command is one row of the table: a run for each fold, and their mean in vary.md; --config.data.scheme=cross-topic leaves a
+One command is one row of the table: a run for each fold, and their mean in sweep.md; --config.data.scheme=cross-topic leaves a
 topic out in each run. AFS: --config.data.files=arguments:FOLDER with its three ArgPairs files. One fold alone: --config.sweep= and
 --config.data.fold=3. The last weights count: nothing of the tested part selects them. Epochs and rate are those of STS-B.
 Published (BERT-base, AFS; Pearson, Spearman): 76.57 and 74.13 (ten folds), 52.34 and 50.65 (cross-topic).

@@ -4,7 +4,7 @@ python -m jax_sentemb.main --config configs/micse_low_shot.py --workdir runs/mic
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Five draws of 100 %, 10 %, 1 %, 0.1 % and 0.01 % of the corpus for each method; a draw's seed is also that of its training, and the
-same for all methods, so that differences are paired. Writes low_shot.md (the tables), vary.csv (every run), low_shot.png and
+same for all methods, so that differences are paired. Writes low_shot.md (the tables), sweep.csv (every run), low_shot.png and
 low_shot_differences.png (Figures 3 and 4). The same command again continues where it was stopped. A part of it:
 --config.sweep="data.subset_seed,train.seed=0..4 data.subset=0.001 variant=SimCSE,AMI+SimCSE"; the weight of AMI, for one size, on
 STS-B dev: --config.sweep="data.subset=0.001 variant=AMI+SimCSE method.ami.weight=1e-3,1e-2,1e-1,1".

@@ -54,7 +54,7 @@ def dev_scores(folder: Path) -> dict[int, float]:
 def collect(workdir: Path, data: Path, output: Path) -> list[dict[str, Any]]:
     """The rows of both checkpoints of all finished runs; each is written as soon as it is scored."""
     rows: list[dict[str, Any]] = [*read_rows(output)]
-    for run in json.loads((workdir / "vary.json").read_text("utf-8")):
+    for run in json.loads((workdir / "sweep.json").read_text("utf-8")):
         for checkpoint in CHECKPOINTS if "scores" in run else ():
             key = {**run["settings"], "baseline": run.get("baseline", ""), "checkpoint": checkpoint}
             if any(all(str(row.get(name)) == value for name, value in key.items()) for row in rows):

@@ -22,7 +22,7 @@ SEED = "train.seed"
 def curves(workdir: Path) -> list[tuple[str, str, int, float]]:
     """(method, seed, step, score) of every evaluation of the finished runs."""
     found = []
-    for run in json.loads((workdir / "vary.json").read_text(encoding="utf-8")):
+    for run in json.loads((workdir / "sweep.json").read_text(encoding="utf-8")):
         if "scores" in run:
             named = run["settings"][VARIANT], run["settings"][SEED]
             found += [(*named, step, score) for step, score in dev_scores(workdir / run["folder"]).items()]

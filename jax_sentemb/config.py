@@ -13,12 +13,10 @@ from typing import Any
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.base import Method
-from jax_sentemb.settings import LARGEST, check_settings, check_types, setting, takes_old_names
+from jax_sentemb.settings import LARGEST, check_settings, check_types, setting
 from jax_sentemb.settings import NAMES as NAMES
-from jax_sentemb.settings import current_name as current_name
 from jax_sentemb.settings import flatten as flatten
 from jax_sentemb.settings import setting_lines as setting_lines
-from jax_sentemb.settings import stored_name as stored_name
 
 
 @dataclass
@@ -76,7 +74,6 @@ class Words:
     lowercase: bool = True  # the words of the corpus before they are looked up
 
 
-@takes_old_names
 @dataclass
 class Optimizer:
     """Optimiser and learning-rate schedule of optax; the defaults are those of the papers' trainer."""
@@ -158,7 +155,6 @@ class Variant:
     baseline: str = ""  # another variant: tables and plots show the paired differences from it
 
 
-@takes_old_names
 @dataclass
 class Config:
     """One run."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jax_sentemb.errors import ConfigError, UserError
 from jax_sentemb.files import user_path
-from jax_sentemb.settings import NAMES, current_name, flatten
+from jax_sentemb.settings import NAMES, flatten
 
 if TYPE_CHECKING:
     from jax_sentemb.config import Config
@@ -79,7 +79,6 @@ MEANT = {
     "dev_file": "eval.dev",
     "early_stopping": "eval.patience",
     "evaluation_steps": "eval.eval_steps",
-    "before": "pretrain",
 }
 
 
@@ -206,7 +205,7 @@ def _from_yaml(file: Path) -> "Config":
     config = read_config(str(file.parent / recipe) if beside.is_file() else recipe)
     for name, value in settings.items():
         try:
-            override(config, current_name(name), value)
+            override(config, name, value)
         except ConfigError as error:
             raise ConfigError(f"--config {file}: {error}") from None
     return config
@@ -228,7 +227,7 @@ def resolve_names(config: "Config", settings: Mapping[str, Any]) -> dict[str, An
     """
     known, found = flatten(config), {}
     for name, value in settings.items():
-        dotted = current_name(name.replace("__", "."))
+        dotted = name.replace("__", ".")
         if dotted not in known and "." not in dotted:
             ends = [one for one in known if one.rpartition(".")[2] == dotted and not one.startswith("pretrain.")]
             ends = [one for one in ends if not one.startswith("eval.")] or ends

@@ -1,4 +1,4 @@
-"""Dataclasses as settings: limits of fields, checks of limits and types, flat names of fields, and former names."""
+"""Dataclasses as settings: limits of fields, checks of limits and types, flat names of fields."""
 
 import ast
 import dataclasses
@@ -6,7 +6,6 @@ import functools
 import inspect
 import itertools
 import math
-import sys
 import textwrap
 import typing
 from collections.abc import Iterator
@@ -17,11 +16,7 @@ from jax_sentemb.errors import ConfigError
 LARGEST = 1 << 31  # steps and seeds are int32 on a device
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
 
-# Names of settings before 0.1.0 and their present names. The old ones are accepted for one release, with a note.
-OLD_NAMES = {"before": "pretrain", "lr_drop": "plateau_factor", "vary": "sweep"}
-
 Value = TypeVar("Value")
-Settings = TypeVar("Settings", bound=type)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,32 +123,6 @@ def field_comments(kind: type) -> dict[str, str]:
                 above = [line.removeprefix("# ") for line in itertools.takewhile(lambda line: line.startswith("# "), before)]
                 found[ast.unparse(item.target)] = (beside or " ".join(reversed(above))).rstrip(".")
     return found
-
-
-def current_name(setting: str) -> str:
-    """The present name of a setting; prints a note for an old one ("optimizer.lr_drop", "before.train.seed")."""
-    new = ".".join(OLD_NAMES.get(part, part) for part in setting.split("."))
-    if new != setting:
-        print(f"note: the setting {setting} is now called {new}; the next release does not accept the old name", file=sys.stderr)
-    return new
-
-
-def stored_name(setting: str) -> str:
-    """The name of a setting in checkpoints, which have the old names."""
-    old = {new: old for old, new in OLD_NAMES.items()}
-    return ".".join(old.get(part, part) for part in setting.split("."))
-
-
-def takes_old_names(settings: Settings) -> Settings:
-    """Decorates a dataclass so that its constructor also accepts OLD_NAMES."""
-    init = settings.__init__
-
-    @functools.wraps(init)
-    def with_old_names(self: Any, *values: Any, **named: Any) -> None:
-        init(self, *values, **{current_name(name): value for name, value in named.items()})
-
-    settings.__init__ = with_old_names
-    return settings
 
 
 def _leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any, Limits | None]]:

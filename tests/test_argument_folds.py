@@ -134,7 +134,7 @@ def test_runs_of_all_topics_are_one_row_with_pearson_and_spearman(table, tmp_pat
     for found in scores:
         result = found["scores"]["arguments"]
         assert headline(found) == {f"arguments {kind}": result[kind]["mean"] for kind in ("pearson", "spearman")}
-    columns, ((label, runs, cells),) = summary(json.loads((tmp_path / "vary.json").read_text()))
+    columns, ((label, runs, cells),) = summary(json.loads((tmp_path / "sweep.json").read_text()))
     assert (columns, label, runs) == (["arguments pearson", "arguments spearman"], "all", "2")
     means = [np.mean([found["scores"]["arguments"][kind]["mean"] for found in scores]) for kind in ("pearson", "spearman")]
     assert [float(cell.split(" ± ")[0]) for cell in cells] == pytest.approx(means, abs=0.005)

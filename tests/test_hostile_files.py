@@ -42,6 +42,7 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.retrieval.vector_manifest import digest
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.training.encoder_source import given_tokenizer
 
@@ -493,7 +494,7 @@ def as_hashed_file(folder, name):
 def as_shard_of_vectors(folder, name):
     file = f"{name}/000000.npy" if isinstance(name, str) else name
     (folder / "vectors.json").write_text(
-        json.dumps(VECTORS | {"shards": [{"file": file, "rows": 2, "bytes": 152, "truncated": 0, "sha256": ""}]})
+        signed(VECTORS | {"shards": [{"file": file, "rows": 2, "bytes": 152, "truncated": 0, "sha256": ""}]})
     )
     return Vectors, DataError
 
@@ -503,6 +504,11 @@ VECTORS = {
     "truncate_dim": None, "max_seq_length": 9, "rows_per_shard": 9, "format": "npy", "rows": 2, "width": 3, "ranges": None,
     "truncated": 0, "complete": True, "shards": [{"file": "000000.npy", "rows": 2, "bytes": 152, "truncated": 0, "sha256": ""}],
 }  # fmt: skip
+
+
+def signed(manifest):
+    """The text of vectors.json with the right SHA-256 of itself, so that its content is what is checked."""
+    return json.dumps(manifest | {"sha256": digest(manifest)})
 
 
 @linux
@@ -660,7 +666,7 @@ def put_archive(folder):
 
 def put_objects(folder):
     np.save(folder / "000000.npy", np.array([[Evil()]]), allow_pickle=True)
-    (folder / "vectors.json").write_text(json.dumps(VECTORS))
+    (folder / "vectors.json").write_text(signed(VECTORS))
 
 
 CODE = {
@@ -879,13 +885,15 @@ def test_damaged_manifests_models_and_facts_are_one_line(exported, words, tmp_pa
     assert changed_json(folder, MANIFEST, 300, read_parts) > 100
     folder = Path(shutil.copytree(words, tmp_path / "words"))
     assert changed_json(folder, "model.json", 100, read_files) > 30
-    names = ("name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")
+    names = ("name", "method", "base_model", "pooling", "max_seq_length", "missing_tasks", "tokenizer", "training")
     (tmp_path / "model.json").write_text(json.dumps({"encoder": dataclasses.asdict(BertConfig()), **dict.fromkeys(names, "")}))
     assert changed_json(tmp_path, "model.json", 300, read_metadata) > 100
 
 
 def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
-    facts = dict.fromkeys(("name", "method", "base_model", "pooling", "absent", "training"), "") | {"max_seq_length": 12}
+    facts = dict.fromkeys(("name", "method", "base_model", "pooling", "missing_tasks", "tokenizer", "training"), "") | {
+        "max_seq_length": 12
+    }
     for changes, says in (
         ({"hidden_size": "x"}, "hidden_size='x'"),
         ({"import": 1}, "encoder has the unknown entry 'import'"),
@@ -899,18 +907,20 @@ def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
 
 def test_damaged_vectors_are_one_line(tmp_path):
     np.save(tmp_path / "000000.npy", np.zeros((2, 3), np.float32))
-    (tmp_path / "vectors.json").write_text(json.dumps(VECTORS))
+    (tmp_path / "vectors.json").write_text(signed(VECTORS))
 
     def rows(folder):
+        with contextlib.suppress(ValueError, TypeError, RecursionError):  # what is not JSON, or not an object, stays as it is
+            (folder / "vectors.json").write_text(signed(json.loads((folder / "vectors.json").read_bytes())))
         vectors = Vectors(folder, verify=False)
         assert vectors[0 : len(vectors)].shape == vectors.shape
 
     assert changed_json(tmp_path, "vectors.json", 500, rows, (DataError,)) > 100
     for ranges in ([[10**400] * 3] * 2, [[1e308] * 3] * 2, [[float("nan")] * 3] * 2, [[0.0] * 2] * 2):
-        (tmp_path / "vectors.json").write_text(json.dumps(VECTORS | {"ranges": ranges}))
+        (tmp_path / "vectors.json").write_text(signed(VECTORS | {"ranges": ranges}))
         with pytest.raises(DataError, match="is damaged"):
             Vectors(tmp_path, verify=False)
-    (tmp_path / "vectors.json").write_text(json.dumps(VECTORS))
+    (tmp_path / "vectors.json").write_text(signed(VECTORS))
     file, draw = tmp_path / "000000.npy", random.Random(SEED)
     content = file.read_bytes()
     headers = (b"(" * 5000, b"-" * 9000 + b"1", b"{'descr':", b"{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }")

@@ -209,7 +209,7 @@ def test_what_is_not_there_is_left_out(workdir):
     text = html_report.run_page(full._replace(looks=pairs, model={**full.model, "scores_pairs": True}))
     assert "Score against gold" in text
     assert "Nearest neighbours" not in text
-    unscored = full._replace(scores={"step": 4, "scores": {}, "baselines": {"untrained": {}}, "absent": ["STS12"]}, looks={})
+    unscored = full._replace(scores={"step": 4, "scores": {}, "baselines": {"untrained": {}}, "missing_tasks": ["STS12"]}, looks={})
     text = html_report.run_page(unscored)
     assert "nothing is scored" in text
     assert "absent, not scored: STS12" in text
@@ -277,7 +277,7 @@ def test_runs_of_vary_have_a_table_and_links(tmp_path):
         {"settings": {"train.seed": "2"}, "folder": "c", "scores": {"STS12": 14.0}},
         {"settings": {"train.seed": "3"}, "folder": "d", "error": "no <file>"},
     ]
-    (tmp_path / "vary.json").write_text(json.dumps(rows))
+    (tmp_path / "sweep.json").write_text(json.dumps(rows))
     html_report.write_report(tmp_path)
     _, tree = page(tmp_path)
     assert [link.get("href") for link in tree.iter("a")] == ["a%20b%3D1/report.html", "c/report.html", "d/report.html"]
@@ -300,7 +300,7 @@ def test_a_low_shot_study_has_its_tables_and_pictures(tmp_path):
         for method, size, score in (("A", "100", 10.0), ("A", "1000", 20.0), ("<B>", "100", 13.0), ("<B>", "1000", 25.0))
         for seed in "12"
     ]
-    (tmp_path / "vary.json").write_text(json.dumps(rows))
+    (tmp_path / "sweep.json").write_text(json.dumps(rows))
     html_report.write_report(tmp_path)
     _, tree = page(tmp_path)
     (heads, scores), (_, differences), *_ = tables(tree)

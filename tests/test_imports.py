@@ -1,9 +1,6 @@
-"""The rooms of the package: imports go down only, without circles, and the package's names of before still work."""
+"""The rooms of the package: imports go down only, without circles."""
 
 import ast
-import importlib
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +8,8 @@ import pytest
 import jax_sentemb
 
 PACKAGE = Path(__file__).parents[1] / "jax_sentemb"
-THIN = ("convert", "encode", "evaluate", "evaluation.plots", "kmeans", "report", "search", "senteval", "vectors")  # for one release
 FLOORS = (  # a folder or module imports its own folder and what stands below; reporting does not know training
-    {"__init__", "__main__", "_moved", *(name for name in THIN if "." not in name)},
+    {"__init__", "__main__"},
     {"main"},
     {"cli"},
     {"planning"},
@@ -62,7 +58,7 @@ def test_every_room_has_a_floor():
     assert {name.partition(".")[0] for name in MODULES} == set(FLOOR)
 
 
-@pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__", "_moved", *THIN}))
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"__init__"}))
 def test_imports_go_down(name):
     assert not list(upward(name, MODULES[name].read_text(encoding="utf-8")))
 
@@ -77,8 +73,7 @@ def test_an_import_that_goes_up_is_found():
 
 def test_no_circle_of_modules():
     graph = {name: {module for _, module in imports(path.read_text(encoding="utf-8"), MODULES)} for name, path in MODULES.items()}
-    for name in ("__init__", "_moved", *THIN):  # lazy, or above everything
-        graph[name] = set()
+    graph["__init__"] = set()  # lazy
     while free := {name for name, below in graph.items() if not below & graph.keys()}:
         graph = {name: below for name, below in graph.items() if name not in free}
     assert not graph
@@ -89,34 +84,3 @@ def test_the_root_has_what_it_promises():
         assert getattr(jax_sentemb, name) is not None
     with pytest.raises(AttributeError, match="no attribute"):
         _ = jax_sentemb.absent
-
-
-@pytest.mark.parametrize("name", THIN)
-def test_a_name_of_before_says_where_it_went(name):
-    sys.modules.pop(f"jax_sentemb.{name}", None)
-    with pytest.warns(DeprecationWarning, match=rf"jax_sentemb\.{name} is jax_sentemb\..* now"):
-        module = importlib.import_module(f"jax_sentemb.{name}")
-    old = {"convert": "export_run", "encode": "SentenceEncoder", "evaluate": "main", "report": "write_report", "vectors": "Vectors"}
-    old |= {"senteval": "senteval_batcher", "evaluation.plots": "main"}
-    assert callable(getattr(module, old.get(name, name)))
-    assert not hasattr(module, "absent")
-
-
-def test_a_function_of_the_root_can_be_called_after_the_module_of_its_name_was_imported():
-    code = (
-        "import warnings; warnings.simplefilter('ignore')\n"
-        "import numpy as np, jax_sentemb.search\n"
-        "from jax_sentemb import search\n"
-        "print(search(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), 1).indices.tolist())"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[[0], [1]]\n"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("convert", "export"), ("encode", "encode"), ("evaluate", "evaluate"), ("report", "report"), ("evaluation.plots", "plots")],
-)
-def test_a_command_of_before_runs_and_says_its_name(old, new):
-    done = subprocess.run([sys.executable, "-m", f"jax_sentemb.{old}", "--help"], capture_output=True, text=True, check=True)
-    assert f"usage: jax-sentemb {new}" in done.stdout
-    assert done.stderr == f"note: python -m jax_sentemb.{old} is jax-sentemb {new} now\n"

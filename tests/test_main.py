@@ -63,15 +63,6 @@ def test_importing_the_package_imports_nothing_heavy():
     assert result.stdout.strip() == "[]"
 
 
-def test_a_setting_of_before_is_taken_with_a_note(capsys):
-    flags = ("--config.optimizer.lr_drop=0.5", "--config.data.validation=16")
-    assert program(main, ["main", TINY, "--config.vary=train.seed=1..3", *flags, "--help"]) == 0
-    said = capsys.readouterr()
-    assert "--config.sweep='train.seed=1..3'" in said.out
-    assert "--config.optimizer.plateau_factor=0.5" in said.out
-    assert "note: the setting optimizer.lr_drop is now called optimizer.plateau_factor" in said.err
-
-
 def test_help_with_a_config_shows_its_settings(capsys):
     assert program(main, ["main", TINY, "--help"]) == 0
     assert "--config.method.temperature=0.05" in capsys.readouterr().out

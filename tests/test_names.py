@@ -7,7 +7,7 @@ PACKAGE = TESTS.parent / "jax_sentemb"
 # Modules that are one subject for their tests, such as the parts of a report or the baselines on word vectors.
 TESTED_IN = {
     "test_batches.py": "data/epoch_order",
-    "test_bad_input.py": "cli/program cli/cut_files errors settings",
+    "test_bad_input.py": "cli/program cli/cut_files config errors settings",
     "test_check.py": "cli/recommend data/corpus data/quality",
     "test_checkpoint.py": "formats/manifest",
     "test_collection.py": "__main__ cli/cluster cli/encode cli/mine retrieval/quantize retrieval/vector_store",
@@ -22,7 +22,6 @@ TESTED_IN = {
     ),
     "test_families.py": "models/architectures models/modern_bert models/mpnet",
     "test_huggingface.py": "formats/tensors formats/weight_table",
-    "test_imports.py": "_moved convert encode report senteval vectors",
     "test_layers.py": "models/attention models/self_attention",
     "test_model_dir.py": "files",
     "test_modules.py": "models/dense",

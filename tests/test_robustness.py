@@ -403,8 +403,8 @@ def test_forked_processes_say_so_and_end_by_themselves_with_their_exit_code(mode
         ("samples/start.json", '{"pairs": {"a": 3}, "neighbours": []}'),
         ("metrics.jsonl", '{"step": 1, "time": "now"}\n{"step": 2, "time": 3}\n'),
         ("metrics.jsonl", '[]\n{"step": 2}\n'),
-        ("vary.json", '{"a": 1}'),
-        ("vary.json", "[1, 2]"),
+        ("sweep.json", '{"a": 1}'),
+        ("sweep.json", "[1, 2]"),
     ],
 )
 def test_a_report_of_damaged_files_is_one_line(tmp_path, capsys, name, content):

@@ -66,9 +66,9 @@ def test_a_run_goes_on_from_the_one_before_it(tmp_path):
     config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'is_bert_ssl_ft.py'}:tiny")
     config.pretrain.train.max_steps, config.train.max_steps, config.train.seed = 2, 0, 5
     assert run(config, tmp_path) == 0
-    assert json.loads((tmp_path / "before" / "config.json").read_text())["train.seed"] == 5
+    assert json.loads((tmp_path / "pretrain" / "config.json").read_text())["train.seed"] == 5
     sentences = ["a man plays a guitar", "the report says nothing"]
-    first, second = (load(tmp_path / part)(sentences) for part in ("before/export", "export"))
+    first, second = (load(tmp_path / part)(sentences) for part in ("pretrain/export", "export"))
     np.testing.assert_allclose(first, second, atol=1e-6)  # 0 steps on top: encoder and convolution are those of the first run
 
 
@@ -76,12 +76,12 @@ def test_a_cross_encoder_goes_on_from_the_one_that_learned_classes_before_it(tmp
     config = read_config(f"{Path(__file__).parents[1] / 'configs' / 'cross_encoder_nli_stsb.py'}:tiny")
     config.pretrain.train.max_steps, config.train.max_steps = 2, 0
     assert run(config, tmp_path) == 0
-    first, second = read_checkpoint(tmp_path / "before", "best")[0], read_parts(tmp_path / "export")[1]
+    first, second = read_checkpoint(tmp_path / "pretrain", "best")[0], read_parts(tmp_path / "export")[1]
     np.testing.assert_array_equal(first["pooler"]["kernel"], second["pooler"]["kernel"])
     assert (first["classifier"]["kernel"].shape[1], second["classifier"]["kernel"].shape[1]) == (3, 1)
-    events = [json.loads(line) for line in (tmp_path / "before" / "metrics.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (tmp_path / "pretrain" / "metrics.jsonl").read_text().splitlines()]
     assert any("train/accuracy" in event for event in events)
-    assert json.loads((tmp_path / "before" / "scores.json").read_text())["scores"]["grammar-dev"]["n"] == 60
+    assert json.loads((tmp_path / "pretrain" / "scores.json").read_text())["scores"]["grammar-dev"]["n"] == 60
 
 
 def test_the_run_before_needs_its_own_text_and_the_message_names_its_setting():
@@ -115,7 +115,7 @@ def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path):
     config.method = MaskedLM()
     assert "--config simcse" in where_the_results_are(config, tmp_path)
     config.sweep = "train.seed=1,2"
-    assert where_the_results_are(config, tmp_path).splitlines()[1].endswith("vary.md")
+    assert where_the_results_are(config, tmp_path).splitlines()[1].endswith("sweep.md")
 
 
 def test_the_first_lines_are_a_table_of_the_corpus():

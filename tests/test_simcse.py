@@ -162,16 +162,6 @@ def test_a_checkpoint_without_the_numbers_of_the_queue_is_refused_in_one_line(tm
     assert "\n" not in str(caught.value)
 
 
-def test_an_earlier_checkpoint_that_names_no_grouping_was_sorted(tmp_path):
-    state = state_of(np.zeros((5, 2)), [-1] * 5, 4)._replace(rng=jnp.zeros(2, jnp.uint32), opt_state={"a": jnp.zeros(1)})
-    old = Checkpoints(tmp_path)
-    old.save(4, state, {"seed": 0})
-    old.wait()
-    assert Checkpoints(tmp_path).restore(state, {"seed": 0, "data.length_grouping": 32, "before.data.length_grouping": 32})
-    with pytest.raises(ModelFileError, match=r"written with data\.length_grouping=32, this run has 1"):
-        Checkpoints(tmp_path).restore(state, {"seed": 0, "data.length_grouping": 1})
-
-
 class Asked:
     """Stands for a corpus: answers with what it was asked for."""
 

@@ -25,8 +25,8 @@ from jax_sentemb.reporting.sweep_table import SEVEN, headline, table
 from jax_sentemb.training.sweep import parse, run_all, variants
 
 
-def config(vary):
-    return Config(method=SimCSE(), data=Data(files="corpus.txt"), train=Train(seed=7), sweep=vary)
+def config(sweep):
+    return Config(method=SimCSE(), data=Data(files="corpus.txt"), train=Train(seed=7), sweep=sweep)
 
 
 def test_values_are_listed_counted_or_separated_by_bars():
@@ -44,7 +44,7 @@ def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type(
 
 
 @pytest.mark.parametrize(
-    ("vary", "says"),
+    ("sweep", "says"),
     [
         ("train.seed", "write SETTING=VALUE"),
         ("train.seed=", "write SETTING=VALUE"),
@@ -61,12 +61,12 @@ def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type(
         ("train.seed=1,-2", "train.seed=-2 must be at least 0"),
     ],
 )
-def test_a_mistake_is_one_line_before_any_run(tmp_path, vary, says):
+def test_a_mistake_is_one_line_before_any_run(tmp_path, sweep, says):
     def run(one, folder):
         raise AssertionError("nothing may run")
 
     with pytest.raises(ConfigError, match=says) as caught:
-        run_all(config(vary), tmp_path / "work", run)
+        run_all(config(sweep), tmp_path / "work", run)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "work").exists()
 
@@ -87,13 +87,13 @@ def test_runs_get_folders_and_one_that_fails_does_not_keep_the_others(tmp_path, 
     assert code == DataError.exit_code
     assert (tmp_path / "data.files=a.txt,train.seed=2" / "scores.json").exists()
     assert all(path.parent == tmp_path for path in tmp_path.iterdir())  # a path in a value makes no folders elsewhere
-    text = (tmp_path / "vary.md").read_text()
+    text = (tmp_path / "sweep.md").read_text()
     assert "| data.files=a.txt | 3 | 20.00 ± 10.00 |" in text  # the sample standard deviation of 10, 20, 30
     assert "| data.files=b.txt | 0 (3 failed) |  |" in text
     printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "data.files=a.txt 3 20.00 ± 10.00" in printed
     assert "data.files=b.txt 0 (3 failed)" in printed
-    rows = json.loads((tmp_path / "vary.json").read_text())
+    rows = json.loads((tmp_path / "sweep.json").read_text())
     assert [row.get("error", "") for row in rows].count("b.txt: no such file") == 3
 
 
@@ -189,7 +189,7 @@ def test_what_vary_says_comes_before_the_settings_of_a_variant():
 
 
 @pytest.mark.parametrize(
-    ("vary", "says"),
+    ("sweep", "says"),
     [
         ("variant=C", "variant C: unknown; the variants of this config are A, B"),
         ("method.ami.weight=1", "variant A: sweep: setting method.ami.weight is unknown"),
@@ -197,9 +197,9 @@ def test_what_vary_says_comes_before_the_settings_of_a_variant():
         ("train.seed=1..600", "more than 1,000 runs"),
     ],
 )
-def test_a_mistake_in_a_study_is_one_line_before_any_run(tmp_path, vary, says):
+def test_a_mistake_in_a_study_is_one_line_before_any_run(tmp_path, sweep, says):
     with pytest.raises(ConfigError, match=says):
-        run_all(study(vary), tmp_path, Runs())
+        run_all(study(sweep), tmp_path, Runs())
     assert not list(tmp_path.iterdir())
 
 
@@ -231,7 +231,7 @@ def test_a_stopped_study_goes_on_with_the_unfinished_run_and_its_tables_equal_a_
     second = Runs()
     assert run_all(study(), halted, second) == 0
     assert second.given == [("B", "0.1", "1"), ("A", "0", "2"), ("B", "0", "2"), ("A", "0.1", "2"), ("B", "0.1", "2")]
-    for name in ("vary.json", "vary.md", "vary.csv", "low_shot.md"):
+    for name in ("sweep.json", "sweep.md", "sweep.csv", "low_shot.md"):
         assert (halted / name).read_bytes() == (straight / name).read_bytes(), name
     capsys.readouterr()
     third = Runs()
@@ -249,17 +249,17 @@ def test_a_study_may_be_run_in_parts(tmp_path):
     for subset in ("0", "0.1"):
         part.sweep = f"data.subset_seed,train.seed=1,2 data.subset={subset}"
         assert run_all(part, tmp_path, Runs()) == 0
-    with (tmp_path / "vary.csv").open() as file:
+    with (tmp_path / "sweep.csv").open() as file:
         assert {row["data.subset"] for row in csv.DictReader(file)} == {"0.1"}
-    assert len(json.loads((tmp_path / "vary.json").read_text())) == 8
+    assert len(json.loads((tmp_path / "sweep.json").read_text())) == 8
     again = Runs()
     assert run_all(whole, tmp_path, again) == 0
     assert again.given == []
-    deleted, *_ = json.loads((tmp_path / "vary.json").read_text())
+    deleted, *_ = json.loads((tmp_path / "sweep.json").read_text())
     (tmp_path / deleted["folder"] / "scores.json").unlink()
     part.train.seed, part.sweep = 1, "data.subset_seed=3 data.subset=0 variant=A"
     assert run_all(part, tmp_path, again) == 0
-    left = [row["folder"] for row in json.loads((tmp_path / "vary.json").read_text())]
+    left = [row["folder"] for row in json.loads((tmp_path / "sweep.json").read_text())]
     assert len(left) == 8  # seven of before and this one
     assert deleted["folder"] not in left
 
@@ -317,7 +317,7 @@ def test_the_baseline_of_a_finished_run_is_that_of_this_command(tmp_path):
     config.sweep = "data.subset_seed,train.seed=1,2 data.subset=0,0.1 variant=A,B"
     run_all(config, tmp_path, again := Runs())
     assert again.given == []
-    found = json.loads((tmp_path / "vary.json").read_text())
+    found = json.loads((tmp_path / "sweep.json").read_text())
     assert {row["baseline"] for row in found if row["settings"]["variant"] == "B"} == {"C"}
 
 
@@ -328,7 +328,7 @@ def test_a_run_that_failed_is_tried_again_and_those_behind_it_are_kept(tmp_path)
     again = Runs(stops=[])
     assert run_all(study(), tmp_path, again) == 0
     assert again.given == [("B", "0", "1")]
-    assert len(json.loads((tmp_path / "vary.json").read_text())) == 8
+    assert len(json.loads((tmp_path / "sweep.json").read_text())) == 8
 
 
 def test_the_low_shot_tables_equal_numpy(tmp_path):
@@ -349,11 +349,11 @@ def test_the_low_shot_tables_equal_numpy(tmp_path):
     ]
     assert f"| B - A | {intervals[0]} | {intervals[1]} |" in lines
     assert any(line.startswith("average: mean of STS12, STS14; absent: STS13, STS15, STS16, STSB") for line in lines)
-    with (tmp_path / "vary.csv").open() as file:
+    with (tmp_path / "sweep.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [float(row["average"]) for row in rows if row["method"] == "B"] == [30.5, 13, 44.5, 21]
     assert {(row["sentences"], row["data.subset"]) for row in rows} == {("1000", "0.1"), ("10000", "0")}
-    assert plot_data.read_low_shot(tmp_path / "vary.csv")["A"] == [
+    assert plot_data.read_low_shot(tmp_path / "sweep.csv")["A"] == [
         (1000, 15, pytest.approx(50**0.5)),
         (10000, 35, pytest.approx(50**0.5)),
     ]
@@ -433,7 +433,7 @@ def test_the_protocol_runs_from_the_command_and_continues(tmp_path, capsys):
     line = [f"--config={config}:tiny", f"--workdir={tmp_path / 'study'}"]
     line += [f"--config.{name}={value}" for name, value in settings.items()]
     assert program(main, ["main", *line]) == 0
-    with (tmp_path / "study" / "vary.csv").open() as file:
+    with (tmp_path / "study" / "sweep.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [row["variant"] for row in table] == ["SimCSE", "miCSE"]
     recorded = [json.loads(path.read_text()) for path in sorted((tmp_path / "study").glob("*/config.json"))]

@@ -233,9 +233,9 @@ class Study:
         sentences, begin = self.domains[domain].sentences, time.monotonic()
         with tempfile.TemporaryDirectory() as work:
             if recipe.startswith(FIRST):
-                before = f"{work}/before"
-                whole(sentences, folder, config(MaskedLM(pooling="mean"), self.rate(name, "masked LM"), seed), before)
-                folder = f"{before}/export"
+                pretrained = f"{work}/pretrain"
+                whole(sentences, folder, config(MaskedLM(pooling="mean"), self.rate(name, "masked LM"), seed), pretrained)
+                folder = f"{pretrained}/export"
             whole(sentences, folder, config(methods(pooling or "mean")[recipe], rate, seed), f"{work}/run")
             reads = f"@{pooling}" if pooling else "@mean" if recipe == "masked LM" else ""
             model, start = load(f"{work}/run/export{reads}"), load(path)

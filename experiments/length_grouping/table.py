@@ -49,7 +49,7 @@ def cells(random: list[float], sorted_: list[float]) -> str:
 
 
 def main(runs: Path) -> None:
-    rows = json.loads((runs / "vary.json").read_text("utf-8"))
+    rows = json.loads((runs / "sweep.json").read_text("utf-8"))
     measured = {name: column for name, column in COLUMNS.items() if column(runs, rows[0]) is not None}
     heads = [f"{name}: random | sorted | difference" for name in measured]
     print(f"| | {' | '.join(heads)} |\n|---|{'--:|' * 3 * len(heads)}")

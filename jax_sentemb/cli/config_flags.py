@@ -93,9 +93,8 @@ def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
     from absl import flags
     from ml_collections import config_flags
 
-    from jax_sentemb.config import current_name, flatten
+    from jax_sentemb.config import flatten
 
-    argv = [re.sub(r"(?<=^--config\.)[^=]+", lambda match: current_name(match[0]), argument) for argument in argv]
     if twice := [name for name, count in Counter(filter(None, map(_name, argv[1:]))).items() if count > 1]:
         raise ConfigError(f"--{twice[0]} is given twice: leave one of them out")
     config = read_config(recipe)

@@ -26,8 +26,6 @@ from jax_sentemb.parallel import is_main_process
 from jax_sentemb.types import Params, TrainState
 
 PATTERN = "*?[\\"  # Orbax treats these characters of a path as a pattern: it saves there, but then reads nothing or another folder
-# Settings that checkpoints of earlier versions lack, with the values that these versions used.
-ADDED = {"data.length_grouping": 32, "method.anchor": 0.0}
 SHOWN = 10  # mismatching arrays that a message names
 Warn = Callable[[int, str], None]  # receives a step and a warning
 
@@ -61,7 +59,7 @@ class Checkpoints:
         where = self._latest.folder / str(found)
         saved = self._latest.metadata(found)
         for name, value in json.loads(json.dumps(metadata)).items():
-            there = saved.get(name, ADDED.get(name.removeprefix("before.")))
+            there = saved.get(name)
             if there != value:
                 raise ModelFileError(
                     f"{where} was written with {name}={there!r}, this run has {value!r}: give the old value, or another --workdir"

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from jax_sentemb.models.cnn import Convolution
     from jax_sentemb.models.word_vectors import WordsConfig
 
-NEEDED = ("encoder", "name", "method", "base_model", "pooling", "max_seq_length", "absent", "training")  # in model.json
+NEEDED = (
+    "encoder",
+    "name",
+    "method",
+    "base_model",
+    "pooling",
+    "max_seq_length",
+    "missing_tasks",
+    "tokenizer",
+    "training",
+)  # in model.json
 
 
 def write_metadata(workdir: Path, encoder_config: "BertConfig | WordsConfig", metadata: dict[str, Any]) -> None:
@@ -87,11 +97,10 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | 
     folder, encoder = workdir / "tokenizer", metadata["encoder"]
     tokenizer = (WordTokenizer if is_words(metadata) else Tokenizer).load(folder)
     check_rows(tokenizer.vocab_size, encoder["vocab_size"], folder)
-    trained_with = metadata.get("tokenizer", tokenizer.fingerprint)  # older runs have no such entry
-    if tokenizer.fingerprint != trained_with:
+    if tokenizer.fingerprint != metadata["tokenizer"]:
         raise ModelFileError(
             f"{folder} is not the tokenizer with which the run was trained: its SHA-256 is {tokenizer.fingerprint[:12]}, that in "
-            f"model.json is {shown(trained_with)}"
+            f"model.json is {shown(metadata['tokenizer'])}"
         )
     return tokenizer
 

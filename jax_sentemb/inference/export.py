@@ -49,7 +49,7 @@ def export(
         "max_seq_length": model.max_seq_length,
         "training": dict(card.training),
         "scores": dict(card.scores),
-        "absent": list(card.missing_tasks),
+        "missing_tasks": list(card.missing_tasks),
     }
     return publish(
         user_path(directory).absolute(),
@@ -127,7 +127,7 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         base_model=metadata["base_model"],
         training={**metadata["training"], "steps": step},
         scores=metadata.get("scores", {}) if metadata.get("scores_of_step") == step else {},
-        missing_tasks=metadata["absent"],
+        missing_tasks=metadata["missing_tasks"],
         verdict=metadata.get("verdict", ""),
     )
     model = SentenceModel(
@@ -168,7 +168,7 @@ def export_loaded(directory: Path, model: LoadedModel, params: Params, max_seq_l
         base_model=stated.get("base_model"),
         training=stated.get("training", {}),
         scores=stated.get("scores", {}),
-        missing_tasks=stated.get("absent", ()),
+        missing_tasks=stated.get("missing_tasks", ()),
     )
     tokenizer: Any = model.embedder.tokenizer
     params = jax.device_get(params)

@@ -34,8 +34,8 @@ def not_vital(workdir: Path) -> Iterator[None]:
 
 
 def write_report(workdir: Path) -> Path:
-    """Writes `workdir`/report.html for a run, finished or not, or for the runs that vary.json lists. Errors as `read_run`."""
-    rows = read_json_file(workdir / "vary.json", list)
+    """Writes `workdir`/report.html for a run, finished or not, or for the runs that sweep.json lists. Errors as `read_run`."""
+    rows = read_json_file(workdir / "sweep.json", list)
     run = None if rows else read_run(workdir)
     try:
         content = run_page(run) if run else sweep_page(workdir, rows)

@@ -55,7 +55,7 @@ def context(run: Run) -> dict[str, Any]:
         "numbers": _curve_numbers(run, curves),
         "gold": _against_gold(run),
         "command": command_line(run.about.get("argv", [])),
-        "pretrained": (run.workdir / "before" / "report.html").exists(),
+        "pretrained": (run.workdir / "pretrain" / "report.html").exists(),
         "facts": _facts(run),
         "settings": [(name, fact_text(value)) for name, value in run.settings.items()],
     }
@@ -119,8 +119,8 @@ def _warnings(run: Run) -> list[str]:
         )
     if corpus.get("unknown_token_rate", 0) >= 0.01:
         found.append(f"{corpus['unknown_token_rate']:.1%} of the corpus are tokens that the vocabulary does not have")
-    if run.scores.get("absent"):
-        found.append(f"evaluation sets absent, not scored: {', '.join(run.scores['absent'])}")
+    if run.scores.get("missing_tasks"):
+        found.append(f"evaluation sets absent, not scored: {', '.join(run.scores['missing_tasks'])}")
     return list(dict.fromkeys(found))
 
 

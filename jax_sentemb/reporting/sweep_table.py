@@ -1,7 +1,8 @@
 """The scores of the runs of one command as tables: means and standard deviations, low-shot tables, paired differences, CSV.
 
-A row is a dictionary as in vary.json: `settings` {name: text}, `folder`, and `baseline` (a variant) if there is one. A finished run
-has `scores` {set: Spearman x 100 or another number}, `step` of its weights and its number of `sentences`, a failed one has `error`.
+A row is a dictionary as in sweep.json: `settings` {name: text}, `folder`, and `baseline` (a variant) if there is one. A finished
+run has `scores` {set: Spearman x 100 or another number}, `step` of its weights and its number of `sentences`. A failed run has
+`error`.
 """
 
 import csv
@@ -161,8 +162,8 @@ def low_shot_table(rows: Sequence[Row], baselines: Mapping[str, str]) -> str:
 
 
 def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -> None:
-    """vary.md, vary.csv (a row for every finished run) and, where sizes vary, low_shot.md, in `workdir`."""
-    texts = {"vary.md": table(rows) + "\n", "low_shot.md": low_shot_table(rows, baselines)}
+    """sweep.md, sweep.csv (a row for every finished run) and, where sizes vary, low_shot.md, in `workdir`."""
+    texts = {"sweep.md": table(rows) + "\n", "low_shot.md": low_shot_table(rows, baselines)}
     for name, text in texts.items():
         if text:
             with replacing(workdir / name) as partial:
@@ -180,7 +181,7 @@ def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -
         for row in done
     ]
     columns = list(dict.fromkeys(name for line in lines for name in line if name != "average")) + ["average"] * bool(sets)
-    with replacing(workdir / "vary.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
+    with replacing(workdir / "sweep.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)
@@ -280,4 +281,4 @@ def half_interval(values: Sequence[float]) -> float:
 
 def _failed_note(rows: Sequence[Row]) -> list[str]:
     failed = sum("error" in row for row in rows)
-    return [f"{failed} runs failed: vary.md", ""] if failed else []
+    return [f"{failed} runs failed: sweep.md", ""] if failed else []

@@ -81,11 +81,12 @@ def write_manifest(place: Path, manifest: dict[str, Any]) -> None:
     """Writes a manifest with its totals, and the SHA-256 of the entries that cannot be computed from others."""
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
-    manifest["sha256"] = _digest(manifest)
+    manifest["sha256"] = digest(manifest)
     write_json(place, manifest)
 
 
-def _digest(manifest: dict[str, Any]) -> str:
+def digest(manifest: dict[str, Any]) -> str:
+    """Return the SHA-256 of the entries that cannot be computed from others."""
     return fingerprint({name: value for name, value in manifest.items() if name not in ("sha256", "complete", "truncated")})
 
 
@@ -130,10 +131,10 @@ def damaged(file: Path, reason: str) -> DataError:
 
 
 def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
-    """Raises an error if a manifest is not as `write_shards` writes it. Early versions wrote it without its own SHA-256."""
+    """Raises an error if a manifest is not as `write_shards` writes it."""
     if not isinstance(manifest, dict):
         raise TypeError(f"its content is a {type(manifest).__name__}")
-    if manifest.get("sha256", "") not in ("", _digest(manifest)):
+    if manifest["sha256"] != digest(manifest):
         raise ValueError("its SHA-256 does not match its content")
     for name in (*SAME, "rows", "width", "ranges", "complete"):
         manifest[name]

@@ -47,7 +47,12 @@ class Results:
         baselines = {"untrained": start}
         if self._config.eval.data == "grammar":
             baselines |= word_overlap_scores(setup.tasks, [setup.sentences[row] for row in range(len(setup.sentences))])
-        results: dict[str, Any] = {"step": step, "scores": scores, "baselines": baselines, "absent": setup.missing_tasks} | kept
+        results: dict[str, Any] = {
+            "step": step,
+            "scores": scores,
+            "baselines": baselines,
+            "missing_tasks": setup.missing_tasks,
+        } | kept
         if kept:
             self._log.say(f"exported is the {kept['kept_encoder']} encoder: {kept['kept_because']}")
         results["diagnostics"] = diagnostics
@@ -63,7 +68,7 @@ class Results:
             print(score_table(scores, setup.missing_tasks, baselines))
         if setup.final:
             results["transfer"] = setup.final.score(self._workdir.name, lambda sentences: scorer.embedder(params, sentences))
-            results["absent"] = [*setup.missing_tasks, *setup.final.missing_tasks]
+            results["missing_tasks"] = [*setup.missing_tasks, *setup.final.missing_tasks]
         if is_main_process():
             write_json(self._workdir / "scores.json", results)
             facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}

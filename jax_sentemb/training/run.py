@@ -47,7 +47,7 @@ def where_the_results_are(config: Config, workdir: Path) -> str:
     """The last lines of a run: report, table or export, and a command to go on with."""
     lines = [("report", f"{workdir / 'report.html'}")]
     if config.sweep or config.variants:
-        lines.append(("table", f"{workdir / 'vary.md'}"))
+        lines.append(("table", f"{workdir / 'sweep.md'}"))
     elif (export := workdir / "export").is_dir():
         own = workdir / "corpus.txt"  # of generated sentences
         files = config.data.files if user_path(config.data.files).is_file() else str(own) if own.is_file() else "corpus.txt"
@@ -80,9 +80,9 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
     with _lock(workdir) if is_main_process() else contextlib.nullcontext():
         begin()
         if config.pretrain is not None:
-            if code := _run_one(_pretraining(config), workdir / "before"):
+            if code := _run_one(_pretraining(config), workdir / "pretrain"):
                 return code
-            start = {"weights": str(workdir / "before" / "export"), "readout": "method", "layers": ""}
+            start = {"weights": str(workdir / "pretrain" / "export"), "readout": "method", "layers": ""}
             config = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, **start))
         try:
             code = _run(config, workdir)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jax_sentemb import __version__, files
-from jax_sentemb.config import Config, Words, flatten, stored_name
+from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.parallel import is_main_process
@@ -43,9 +43,7 @@ RESUMABLE_SETTINGS = (
 def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str, Any]:
     """The settings and data that a checkpoint depends on; a run does not continue if one of them has changed."""
     settings = {
-        stored_name(name): value
-        for name, value in flatten(config).items()
-        if not name.removeprefix("pretrain.").startswith(RESUMABLE_SETTINGS)
+        name: value for name, value in flatten(config).items() if not name.removeprefix("pretrain.").startswith(RESUMABLE_SETTINGS)
     }
     for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
         settings.pop(name, None)  # their effect is in the values below, or in the weights
@@ -57,7 +55,7 @@ def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str
 def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | None) -> dict[str, Any]:
     """The metadata of the run `name` in an export. It is published with the model, so it has file names and no paths."""
     method, convolution = config.method, config.method.convolution
-    recipe = {stored_name(name): value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
+    recipe = {name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
     return {
         "name": name,
         "method": type(method).__name__,
@@ -68,12 +66,12 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
         **_of_start(config, start),
         "scores_pairs": method.is_cross_encoder,
         "max_seq_length": config.eval.max_seq_length,
-        "absent": setup.missing_tasks,
+        "missing_tasks": setup.missing_tasks,
         "tokenizer": _saved_fingerprint(setup.tokenizer),
         "training": {
             "corpus": ", ".join(Path(name).name for name in config.data.files.split(",")),
             "examples": getattr(setup.examples, "total", len(setup.examples)),
-            "batch size": config.data.batch_size,
+            "batch_size": config.data.batch_size,
             "max_seq_length": config.data.max_seq_length,
             "seed": config.train.seed,
             **({"layers": layers} if (layers := getattr(config.encoder, "layers", "")) else {}),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_sentemb.config import Config, check, current_name, flatten, swept
+from jax_sentemb.config import Config, check, flatten, swept
 from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
@@ -111,27 +111,27 @@ def run_all(
 ) -> int:
     """Runs every variant in its own folder; writes tables after each run and plots at the end. Returns the last error's code, or 0.
 
-    If the data or the training of a run fails, the other runs still follow; a signal ends the sweep. The same command then skips
-    the runs that vary.json lists with scores and the same settings, and continues the stopped run. vary.json, and the report, keep
-    finished runs of other sweeps in this work directory, so that a study may be run in parts; the tables have those of this sweep.
+    If the data or the training of a run fails, the other runs still follow. A signal ends the sweep. The same command then skips
+    the runs that sweep.json lists with scores and the same settings, and continues the stopped run. sweep.json and the report keep
+    the finished runs of other sweeps in this work directory, so a study may be run in parts. The tables have this sweep's runs.
     Before the first run of all, `check_data` is called for the smallest subsets; its errors end the sweep.
     """
     expanded = _expanded(config)
-    before = _done_before(workdir)
-    others = [row for folder, row in before.items() if folder not in {one.folder for one in expanded}]
+    finished_rows = _finished_rows(workdir)
+    others = [row for folder, row in finished_rows.items() if folder not in {one.folder for one in expanded}]
     baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
     rows = {
-        one.folder: _row(one, baselines, before[one.folder])
+        one.folder: _row(one, baselines, finished_rows[one.folder])
         for one in expanded
-        if one.folder in before and before[one.folder]["settings_sha256"] == _digest(one.config)
+        if one.folder in finished_rows and finished_rows[one.folder]["settings_sha256"] == _digest(one.config)
     }
     if not rows:
         _check_smallest(expanded, workdir, check_data)
 
     def save() -> list[dict[str, Any]]:
-        """Writes vary.json and the tables; the finished rows in the order of the sweep."""
+        """Writes sweep.json and the tables; the finished rows in the order of the sweep."""
         finished = [rows[one.folder] for one in expanded if one.folder in rows]
-        write_json(workdir / "vary.json", others + finished)
+        write_json(workdir / "sweep.json", others + finished)
         write_tables(workdir, finished, baselines)
         return finished
 
@@ -176,7 +176,7 @@ def _expanded(config: Config) -> list[Expanded]:
 
 
 def _row(one: Expanded, baselines: dict[str, str], result: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The row of a run in vary.json, with the `result` of an earlier command; the baseline is that of this one."""
+    """The row of a run in sweep.json, with the `result` of an earlier command; the baseline is that of this one."""
     row: dict[str, Any] = {"settings": one.chosen, "folder": one.folder, "settings_sha256": _digest(one.config)}
     row |= {"baseline": baselines[one.chosen[VARIANT]]} if one.chosen.get(VARIANT) in baselines else {}
     return row | {name: value for name, value in (result or {}).items() if name != "baseline"}
@@ -206,14 +206,14 @@ def _folder(label: str) -> str:
 
 
 def _digest(config: Config) -> str:
-    """SHA-256 of all settings of a run; a row of vary.json is reused only for the same settings."""
+    """SHA-256 of all settings of a run; a row of sweep.json is reused only for the same settings."""
     return hashlib.sha256(json.dumps(flatten(config), sort_keys=True).encode()).hexdigest()
 
 
-def _done_before(workdir: Path) -> dict[str, dict[str, Any]]:
-    """The rows of vary.json whose folder has scores, by folder; {} if the file is missing or not readable: the runs repeat."""
+def _finished_rows(workdir: Path) -> dict[str, dict[str, Any]]:
+    """The rows of sweep.json whose folder has scores, by folder; {} if the file is missing or not readable: the runs repeat."""
     with contextlib.suppress(OSError, ValueError):
-        rows = json.loads((workdir / "vary.json").read_text("utf-8"))
+        rows = json.loads((workdir / "sweep.json").read_text("utf-8"))
         done = [row for row in rows if "scores" in row and "settings_sha256" in row]
         return {row["folder"]: row for row in done if (workdir / row["folder"] / "scores.json").is_file()}
     return {}
@@ -234,6 +234,6 @@ def _result(folder: Path) -> dict[str, Any]:
 def _set(config: Config, name: str, value: str) -> None:
     """Sets config.NAME to a value, converted to the type of the present one."""
     try:
-        override(config, current_name(name), value)
+        override(config, name, value)
     except ConfigError as error:
         raise ConfigError(f"sweep: {error}") from None

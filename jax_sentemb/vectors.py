@@ -1,5 +1,0 @@
-"""Thin module for one release: this is jax_sentemb.retrieval.vector_store now."""
-
-from jax_sentemb._moved import moved
-
-moved(__name__, "jax_sentemb.retrieval.vector_store")
