@@ -255,6 +255,22 @@ def gather_texts(texts: Sequence[str]) -> list[str]:
     return [text for row, size in zip(rows, sizes, strict=True) for text in json.loads(row[:size].tobytes())]
 
 
+@functools.cache
+def _first_process() -> int:
+    """Return the id of the process that first called this, which is the one with JAX's threads; prepare the end of its forks."""
+    end_well_in_forks()
+    return os.getpid()
+
+
+def check_fork() -> None:
+    """Raise ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, and it would hang."""
+    if _first_process() != os.getpid():
+        raise ConfigError(
+            "this process was forked from one that has loaded a model, and JAX does not work after a fork: "
+            'start it with multiprocessing.get_context("spawn"), or load the model only after the fork'
+        )
+
+
 def end_well_in_forks() -> None:
     """Lets a process that is forked from this one end: JAX's threads are missing there, and its destructors would wait for them.
 

@@ -76,3 +76,10 @@ class TrainState(NamedTuple):
     rng: UInt[jax.Array, " key"]  # uint32 data of the run's key, which never changes: a step folds its number in
     step: Int[Array, ""]  # int32, the number of updates done
     queue_rows: Int[Array, " queue"] | None = None  # int32: Batch.row of the sentences in the queue; written by post_update only
+
+
+class EncodedSentences(NamedTuple):
+    """The result of one call that embeds sentences."""
+
+    vectors: Float[np.ndarray, "sentences embedding"]  # float32
+    truncated: int  # number of distinct sentences that were cut

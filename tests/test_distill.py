@@ -66,7 +66,8 @@ def test_the_embedding_for_a_device_is_that_of_the_host(static):
     model.embedder.max_seq_length = 6
     found = model.embedder.embed({"table": jnp.asarray(model.params["table"])}, Rows(tokens, mask))
     np.testing.assert_allclose(model(SENTENCES[:5]), found, atol=1e-6)
-    assert model.embedder.truncated == sum(len(sentence.split()) > 6 for sentence in SENTENCES[:5])
+    cut = model.embedder.encode(model.params, SENTENCES[:5]).truncated
+    assert cut == sum(len(sentence.split()) > 6 for sentence in SENTENCES[:5])
 
 
 def test_encode_and_search_read_it(static, teacher, capsys):

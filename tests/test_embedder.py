@@ -99,9 +99,9 @@ def test_windows_are_joined_in_order(params, monkeypatch):
     monkeypatch.setattr(embedder_module, "WINDOW", 5)
     for count in (0, 1, 3, 4, 8, 9, len(SENTENCES)):
         embedder = Embedder(Encoder(), Words(), 20, batch_size=4)
-        vectors = embedder(params, SENTENCES[:count])
+        vectors, truncated = embedder.encode(params, SENTENCES[:count])
         np.testing.assert_allclose(vectors, np.array([alone(params, s, 20) for s in SENTENCES[:count]]).reshape(-1, 6), atol=1e-6)
-        assert embedder.truncated == sum(len(s.split()) > 18 for s in set(SENTENCES[:count]))
+        assert truncated == sum(len(s.split()) > 18 for s in set(SENTENCES[:count]))
 
 
 def test_no_sentence_and_the_empty_sentence(params):
@@ -110,12 +110,11 @@ def test_no_sentence_and_the_empty_sentence(params):
     np.testing.assert_allclose(embedder(params, [""])[0], params["table"][[1, 2]].mean(0), atol=1e-6)
 
 
-def test_truncated_sentences_of_the_latest_call_are_counted(params):
+def test_truncated_sentences_of_a_call_are_counted(params):
     embedder = Embedder(Encoder(), Words(), 6)
-    embedder(params, ["a", "a b c d", "a b c d e", "a b c d e", "a b c d e f"])
-    assert embedder.truncated == 2
-    embedder(params, ["a"])
-    assert embedder.truncated == 0
+    assert embedder.encode(params, ["a", "a b c d", "a b c d e", "a b c d e", "a b c d e f"]).truncated == 2
+    assert embedder.encode(params, ["a"]).truncated == 0
+    assert embedder.encode(params, ["a", "a b c d"], max_seq_length=5).truncated == 1
 
 
 @pytest.mark.parametrize("devices", [2, 8])
@@ -124,7 +123,7 @@ def test_rows_spread_over_devices_give_the_same_vectors(eight_devices, params, d
     sharding = NamedSharding(mesh, PartitionSpec("data"))
     embedder = Embedder(Encoder(), Words(), 32, batch_size=5, sharding=sharding)
     assert embedder.batch_size == {2: 6, 8: 8}[devices]
-    (batch, _) = embedder._rows([np.array([1, 2], np.int32)] * embedder.batch_size, embedder.batch_size, embedder.buckets)
+    (batch, _) = embedder._rows([np.array([1, 2], np.int32)] * embedder.batch_size, embedder.batch_size, embedder.buckets, 32)
     assert {len(shard.data) for shard in batch.addressable_shards} == {embedder.batch_size // devices}
     np.testing.assert_allclose(embedder(params, SENTENCES), [alone(params, sentence) for sentence in SENTENCES], atol=1e-6)
 

@@ -39,6 +39,7 @@ TESTED_IN = {
     "test_word_model.py": "evaluation/model_spec inference/build inference/views",
 }
 OF_THE_WHOLE = {
+    "test_threads.py": "what threads may share",
     "test_architecture.py": "the way from the command to the gradient",
     "test_evidence.py": "docs/evidence.py",
     "test_bad_input.py": "what users get wrong, in every command",

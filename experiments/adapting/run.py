@@ -288,7 +288,7 @@ class Weighted(SentenceEncoder):
         return self.tokenizer.encode(text, 128)[0]
 
     def _mean(self, text: list[str]) -> np.ndarray:
-        states = self._states(text, 128, 64)
+        states, _ = self._states(text, 128, 64)
         return np.stack(
             [np.average(rows, axis=0, weights=self._weights[ids]) for rows, ids in zip(states, self._ids(text), strict=True)]
         )

@@ -5,11 +5,12 @@ import mmap
 import os
 import random
 import shutil
+import threading
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from filelock import FileLock
@@ -23,7 +24,8 @@ from jax_sentemb.provenance import KEY, FileType, difference, fingerprint, mark
 ABOUT = "about.json"
 BLOCK = 4 << 20  # bytes that share one checksum
 CHECKED = 32  # blocks that are checked when an entry is opened
-_files: WeakValueDictionary[Path, mmap.mmap] = WeakValueDictionary()  # that arrays are memory-mapped to
+_maps: WeakKeyDictionary[mmap.mmap, Path] = WeakKeyDictionary()  # every open memory map and its file
+_maps_lock = threading.Lock()  # a dictionary must not grow while another thread goes through it
 
 
 def cache_folder() -> Path:
@@ -125,7 +127,8 @@ def mapped(path: Path, kind: DTypeLike) -> Shaped[np.ndarray, " numbers"]:
         if not os.fstat(opened.fileno()).st_size:
             return np.zeros(0, kind)
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-    _files[path] = memory
+    with _maps_lock:
+        _maps[memory] = path
     return np.frombuffer(memory, kind)
 
 
@@ -135,6 +138,8 @@ def check_mapped() -> None:
     It is called before each batch, and does not protect against a file that shrinks while the batch is read. A deleted file stays
     mapped.
     """
-    for path, memory in list(_files.items()):
+    with _maps_lock:
+        maps = list(_maps.items())
+    for memory, path in maps:
         if memory.size() < len(memory):  # the size of the file
             raise DataError(f"{path} was truncated while it was read: run the command again, which writes it anew")

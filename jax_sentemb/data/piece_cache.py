@@ -1,5 +1,6 @@
 """A cache from words to their word pieces. Most words of a text have occurred before, and a lookup is several times faster."""
 
+import threading
 from itertools import chain
 from typing import Any
 
@@ -16,23 +17,26 @@ WORDS_A_TEXT = 64  # new words that are tokenised as one text
 class PieceCache:
     """The pieces of words that occurred before. A word is the text between two spaces, punctuation included.
 
-    Only for tokenizers that are `separable`.
+    Only for tokenizers that are `separable`. Threads may share it.
     """
 
     def __init__(self, inner: tokenizers.Tokenizer) -> None:
         self._inner = inner
+        self._lock = threading.Lock()  # held while words are numbered and new ones tokenised
         self._clear()
 
     def pieces(self, texts: list[str]) -> tuple[Int[np.ndarray, " pieces"], Int[np.ndarray, " texts"]]:
         """int32 ids of all texts, concatenated, without [CLS] and [SEP]; and int64, the number of pieces of each text."""
         lines = [text.split(" ") for text in texts]
-        interrupted = len(self._numbers) != len(self._starts)  # a call that ended early left words without pieces
-        if interrupted or len(self._numbers) > REMEMBERED:
-            self._clear()
-        number = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(lines)), np.int64)
-        self._tokenize_new()
-        counts = self._counts[number]
-        ids = self._ids[np.repeat(self._starts[number], counts) + positions_within(counts)]
+        with self._lock:
+            interrupted = len(self._numbers) != len(self._starts)  # a call that ended early left words without pieces
+            if interrupted or len(self._numbers) > REMEMBERED:
+                self._clear()
+            number = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(lines)), np.int64)
+            self._tokenize_new()
+            all_ids, all_starts, all_counts = self._ids, self._starts, self._counts  # later calls replace these arrays
+        counts = all_counts[number]
+        ids = all_ids[np.repeat(all_starts[number], counts) + positions_within(counts)]
         words = np.array([len(line) for line in lines])
         return ids, np.add.reduceat(counts, np.cumsum(words) - words)
 

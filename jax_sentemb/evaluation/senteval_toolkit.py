@@ -11,7 +11,7 @@
 The export runs with its PyTorch weights in sentence-transformers (extra `torch`). This module does not import JAX.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,23 +31,27 @@ def senteval_batcher(
 
     `model` is a directory that sentence-transformers loads, a SentenceTransformer, or any function from a list of sentences
     to vectors [N, E]. `prepare` encodes each distinct sentence of a task once and drops the vectors of the previous task; `batcher`
-    looks vectors up, and encodes sentences that `prepare` has not seen. ConfigError without sentence-transformers.
+    looks vectors up, and encodes sentences that `prepare` has not seen. Threads may share both functions.
+    ConfigError without sentence-transformers.
     """
     encode = _encoder(model, batch_size)
     known: dict[str, np.ndarray] = {}
 
     def prepare(params: Any, samples: Sequence[Tokens]) -> None:
-        known.clear()
-        learn(samples)
+        nonlocal known
+        known = with_vectors({}, map(_join, samples))  # a new dictionary: another thread may still read the old one
 
     def batcher(params: Any, batch: Sequence[Tokens]) -> np.ndarray:
-        learn(batch)
-        return np.stack([known[_join(tokens)] for tokens in batch])
+        sentences = [_join(tokens) for tokens in batch]
+        vectors = with_vectors(known, sentences)
+        return np.stack([vectors[sentence] for sentence in sentences])
 
-    def learn(samples: Sequence[Tokens]) -> None:
-        new = [sentence for sentence in dict.fromkeys(map(_join, samples)) if sentence not in known]
+    def with_vectors(vectors: dict[str, np.ndarray], sentences: Iterable[str]) -> dict[str, np.ndarray]:
+        """Add the vectors of new sentences to `vectors` and return it."""
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in vectors]
         if new:
-            known.update(zip(new, np.asarray(encode(new), np.float32), strict=True))
+            vectors.update(zip(new, np.asarray(encode(new), np.float32), strict=True))
+        return vectors
 
     return prepare, batcher
 

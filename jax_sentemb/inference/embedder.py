@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.parallel import put_whole, replicate
-from jax_sentemb.types import Array, Params, Rows
+from jax_sentemb.types import Array, EncodedSentences, Params, Rows
 
 # Widths in tokens, fine for common lengths and coarse above. Each width that occurs costs one compilation.
 BUCKETS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -42,8 +42,9 @@ class Embedder:
     `embed` maps (params, rows) to [R, E]. It is compiled once for every shape that occurs: the width is one of the buckets, the
     number of rows `batch_size` or one of FEW. On a CPU a batch has at most CPU_ROWS rows, and full batches of calls with MANY
     sentences also use FINE_BUCKETS. Parameters are an argument of the call, so that training evaluates repeatedly without compiling
-    again. `sharding` splits the rows of a batch over devices (first axis); without it they go to the default device. `truncated`
-    counts the distinct sentences of the latest call that were longer than `max_seq_length` tokens.
+    again. `sharding` splits the rows of a batch over devices (first axis); without it they go to the default device.
+
+    Threads may share an Embedder: a call changes no attribute.
     """
 
     def __init__(
@@ -59,7 +60,6 @@ class Embedder:
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.buckets = BUCKETS if buckets is None else buckets
-        self.truncated = 0
         self._sharding = sharding
         self._cpu = jax.default_backend() == "cpu"
         self.batch_size = self._full(batch_size)
@@ -69,14 +69,29 @@ class Embedder:
     def __call__(
         self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
     ) -> Float[np.ndarray, "sentences embedding"]:
-        """Embeddings float32 [N, E] in the order of the sentences; `progress` is called with the size of each finished batch."""
+        """Return embeddings float32 [N, E] in the order of the sentences."""
+        return self.encode(params, sentences, batch_size, progress).vectors
+
+    def encode(
+        self,
+        params: Params,
+        sentences: Sequence[Any],
+        batch_size: int = 0,
+        progress: Callable[[int], object] | None = None,
+        max_seq_length: int = 0,
+    ) -> EncodedSentences:
+        """Return embeddings float32 [N, E] in the order of the sentences, and how many distinct sentences were cut.
+
+        `progress` is called with the size of each finished batch. `max_seq_length`: 0 is that of the embedder.
+        """
         # Once for all batches; costs nothing if the parameters are already there.
         params = put_whole(replicate(params), self._replicated)
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
         vectors = np.zeros((0, 0), np.float32)  # has room when the width of the first batch is known
         full = self._full(batch_size or self.batch_size)
+        longest = max_seq_length or self.max_seq_length
         running: deque[tuple[np.ndarray, Array]] = deque()
-        self.truncated = 0
+        truncated = 0
 
         def collect() -> None:
             chosen, output = running.popleft()
@@ -84,11 +99,12 @@ class Embedder:
             if progress:
                 progress(len(chosen))
 
-        for first, ids, truncated in self._tokenized(list(place)):
-            self.truncated += truncated
+        for first, ids, cut in self._tokenized(list(place), longest):
+            truncated += cut
             for chosen in batches_by_length(ids, full):
                 fine = self._cpu and len(chosen) == full and len(place) >= MANY
-                rows = self._rows([ids[index] for index in chosen], full, (*self.buckets, *(FINE_BUCKETS if fine else ())))
+                widths = (*self.buckets, *(FINE_BUCKETS if fine else ()))
+                rows = self._rows([ids[index] for index in chosen], full, widths, longest)
                 output = self._embed(params, rows)
                 if not vectors.size:
                     vectors = np.zeros((len(place), output.shape[-1]), np.float32)
@@ -97,7 +113,9 @@ class Embedder:
                     collect()
         while running:
             collect()
-        return vectors[[place[sentence] for sentence in sentences]] if place else np.zeros((0, self.width(params)), np.float32)
+        if not place:
+            return EncodedSentences(np.zeros((0, self.width(params)), np.float32), 0)
+        return EncodedSentences(vectors[[place[sentence] for sentence in sentences]], truncated)
 
     def sharded(self, sharding: Sharding | None) -> "Embedder":
         """The same with its rows over these devices."""
@@ -109,22 +127,27 @@ class Embedder:
         rows = Rows(np.zeros(shape, np.int32), np.ones(shape, np.bool_))
         return jax.eval_shape(self._embed, params, rows).shape[-1]
 
-    def _tokenized(self, sentences: list[Any]) -> Iterator[tuple[int, list[np.ndarray], int]]:
+    def _tokenized(self, sentences: list[Any], max_seq_length: int) -> Iterator[tuple[int, list[np.ndarray], int]]:
         """For each window: the number of its first sentence, the ids, and how many sentences were cut.
 
         A thread tokenises the next window while the device works on this one; the first is small so that the device starts early.
+        A single window needs no thread.
         """
         ends = [min(FIRST_WINDOW, len(sentences)), *range(FIRST_WINDOW + WINDOW, len(sentences), WINDOW), len(sentences)]
 
         def tokenize(window: tuple[int, int]) -> tuple[int, list[np.ndarray], int]:
-            return window[0], *self.tokenizer.encode(sentences[window[0] : window[1]], self.max_seq_length)
+            return window[0], *self.tokenizer.encode(sentences[window[0] : window[1]], max_seq_length)
 
+        windows = list(pairwise([0, *dict.fromkeys(ends)]))
+        if len(windows) == 1:
+            yield tokenize(windows[0])
+            return
         with ThreadPoolExecutor(1) as thread:
-            yield from thread.map(tokenize, pairwise([0, *dict.fromkeys(ends)]))
+            yield from thread.map(tokenize, windows)
 
-    def _rows(self, ids: list[np.ndarray], full: int, buckets: Sequence[int]) -> Rows:
+    def _rows(self, ids: list[np.ndarray], full: int, buckets: Sequence[int], max_seq_length: int) -> Rows:
         """A batch on the device; one that is not full is filled up with copies of its first row."""
-        width = min(bucket(max(len(row) for row in ids), (*buckets, self.max_seq_length)), self.max_seq_length)
+        width = min(bucket(max(len(row) for row in ids), (*buckets, max_seq_length)), max_seq_length)
         count = bucket(len(ids), [*(few for few in map(self._full, FEW) if few < full), full])
         return put_whole(pad(ids + [ids[0]] * (count - len(ids)), width, self.tokenizer.pad_id), self._sharding)
 

@@ -8,8 +8,8 @@ vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instru
 
 import functools
 import logging
-import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -28,20 +28,22 @@ from jax_sentemb.inference.export import export_loaded
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.parallel import batch_sharding, end_well_in_forks, make_mesh, replicated, use_compilation_cache
+from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.terminal import bar
 from jax_sentemb.types import Array
 
 logger = logging.getLogger("jax_sentemb")
-_started_in = 0  # id of the process that made the first encoder, and with it JAX's threads
 
 
 class SentenceEncoder:
     """A model that embeds sentences, on all local devices.
 
-    `truncated`: how many distinct sentences of the latest call were longer than `max_seq_length` tokens and were cut. `prompts`:
-    the prompts that the model's directory states, by name; `default_prompt` stands before sentences for which none is given.
+    `prompts`: the prompts that the model's directory states, by name; `default_prompt` stands before sentences for which none is
+    given.
+
+    Threads may share an encoder. Each call reads `prompts`, `default_prompt` and `max_seq_length` once, when it begins: a thread
+    that sets them changes later calls only.
 
     A pickle or `copy.deepcopy` of a loaded encoder has its path and settings and loads it again, so an encoder can be passed to
     spawned worker processes. After os.fork JAX does not work, and the methods raise ConfigError.
@@ -59,7 +61,7 @@ class SentenceEncoder:
         `dtype` is that of the matrix products, float32 or bfloat16. `max_seq_length` in tokens replaces the model's own.
         ConfigError if the model is missing, ModelFileError if it is damaged or of an unsupported kind.
         """
-        _check_fork()
+        check_fork()
         if not isinstance(model, LoadedModel):
             path = str(model)
             use_compilation_cache()
@@ -74,6 +76,8 @@ class SentenceEncoder:
         self._model, self._dtype = model, dtype
         self._params = jax.device_put(model.params, replicated(mesh) if sharding else None)
         self._embedder = model.embedder.sharded(sharding)
+        self._max_seq_length = self._embedder.max_seq_length
+        self._latest_call = threading.local()
         self.prompts, self.default_prompt = dict(model.prompts.texts), model.prompts.default
         if max_seq_length:
             self.max_seq_length = max_seq_length
@@ -104,7 +108,7 @@ class SentenceEncoder:
     @property
     def max_seq_length(self) -> int:
         """The number of tokens that a sentence is cut to, [CLS] and [SEP] included."""
-        return self._embedder.max_seq_length
+        return self._max_seq_length
 
     @max_seq_length.setter
     def max_seq_length(self, length: int) -> None:
@@ -113,11 +117,15 @@ class SentenceEncoder:
             raise ConfigError(
                 f"max_seq_length={length} is not between 3 and {longest or 'any number'}, the number of the model's positions"
             )
-        self._embedder.max_seq_length = length
+        self._max_seq_length = length
 
     @property
     def truncated(self) -> int:
-        return self._embedder.truncated
+        """How many distinct sentences the latest `encode` of this thread cut, since they were longer than `max_seq_length` tokens.
+
+        0 before the first call of a thread. Read it in the thread that called `encode`.
+        """
+        return getattr(self._latest_call, "truncated", 0)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -164,7 +172,9 @@ class SentenceEncoder:
         A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut. TypeError names the first sentence
         that is not `str`; NumericsError for embeddings that are not finite.
         """
-        _check_fork()
+        check_fork()
+        self._latest_call.truncated = 0
+        max_seq_length = self.max_seq_length
         check_precision(precision)
         single = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else _list_of(sentences)
@@ -180,10 +190,11 @@ class SentenceEncoder:
         before = self._prompt(prompt, prompt_name)
         texts = [before + text for text in texts] if before else texts
         if output_value == "token_embeddings":
-            found = self._embed_tokens(self._params, texts, self.max_seq_length, batch_size)
+            found, cut = self._embed_tokens(self._params, texts, max_seq_length, batch_size)
+            self._note_cut(cut, texts, max_seq_length)
             return convert(found[0]) if single else [convert(each) for each in found]
         show = logger.isEnabledFor(logging.INFO) if show_progress_bar is None else show_progress_bar
-        vectors = self._vectors(texts, batch_size, show)
+        vectors = self._vectors(texts, batch_size, show, max_seq_length)
         if truncate_dim is not None:
             vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
@@ -234,7 +245,7 @@ class SentenceEncoder:
         The files are verified by encoding sentences with them. ConfigError where the directory holds anything but an export.
         """
         place = user_path(directory).absolute()
-        export_loaded(place, self._model, self._params, self._embedder.max_seq_length, self._source and self._source[0])
+        export_loaded(place, self._model, self._params, self.max_seq_length, self._source and self._source[0])
         return place
 
     def push_to_hub(self, name: str, *, private: bool = False, token: str | None = None) -> str:
@@ -262,9 +273,10 @@ class SentenceEncoder:
         """The text that stands before each sentence."""
         if prompt is not None and name is not None:
             raise ConfigError("prompt and prompt_name are both given: leave one of them out")
-        if name is not None and name not in self.prompts:
-            raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(self.prompts) or 'no prompts'}")
-        text = self.default_prompt if prompt is None and name is None else self.prompts[name] if name is not None else prompt or ""
+        prompts = self.prompts  # once: another thread may replace it
+        if name is not None and name not in prompts:
+            raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(prompts) or 'no prompts'}")
+        text = self.default_prompt if prompt is None and name is None else prompts[name] if name is not None else prompt or ""
         if text and self._model.prompts.left_out:
             raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
         return text
@@ -280,19 +292,27 @@ class SentenceEncoder:
         usable = () if self._model.prompts.left_out else names
         return next((name for name in usable if self.prompts.get(name)), None)
 
-    def _vectors(self, texts: list[str], batch_size: int, show: bool) -> np.ndarray:
-        with bar()(total=len(set(texts)) if show else 0, desc="encode", unit=" sentences", disable=not show) as shown:
-            vectors = self._embedder(self._params, texts, batch_size, shown.update)
+    def _vectors(self, texts: list[str], batch_size: int, show: bool, max_seq_length: int) -> np.ndarray:
+        if show:
+            with bar()(total=len(set(texts)), desc="encode", unit=" sentences") as progress:
+                vectors, cut = self._embedder.encode(self._params, texts, batch_size, progress.update, max_seq_length)
+        else:
+            vectors, cut = self._embedder.encode(self._params, texts, batch_size, max_seq_length=max_seq_length)
         if not np.isfinite(vectors).all():
             bad = int((~np.isfinite(vectors).all(axis=1)).sum())
             raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
-        if self.truncated:
-            are, were = ("is", "was") if self.truncated == 1 else ("are", "were")
+        self._note_cut(cut, texts, max_seq_length)
+        return vectors
+
+    def _note_cut(self, cut: int, texts: list[str], max_seq_length: int) -> None:
+        """Remember how many sentences this call cut, and warn of them."""
+        self._latest_call.truncated = cut
+        if cut:
+            are, were = ("is", "was") if cut == 1 else ("are", "were")
             logger.warning(
                 "%d of %d distinct sentences %s longer than max_seq_length=%d tokens and %s cut",
-                self.truncated, len(set(texts)), are, self.max_seq_length, were,
+                cut, len(set(texts)), are, max_seq_length, were,
             )  # fmt: skip
-        return vectors
 
 
 def _load_again(kind: type[SentenceEncoder], path: str, dtype: str, max_seq_length: int) -> SentenceEncoder:
@@ -311,19 +331,6 @@ def _tensor() -> Callable[[np.ndarray], Any]:
     except ImportError:
         raise ConfigError('convert_to_tensor=True needs PyTorch: pip install "jax_sentemb[torch]"') from None
     return lambda array: torch.from_numpy(np.array(array))
-
-
-def _check_fork() -> None:
-    """Raises ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, and it would hang."""
-    global _started_in
-    if not _started_in:
-        _started_in = os.getpid()
-        end_well_in_forks()
-    if _started_in != os.getpid():
-        raise ConfigError(
-            "this process was forked from one that has loaded a model, and JAX does not work after a fork: "
-            'start it with multiprocessing.get_context("spawn"), or load the model only after the fork'
-        )
 
 
 def _list_of(sentences: Any) -> list[Any]:

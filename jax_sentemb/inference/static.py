@@ -13,7 +13,7 @@ from jax_sentemb.data.tokenizer import Tokenizer, check_text
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import unit_length
-from jax_sentemb.types import Array, Params, Rows
+from jax_sentemb.types import Array, EncodedSentences, Params, Rows
 
 AT_ONCE = 1 << 12  # sentences of a product: their pieces and vectors stay small
 LONGEST = 1 << 20  # pieces of a sentence: a table has no positions
@@ -55,20 +55,28 @@ class StaticEmbedder(Embedder):
         self._pieces, self._normalize = Pieces(tokenizer), normalize
         super().__init__(self._mean, self._pieces, max_seq_length)
 
-    def __call__(
-        self, params: Params, sentences: Sequence[Any], batch_size: int = 0, progress: Callable[[int], object] | None = None
-    ) -> Float[np.ndarray, "sentences width"]:
+    def encode(
+        self,
+        params: Params,
+        sentences: Sequence[Any],
+        batch_size: int = 0,
+        progress: Callable[[int], object] | None = None,
+        max_seq_length: int = 0,
+    ) -> EncodedSentences:
         table = np.asarray(params["table"], np.float32)
-        vectors = np.zeros((len(sentences), table.shape[1]), np.float32)
-        self.truncated = 0
-        for start in range(0, len(sentences), AT_ONCE):
-            some = sentences[start : start + AT_ONCE]
-            shares, cut = self._pieces.shares(some, self.max_seq_length, len(table))
+        numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}
+        distinct = list(numbers)
+        vectors = np.zeros((len(distinct), table.shape[1]), np.float32)
+        longest, truncated = max_seq_length or self.max_seq_length, 0
+        for start in range(0, len(distinct), AT_ONCE):
+            some = distinct[start : start + AT_ONCE]
+            shares, cut = self._pieces.shares(some, longest, len(table))
             vectors[start : start + AT_ONCE] = shares @ table
-            self.truncated += cut
+            truncated += cut
             if progress:
                 progress(len(some))
-        return unit_length(vectors) if self._normalize else vectors
+        vectors = unit_length(vectors) if self._normalize else vectors
+        return EncodedSentences(vectors[[numbers[sentence] for sentence in sentences]], truncated)
 
     def width(self, params: Params) -> int:
         return params["table"].shape[1]

@@ -18,13 +18,14 @@ from jax_sentemb.inference.static import StaticEmbedder
 from jax_sentemb.models.architectures import make_encoder, transformer_config
 from jax_sentemb.types import Array, Params, Rows
 
-TokenEmbeddings = Callable[[Params, Sequence[str], int, int], list[Float[np.ndarray, "_ width"]]]
+TokenEmbeddings = Callable[[Params, Sequence[str], int, int], tuple[list[Float[np.ndarray, "_ width"]], int]]
 
 
 def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
-    """(params, sentences, max_seq_length, batch_size) -> for each sentence its token embeddings, float32 [tokens, width].
+    """Return a function of params, sentences, max_seq_length and batch_size.
 
-    [CLS] and [SEP] included. ConfigError for a model on word vectors, which has no states of its own.
+    Its results are the token embeddings of each sentence, float32 [tokens, width], with [CLS] and [SEP], and the number of distinct
+    sentences that were cut. ConfigError for a model on word vectors, which has no states of its own.
     """
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
         raise ConfigError('output_value="token_embeddings": a table of vectors has none, only sentence embeddings')
@@ -38,8 +39,9 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
         hidden = output.hidden[-1]
         return convolution.apply(params["cnn"], hidden, rows.mask, encoder.dtype) if convolution else hidden
 
-    def embed(params: Params, sentences: Sequence[str], max_seq_length: int, batch_size: int) -> list[np.ndarray]:
-        ids, _ = tokenizer.encode(list(sentences), max_seq_length)
+    def embed(params: Params, sentences: Sequence[str], max_seq_length: int, batch_size: int) -> tuple[list[np.ndarray], int]:
+        numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}
+        ids, cut = tokenizer.encode(list(numbers), max_seq_length)
         found: list[np.ndarray] = [np.empty(0)] * len(ids)
         size = min(batch_size, CPU_ROWS) if jax.default_backend() == "cpu" else batch_size
         for chosen in batches_by_length(ids, size):
@@ -48,6 +50,6 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
             outputs = np.asarray(states(params, pad(filled, width, tokenizer.pad_id)), np.float32)
             for place, row in enumerate(chosen):
                 found[row] = outputs[place, : len(ids[row])]
-        return found
+        return [found[numbers[sentence]].copy() for sentence in sentences], cut
 
     return embed

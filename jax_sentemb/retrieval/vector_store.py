@@ -8,7 +8,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -35,17 +35,9 @@ from jax_sentemb.retrieval.vector_manifest import (
     write_manifest,
 )  # fmt: skip
 from jax_sentemb.retrieval.vector_parts import check_part, join_parts
+from jax_sentemb.types import EncodedSentences
 
 STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
-
-
-class EncodedSentences(NamedTuple):
-    """Embeddings of sentences."""
-
-    vectors: Float[np.ndarray, "n width"]  # float32
-    truncated: int  # number of distinct sentences that were cut
-
-
 LENGTHS = 1 << 12  # rows whose lengths are computed at once
 _intact: set[tuple] = set()  # verified shards: path, inode, size and times of the file, and SHA-256
 Encode = Callable[[list[str]], EncodedSentences]

@@ -94,8 +94,9 @@ class DownstreamTasks:
 class Scorer:
     """Scores parameters: on the development set and by label-free diagnostics during training, on every set at the end.
 
-    `similarities` has the similarities of the pairs of each set from its latest scoring, `vectors` the embeddings of the sample
-    from its latest diagnostics. A cross-encoder, whose embedder reads joined pairs, has no diagnostics, since they need embeddings.
+    `similarities` has the similarities of the pairs of each set from its latest scoring, `truncated` the number of sentences that
+    the latest scoring cut, `vectors` the embeddings of the sample from its latest diagnostics. A cross-encoder, whose embedder
+    reads joined pairs, has no diagnostics, since they need embeddings.
     `strict`: a collapse of the embeddings raises NumericsError.
     """
 
@@ -113,6 +114,7 @@ class Scorer:
         self.is_cross_encoder = isinstance(embedder.tokenizer, JoinedPairs)
         self.parts = tuple(zip(*(halves(sentence) for sentence in sample), strict=True))
         self.similarities: TaskSimilarities = {}
+        self.truncated = 0
         self.vectors = np.zeros((0, 0), np.float32)
         self._diagnosed: tuple[Params, dict[str, Any]] | None = None
 
@@ -173,10 +175,17 @@ class Scorer:
         return self._results(params, self.tasks)
 
     def _results(self, params: Params, tasks: dict[str, StsTask]) -> dict[str, dict]:
+        self.truncated = 0
+
+        def embed(texts: Sequence[Any]) -> np.ndarray:
+            vectors, truncated = self.embedder.encode(params, texts)
+            self.truncated += truncated
+            return vectors
+
         if self.is_cross_encoder:
-            found = task_pair_scores(lambda pairs: score_of_pair(self.embedder(params, pairs)), tasks)
+            found = task_pair_scores(lambda pairs: score_of_pair(embed(pairs)), tasks)
         else:
-            found = task_cosines(lambda sentences: self.embedder(params, sentences), tasks)
+            found = task_cosines(embed, tasks)
         self.similarities |= found
         return correlate_tasks(found, tasks)
 

@@ -41,7 +41,7 @@ class Results:
         diagnostics = scorer.diagnostics(params)  # before `replicate`, which makes another tree: not computed again
         params = replicate(params)
         scores = scorer.all_tasks(params) if setup.tasks else {}
-        if cut := scorer.embedder.truncated:
+        if setup.tasks and (cut := scorer.truncated):
             longest = self._config.eval.max_seq_length
             self._log.warn(step, f"{cut:,} distinct evaluation sentences were cut at eval.max_seq_length={longest}")
         baselines = {"untrained": start}
