@@ -2,10 +2,13 @@
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import re
 import reprlib
+import secrets
 import shutil
 import sys
 from collections.abc import Iterator
@@ -14,7 +17,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, plain
+from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, UserError, plain
+
+PARTIAL = ".partial"  # suffix of the names of temporary files and folders
 
 
 def user_path(path: str | Path) -> Path:
@@ -38,46 +43,123 @@ def check_name(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a name to write to, which replaces `path`, flushed to the disk, if the block succeeds. An OSError names `path`."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
+    """Yield a new, empty file; if the block succeeds, it replaces `path` and is on the disk.
+
+    Its name is unpredictable and it is created exclusively, so a link that somebody planted is never followed. What killed writers
+    of `path` left is deleted. A failed write is an OSError that names `path`, also if a library raises another exception for it.
+    """
+    with naming(path), _temporary(path, folder=False) as (partial, descriptor):
         yield partial
-        _flush(partial, os.O_RDWR)
+        if not _is_at(descriptor, partial):
+            raise OSError(errno.ESTALE, "another process replaced the temporary file", str(path))
+        os.fsync(descriptor)  # without it, a power failure can leave a name without content
         partial.replace(path)
         with contextlib.suppress(OSError):  # not every file system flushes folders
-            _flush(path.parent, os.O_RDONLY)
-    except OSError as error:
-        if error.filename is None:  # the disk became full during a write
-            error.filename = str(path)
-        raise
-    finally:
-        partial.unlink(missing_ok=True)
+            _flush_folder(path.parent)
 
 
 @contextlib.contextmanager
-def sole_writer(path: Path) -> Iterator[Path]:
-    """Yields a name beside `path` that only this process writes to; BusyError while another process writes `path`.
+def staging(path: Path) -> Iterator[Path]:
+    """Yield a new, empty folder beside `path`, which is deleted at the end unless it was renamed. Otherwise as `replacing`."""
+    with _temporary(path, folder=True) as (folder, _):
+        yield folder
 
-    Files that a killed process left behind are deleted.
-    """
-    beside = path.parent / f".{path.name[:100]}"
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let a failed write be an OSError that names `path`, also if a library raises another exception for it."""
+    try:
+        yield
+    except Exception as error:
+        found = system_error(error)
+        if found is None:
+            raise
+        if not found.filename or any(part.endswith(PARTIAL) for part in Path(os.fsdecode(found.filename)).parts):
+            found.filename, found.filename2 = str(path), None
+        if found is error:
+            raise
+        raise found from error
+
+
+@contextlib.contextmanager
+def sole_writer(path: Path) -> Iterator[None]:
+    """Raise BusyError while another process writes `path`, and keep others from writing it in the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(f"{beside}.lock", timeout=0)
+    lock = FileLock(path.with_name(f"{_hidden(path)}.lock"), timeout=0)
     try:
         lock.acquire()
     except Timeout:
         raise BusyError(f"{path} is being written by another process: wait for it, or give another name") from None
-    stage = Path(f"{beside}.{os.getpid()}.partial")
     try:
-        for left in path.parent.iterdir():
-            if left.name.startswith(f"{beside.name}.") and left.suffix == ".partial":
-                remove(left)
-        yield stage
+        yield
     finally:
-        with contextlib.suppress(OSError):
-            remove(stage)
+        with contextlib.suppress(OSError):  # FileLock does not accept a lock file that was deleted before it was locked
             os.unlink(lock.lock_file)
         lock.release()
+
+
+@contextlib.contextmanager
+def _temporary(path: Path, folder: bool) -> Iterator[tuple[Path, int]]:
+    """Yield a new file or folder beside `path` and its descriptor, whose lock tells other processes that it is in use."""
+    _delete_left(path)
+    flags = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
+    while True:
+        partial = path.with_name(f"{_hidden(path)}.{secrets.token_hex(8)}{PARTIAL}")
+        if folder:
+            partial.mkdir()
+        try:
+            descriptor = os.open(partial, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except FileNotFoundError:
+            if not folder:
+                raise
+            continue  # another process took the folder for one that was left
+        if _lock(descriptor) is not False and _is_at(descriptor, partial):
+            break
+        os.close(descriptor)
+    try:
+        yield partial, descriptor
+    finally:
+        remove(partial)
+        os.close(descriptor)
+
+
+def _delete_left(path: Path) -> None:
+    """Delete the temporary files and folders of writers of `path` that were killed: nobody holds their locks."""
+    pattern = re.compile(f"{re.escape(_hidden(path))}\\.[0-9a-f]{{16}}{re.escape(PARTIAL)}")
+    for name in os.listdir(path.parent):
+        if pattern.fullmatch(name):
+            left = path.with_name(name)
+            with contextlib.suppress(OSError):
+                descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                try:
+                    if _lock(descriptor):
+                        remove(left)
+                finally:
+                    os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Return whether a path leads to the file or folder of a descriptor, and not through a link."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Lock a file or folder without waiting; return False if it is locked, None if the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _hidden(path: Path) -> str:
+    """The beginning of the names of lock and temporary files of `path`: at most 100 bytes, since names have at most 255."""
+    return "." + os.fsencode(path.name)[:100].decode("utf-8", "ignore")
 
 
 def remove(path: Path) -> None:
@@ -93,19 +175,45 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def _flush(path: Path, mode: int) -> None:
-    """Flushes a file or a folder to the disk; without it, a power failure can leave a name without content."""
-    opened = os.open(path, mode)
+def system_error(error: Exception) -> OSError | None:
+    """The OSError behind an exception: itself, or what a library reports in the text of an exception of its own; else None.
+
+    tokenizers, safetensors, TensorStore, faiss and Arrow raise Exception, ValueError or RuntimeError for a full disk.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    if isinstance(error, UserError):
+        return None
+    text = str(error)
+    if match := re.search(r"\(os error (\d+)\)", text):  # of Rust
+        number = int(match[1])
+    else:
+        number = next((number for number in REPORTED if os.strerror(number).lower() in text.lower()), 0)
+    if number:
+        return OSError(number, os.strerror(number))
+    return error if isinstance(error, OSError) else None
+
+
+REPORTED = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EIO, errno.EMFILE, errno.ENAMETOOLONG)
+
+
+def _flush_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file by `text` in UTF-8, with line breaks as they are."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8", newline="")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replaces a file by `content` as JSON."""
-    with replacing(path) as partial:
-        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    """Replace a file by `content` as JSON."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
 
 
 JSON_LIMIT = 1 << 24  # bytes; descriptions of models have a few thousand, and a value needs 20 times its text in memory

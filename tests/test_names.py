@@ -23,7 +23,6 @@ TESTED_IN = {
     "test_families.py": "models/architectures models/modern_bert models/mpnet",
     "test_huggingface.py": "formats/tensors formats/weight_table",
     "test_layers.py": "models/attention models/self_attention",
-    "test_model_dir.py": "files",
     "test_modules.py": "models/dense",
     "test_plots.py": "reporting/attention reporting/pair_plots reporting/plot_data",
     "test_run.py": "training/results training/run_metadata training/setup",

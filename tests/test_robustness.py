@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import copy
 import dataclasses
+import errno
 import glob
 import gzip
 import io
@@ -43,6 +44,7 @@ from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.parallel import use_compilation_cache
 from jax_sentemb.reporting import html_report, plots
+from jax_sentemb.retrieval import vector_store
 from jax_sentemb.retrieval.vector_store import SAME, EncodedSentences, Vectors, write_file, write_shards
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Rows
@@ -104,7 +106,7 @@ def test_of_two_writers_of_a_file_the_second_says_so_and_leaves_the_first_alone(
             pass
     assert (tmp_path / "export" / "jax_sentemb.json").read_text() == "first"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy", "x.npy.json"]
-    (tmp_path / ".export.1.partial").mkdir()  # of a writer that was killed
+    (tmp_path / ".export.0123456789abcdef.partial").mkdir()  # of a writer that was killed
     with staged(tmp_path / "export") as stage:
         (stage / "jax_sentemb.json").write_text("second")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.txt", "export", "x.npy", "x.npy.json"]
@@ -117,6 +119,7 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from jax_sentemb.cli.program import program
+from jax_sentemb.retrieval import vector_store
 from jax_sentemb.retrieval.vector_store import SAME, EncodedSentences, write_file, write_shards
 
 def main(argv):
@@ -138,6 +141,33 @@ sys.exit(program(main, sys.argv))
     assert done.stderr.startswith(f"error: {named}: "), done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.rglob("*.partial"))
+    assert not list(tmp_path.glob("x*"))
+
+
+@pytest.mark.parametrize("failing", ["write_manifest", "replace"])
+def test_vectors_without_their_hash_are_never_published_and_the_same_command_continues(tmp_path, monkeypatch, failing):
+    """The disk is full when the hash is written, or the process ends before the vectors get their name."""
+    metadata, full = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 5}, OSError(errno.ENOSPC, "full")
+
+    def encode(texts):
+        return EncodedSentences(np.ones((len(texts), 2), np.float32), 0)
+
+    def fails(*arguments):
+        if failing == "write_manifest" or arguments[1].suffix == ".npy":
+            raise full
+        return replace(*arguments)
+
+    owner, replace = (vector_store, None) if failing == "write_manifest" else (Path, Path.replace)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, failing, fails)
+        with pytest.raises(OSError, match="full"):
+            write_file(tmp_path / "x.npy", metadata, LINES[:9], encode, lambda count: None)
+    assert not (tmp_path / "x.npy").exists()
+    write_file(tmp_path / "x.npy", metadata, LINES[:9], encode, lambda count: None)
+    assert Vectors(tmp_path / "x.npy").shape == (9, 2)
+    (tmp_path / "y.npy.json").write_text("{}")  # of somebody else
+    with pytest.raises(ConfigError, match=r"y\.npy\.json exists"):
+        write_file(tmp_path / "y.npy", metadata, LINES[:9], encode, lambda count: None)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from jax_sentemb.cli.program import Parser, count, positive, program
 from jax_sentemb.errors import ConfigError, UserError, plain
-from jax_sentemb.files import replacing, user_path
+from jax_sentemb.files import user_path, write_text
 
 EPILOG = """\
 models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
@@ -151,8 +151,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     if options.output:
         text = "\n".join(tables.as_markdown(table) for table in found)
         options.output.mkdir(parents=True, exist_ok=True)
-        with replacing(options.output / "tables.md") as partial:
-            partial.write_text(text + "\n", encoding="utf-8")
+        write_text(options.output / "tables.md", text + "\n")
         print(f"\nwritten: {options.output}/tables.md and a JSON file for each model and task")
     return code
 
@@ -171,8 +170,7 @@ def _write(options: argparse.Namespace, model: str, record: dict[str, Any]) -> N
     folder = options.output / model
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
-    with replacing(folder / f"{record['task']}.json") as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
+    write_text(folder / f"{record['task']}.json", text + "\n")
 
 
 def _plot(options: argparse.Namespace, model: str, outcome: Any) -> None:

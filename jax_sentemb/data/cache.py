@@ -4,7 +4,6 @@ import json
 import mmap
 import os
 import random
-import shutil
 import threading
 import zlib
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from jax_sentemb.errors import DataError, ResourceError
-from jax_sentemb.files import user_path
+from jax_sentemb.files import remove, staging, user_path
 from jax_sentemb.provenance import KEY, FileType, difference, fingerprint, mark
 
 ABOUT = "about.json"
@@ -46,33 +45,21 @@ def cached(folder: Path, file_type: FileType, sources: Mapping[str, Any], write:
     def intact() -> bool:
         return undamaged(target) and not difference(read_about(target), file_type, sources)
 
-    partial = Path(f"{target}.partial")
     try:
         if intact():  # without the lock, because this process may have no right to write to a shared cache
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{target}.lock"):
             if not intact():
-                _remove(target, partial)
-                try:
-                    partial.mkdir()
+                remove(target)
+                with staging(target) as partial:
                     _write_about(partial, {**write(partial), KEY: made})
                     for file in partial.iterdir():
                         _flush(file)
                     partial.replace(target)
-                finally:
-                    _remove(partial)
     except OSError as error:
         raise ResourceError(f"cache {target.parent}: {error.strerror or error}; set JAX_SENTEMB_CACHE to another folder") from error
     return target
-
-
-def _remove(*paths: Path) -> None:
-    for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def _flush(file: Path) -> None:

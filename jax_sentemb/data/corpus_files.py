@@ -19,7 +19,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tables import dataset_rows, file_kind, read_rows
 from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.files import check_name
+from jax_sentemb.files import check_name, naming
 from jax_sentemb.provenance import CONVERTED_TEXT, Source
 
 TEXT = "text.txt"  # the file of a conversion in the cache
@@ -47,7 +47,7 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
             return open_corpus(files, column)
         with tempfile.TemporaryDirectory() as folder:  # an open file stays readable after it is deleted
             spooled = Path(folder) / "standard input.txt"
-            with spooled.open("wb") as file:
+            with naming(spooled), spooled.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             sentences = Sentences([spooled], Path(folder), own=True)
         if not len(sentences):

@@ -20,7 +20,7 @@ from jax_sentemb.data.piece_cache import PieceCache, positions_within, separable
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer_checks import check_rules, check_size, check_speed, count_tokens, damage
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_own, read_json, replacing, shown, user_path
+from jax_sentemb.files import check_own, read_json, shown, user_path, write_text
 from jax_sentemb.provenance import VOCABULARY, Source
 
 logger = logging.getLogger("jax_sentemb")
@@ -147,8 +147,7 @@ class Tokenizer:
         """
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / "tokenizer.json") as partial:  # a run writes it at each start, and may be killed meanwhile
-            self._inner.save(str(partial))
+        write_text(folder / "tokenizer.json", self._inner.to_str(pretty=True))
         word_pieces = self._state["model"]["type"] == "WordPiece"
         normalizer = self._state["normalizer"] or {}
         specials = {f"{role}_token": name for role, name in self.names.items()}
@@ -167,9 +166,9 @@ class Tokenizer:
             settings |= {"bos_token": self.names["cls"], "eos_token": self.names["sep"]}
         if word_pieces:
             pieces = {number: piece for piece, number in self._inner.get_vocab().items()}
-            _write(folder / "vocab.txt", "".join(f"{pieces.get(n, f'[free{n}]')}\n" for n in range(self.vocab_size)))
-        _write(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
-        _write(folder / "special_tokens_map.json", json.dumps(specials, indent=2) + "\n")
+            write_text(folder / "vocab.txt", "".join(f"{pieces.get(n, f'[free{n}]')}\n" for n in range(self.vocab_size)))
+        write_text(folder / "tokenizer_config.json", json.dumps(settings, indent=2) + "\n")
+        write_text(folder / "special_tokens_map.json", json.dumps(specials, indent=2) + "\n")
 
     @property
     def serialized(self) -> str:
@@ -340,8 +339,3 @@ def _from_vocabulary(vocabulary: Path, settings: dict[str, Any]) -> tokenizers.T
         strip_accents=settings.get("strip_accents"),
         handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
     )._tokenizer
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8", newline="\n")

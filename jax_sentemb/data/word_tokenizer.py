@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 
 from jax_sentemb.data.tokenizer_checks import check_rules, count_tokens, damage
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import replacing
+from jax_sentemb.files import write_text
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 FILE = "tokenizer.json"
@@ -83,8 +83,7 @@ class WordTokenizer:
     def save(self, directory: str | Path) -> None:
         """Writes tokenizer.json."""
         Path(directory).mkdir(parents=True, exist_ok=True)
-        with replacing(Path(directory) / FILE) as partial:
-            self._inner.save(str(partial))
+        write_text(Path(directory) / FILE, self._inner.to_str(pretty=True))
 
     def copy(self) -> "WordTokenizer":
         """An equal tokenizer, for another thread."""

@@ -11,7 +11,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
 from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, texts, token_table
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.files import sole_writer
+from jax_sentemb.files import naming, sole_writer, staging
 from jax_sentemb.formats.sentence_transformers import check_replaceable
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.export import export_static
@@ -67,8 +67,8 @@ def distill(
         if vectors is not None:
             table = _trained(table, tokenizer, sentences, vectors, settings, progress)
         else:
-            with sole_writer(output.with_name(f"{output.name[:100]}.vectors")) as file:
-                targets = _encoded(model, sentences, file, width, progress)
+            with sole_writer(output), naming(output), staging(output.with_name(f"{output.name[:80]}.vectors")) as folder:
+                targets = _encoded(model, sentences, folder / "vectors.npy", width, progress)
                 table = _trained(table, tokenizer, sentences, targets, settings, progress)
         table[specials] = 0
     sentences.check_unchanged()
@@ -90,17 +90,13 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, sentences: Sentences, w
 
 
 def _encoded(model: LoadedModel, sentences: Sentences, file: Path, width: int, progress: Progress) -> np.ndarray:
-    """float32 [N, D] of the sentences, mapped from `file`. An OSError names it."""
+    """Return the vectors of the sentences, float32 [N, D], mapped from the new `file`."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(sentences), width)}
-    try:
-        with file.open("wb") as opened:  # not through a mapping: there a full disk is a SIGBUS
-            np.lib.format.write_array_header_1_0(opened, header)
-            for some in texts(sentences, ENCODED_AT_ONCE):
-                opened.write(np.ascontiguousarray(model(some), "<f4").data)
-                progress("encode", len(some), len(sentences))
-    except OSError as error:
-        error.filename = error.filename or str(file)
-        raise
+    with file.open("wb") as opened:  # not through a mapping: there a full disk is a SIGBUS
+        np.lib.format.write_array_header_1_0(opened, header)
+        for some in texts(sentences, ENCODED_AT_ONCE):
+            opened.write(np.ascontiguousarray(model(some), "<f4").data)
+            progress("encode", len(some), len(sentences))
     return np.load(file, mmap_mode="r")
 
 

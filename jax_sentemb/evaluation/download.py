@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.suite import select
+from jax_sentemb.files import naming, staging
 
 
 class Source(NamedTuple):
@@ -47,10 +48,13 @@ def _write(name: str, root: Path) -> bool:
     folder = root / "downstream" / FOLDERS.get(name, f"STS/{name}-en-test")
     if folder.is_dir():
         return False
-    for file, lines in {"MR": _reviews, "MRPC": _paraphrases, "STSBenchmark": _benchmark}.get(name, _year)(name).items():
-        folder.mkdir(parents=True, exist_ok=True)
-        encoding = "latin-1" if name == "MR" else "utf-8"
-        (folder / file).write_bytes("".join(f"{line}\n" for line in lines).encode(encoding, errors="replace"))
+    files = {"MR": _reviews, "MRPC": _paraphrases, "STSBenchmark": _benchmark}.get(name, _year)(name)
+    encoding = "latin-1" if name == "MR" else "utf-8"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with naming(folder), staging(folder) as stage:  # a folder that exists counts as complete
+        for file, lines in files.items():
+            (stage / file).write_bytes("".join(f"{line}\n" for line in lines).encode(encoding, errors="replace"))
+        stage.rename(folder)
     return True
 
 

@@ -141,7 +141,7 @@ class Steps:
         try:
             if is_main_process():
                 self.folder.mkdir(parents=True, exist_ok=True)
-                (self.folder / manifest.UNFINISHED).write_text(str(step), encoding="utf-8")
+                files.write_text(self.folder / manifest.UNFINISHED, str(step))
                 if target.exists():
                     manifest.remove(target)
             if jax.process_count() == 1:

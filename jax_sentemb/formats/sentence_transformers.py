@@ -18,7 +18,7 @@ from jax_sentemb import __version__
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
-from jax_sentemb.files import is_full, sole_writer, write_json
+from jax_sentemb.files import is_full, naming, remove, sole_writer, staging, write_json
 from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.formats.model_card import Card, module_words, render
 from jax_sentemb.formats.model_dir import MANIFEST, NO_PROMPTS, WORD_WEIGHTS, Prompts
@@ -200,25 +200,31 @@ def check_replaceable(directory: Path) -> None:
 
 @contextmanager
 def staged(directory: Path) -> Iterator[Path]:
-    """A temporary folder beside `directory`. It replaces `directory` if the block ends without an error; else it is deleted.
+    """Yield a temporary folder beside `directory`, which replaces it if the block succeeds and is deleted otherwise.
 
-    BusyError while another process writes the same export, ConfigError if `directory` exists and is not an export.
+    Raises:
+        BusyError: Another process writes the same export.
+        ConfigError: `directory` exists and is not an export.
+        ResourceError: The disk is full.
     """
+    previous = directory.parent / f".{directory.name[:60]}.previous"  # characters; a name has at most 255 bytes
     try:
         check_replaceable(directory)
-        with sole_writer(directory) as stage:
-            stage.mkdir()
-            yield stage
-            _replace(directory, stage, directory.parent / f".{directory.name[:100]}.previous")
+        with naming(directory), sole_writer(directory):
+            if previous.is_dir() and not previous.is_symlink() and not directory.exists():  # killed between the two renames
+                previous.rename(directory)
+            with staging(directory) as stage:
+                yield stage
+                _replace(directory, stage, previous)
     except OSError as error:
         problem = ResourceError if is_full(error) else ConfigError
         raise problem(f"cannot write the export {directory}: {error.strerror or error}") from None
 
 
 def _replace(directory: Path, stage: Path, previous: Path) -> None:
-    """Renames `stage` to `directory`. A rename cannot replace a non-empty folder, so the earlier export is renamed first."""
+    """Rename `stage` to `directory`. A rename cannot replace a non-empty folder, so the earlier export is renamed first."""
     if directory.exists():
-        shutil.rmtree(previous, ignore_errors=True)
+        remove(previous)
         directory.rename(previous)
     try:
         stage.rename(directory)

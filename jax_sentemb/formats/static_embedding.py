@@ -18,7 +18,7 @@ from jax_sentemb import __version__
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import inside, read_json, replacing, shown, write_json
+from jax_sentemb.files import inside, read_json, shown, write_json, write_text
 from jax_sentemb.formats.model_dir import check_hashes, read_modules
 from jax_sentemb.formats.tensors import check_finite, read_safetensors
 
@@ -48,8 +48,7 @@ def write_static(directory: Path, table: StaticTable) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {WEIGHT: np.ascontiguousarray(table.vectors, np.float32)}
     (directory / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    with replacing(directory / "tokenizer.json") as partial:
-        partial.write_text(_without_specials(table.tokenizer), encoding="utf-8")
+    write_text(directory / "tokenizer.json", _without_specials(table.tokenizer))
     kinds = [("", KIND), *([("1_Normalize", "Normalize")] if table.normalize else [])]
     modules = [
         {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}

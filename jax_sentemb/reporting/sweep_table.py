@@ -17,7 +17,7 @@ import scipy
 from jax_sentemb import terminal
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts_data import COUNTS, DEVELOPMENT
-from jax_sentemb.files import replacing
+from jax_sentemb.files import replacing, write_text
 
 REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ in these alone are one row, with mean and spread
 ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
@@ -166,8 +166,7 @@ def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -
     texts = {"sweep.md": table(rows) + "\n", "low_shot.md": low_shot_table(rows, baselines)}
     for name, text in texts.items():
         if text:
-            with replacing(workdir / name) as partial:
-                partial.write_text(text, encoding="utf-8")
+            write_text(workdir / name, text)
     sets, done = averaged(rows), [row for row in rows if "scores" in row]
     lines = [
         {

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Real
 
-from jax_sentemb.errors import ConfigError, ResourceError
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.retrieval.search import CORPUS, Hits, VectorSource, prepare
 
@@ -19,10 +19,7 @@ def build_index(vectors: VectorSource, file: Path) -> None:
     for start in range(0, len(vectors), CORPUS):
         index.add(np.asarray(prepare(vectors[start : start + CORPUS], True)))
     with sole_writer(file), replacing(file) as partial:
-        try:
-            faiss.write_index(index, str(partial))
-        except RuntimeError as error:  # faiss raises one kind of error for all causes, also for a full disk
-            raise ResourceError(f"--index {file} cannot be written: {str(error).splitlines()[0][:200]}") from None
+        faiss.write_index(index, str(partial))
 
 
 def search_index(queries: Real[np.ndarray, "*queries width"], file: Path, top_k: int = 10, effort: int = 128) -> Hits:

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int, Real
 from jax_sentemb.data.tables import import_arrow
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import BusyError, ConfigError, DataError
-from jax_sentemb.files import replacing, say, sha256, shown, sole_writer, user_path
+from jax_sentemb.files import PARTIAL, replacing, say, sha256, shown, sole_writer, user_path
 from jax_sentemb.retrieval.quantize import quantize, ranges_of, restore
 from jax_sentemb.retrieval.vector_manifest import (
     LISTS,
@@ -102,9 +102,7 @@ def write_file(
     if precision in ("int8", "uint8"):
         raise ConfigError(f"--precision {precision} needs a directory as --output, which also stores the ranges of the values")
     with sole_writer(file):
-        for existing in (file, place):
-            if existing.exists():
-                raise ConfigError(f"--output {existing} exists: give another name or move it away")
+        _check_free(file, place)
         truncated, parts, width = 0, [], 0
         for start in range(0, len(sentences), at_once):
             texts = [sentences[row] for row in range(start, min(start + at_once, len(sentences)))]
@@ -113,11 +111,24 @@ def write_file(
             truncated, width = truncated + found.truncated, found.vectors.shape[1]
             progress(len(texts))
         rows = np.concatenate(parts)
-        _save(file, rows, [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else [])
-        shards = [_described(file, len(rows), truncated)]
-        manifest = {**metadata, "format": file.suffix[1:], "rows": len(rows), "width": width, "ranges": None, "shards": shards}
-        write_manifest(place, manifest)
+        with replacing(file) as partial:
+            texts = [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else None
+            _save(partial, rows, texts)
+            shards = [_described(partial, len(rows), truncated) | {"file": file.name}]
+            manifest = {**metadata, "format": file.suffix[1:], "rows": len(rows), "width": width, "ranges": None, "shards": shards}
+            write_manifest(place, manifest)  # before the vectors: without a manifest nobody could continue
     return manifest
+
+
+def _check_free(file: Path, place: Path) -> None:
+    """Raise ConfigError if a file of vectors exists. A manifest alone, of a process that was killed, is replaced."""
+    if file.exists():
+        raise ConfigError(f"--output {file} exists: give another name or move it away")
+    if place.exists():
+        try:
+            read_list(place)
+        except DataError:
+            raise ConfigError(f"--output {place} exists: give another name or move it away") from None
 
 
 def _check_place(directory: Path) -> None:
@@ -126,7 +137,7 @@ def _check_place(directory: Path) -> None:
     if directory.is_dir() and not (directory / MANIFEST).is_file():
         parts = [*directory.glob(LISTS), *directory.glob(LISTS.replace(".json", ".LOCK"))]  # the list of one may have been deleted
         mine = (".npy", ".parquet", ".json") if parts else ()
-        ours = (".LOCK", ".partial", *mine)
+        ours = (".LOCK", PARTIAL, *mine)
         if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix not in ours]:
             raise ConfigError(f"--output {directory} contains {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
 
@@ -183,7 +194,8 @@ def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: 
         manifest["ranges"] = ranges_of(found.vectors).tolist()  # those of the first shard are used for all shards
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
     file = directory / shard_name(number, manifest["format"])
-    _save(file, quantize(found.vectors, precision, ranges), texts)
+    with replacing(file) as partial:
+        _save(partial, quantize(found.vectors, precision, ranges), texts if manifest["format"] == "parquet" else None)
     place = number - manifest.get("first_shard", 0)
     manifest["shards"][place : place + 1] = [_described(file, len(texts), found.truncated)]
     manifest["width"] = found.vectors.shape[1]
@@ -195,14 +207,14 @@ def _described(file: Path, rows: int, truncated: int) -> dict[str, Any]:
     return {"file": file.name, "rows": rows, "truncated": truncated, "bytes": file.stat().st_size, "sha256": sha256(file)}
 
 
-def _save(file: Path, rows: np.ndarray, texts: list[str]) -> None:
-    with replacing(file) as partial:
-        if file.suffix == ".parquet":
-            _save_parquet(partial, rows, texts)
-        else:
-            with partial.open("wb") as opened:  # the error of np.save for a full disk has no error number
-                np.lib.format.write_array_header_1_0(opened, np.lib.format.header_data_from_array_1_0(rows))
-                opened.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+def _save(file: Path, rows: np.ndarray, texts: list[str] | None) -> None:
+    """Write rows in the format of NumPy, or with their texts as Parquet."""
+    if texts is not None:
+        _save_parquet(file, rows, texts)
+        return
+    with file.open("wb") as opened:  # the error of np.save for a full disk has no error number
+        np.lib.format.write_array_header_1_0(opened, np.lib.format.header_data_from_array_1_0(rows))
+        opened.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
 
 
 def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from jax_sentemb import config as settings
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.files import replacing
+from jax_sentemb.files import write_text
 from jax_sentemb.training.argument_folds import is_split, split
 
 NLI = ("contradiction", "neutral", "entailment")  # labels of generated pairs, each for a third of the score range
@@ -76,13 +76,11 @@ def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pair
 
 
 def _lines(path: Path, sentences: Iterable[str]) -> str:
-    with replacing(path) as partial:  # a process that has the old file open keeps its content
-        partial.write_text("".join(sentence + "\n" for sentence in sentences), encoding="utf-8")
+    write_text(path, "".join(sentence + "\n" for sentence in sentences))  # a process that has the old file open keeps its content
     return str(path)
 
 
 def _pairs(path: Path, rows: Iterable[tuple]) -> str:
     header = "sentence1\tsentence2\tscore\tlabel\n"
-    with replacing(path) as partial:
-        partial.write_text(header + "".join("\t".join(map(str, row)) + "\n" for row in rows), encoding="utf-8")
+    write_text(path, header + "".join("\t".join(map(str, row)) + "\n" for row in rows))
     return str(path)

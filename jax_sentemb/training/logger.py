@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, plain
-from jax_sentemb.files import is_full, replacing
+from jax_sentemb.files import is_full, naming, replacing, write_text
 from jax_sentemb.terminal import bar, in_notebook
 
 # Limits in seconds of the time between two lines of progress without a terminal, which is a twentieth of the run so far.
@@ -66,7 +66,7 @@ class Log:
         text, self._unwritten = self._unwritten + line, ""
         size = self.path.stat().st_size if self.path.exists() else 0
         try:
-            with self.path.open("a", encoding="utf-8") as file:
+            with naming(self.path), self.path.open("a", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
             if not is_full(error):
@@ -184,8 +184,7 @@ def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
     except wandb.Error as error:
         reason = (str(error).splitlines() or ["unknown"])[0]
         raise ConfigError(f"train.wandb={project}: {reason} (WANDB_MODE=offline needs no account)") from None
-    with replacing(known) as partial:
-        partial.write_text(f"{run.id}\n", encoding="utf-8")
+    write_text(known, f"{run.id}\n")
     # The step count of Weights & Biases only grows; ours returns to that of the checkpoint when a run continues.
     run.define_metric("step")
     run.define_metric("*", step_metric="step")

@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from jax_sentemb.config import Config
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError
-from jax_sentemb.files import user_path
+from jax_sentemb.files import naming, user_path
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.parallel import is_main_process, use_compilation_cache
 from jax_sentemb.reporting.html_report import not_vital, write_report
@@ -111,10 +111,12 @@ def _lock(workdir: Path) -> Iterator[None]:
         if who:
             print(f"note: {path} was held by {who}, which is gone: taken over", file=sys.stderr)
         mine = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
-        path.write_text(json.dumps(mine) + "\n", encoding="utf-8")
+        with naming(path):
+            path.write_text(json.dumps(mine) + "\n", encoding="utf-8")
         yield
     finally:
-        path.write_text("", encoding="utf-8")
+        with contextlib.suppress(OSError):
+            os.truncate(path, 0)
         lock.release()
 
 
