@@ -15,7 +15,7 @@ from jax_sentemb.data.corpus_files import open_text
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.distill import _encoded
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.formats.model_dir import Prompts
+from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.formats.static_embedding import read_static
 from jax_sentemb.inference.load import load
@@ -85,7 +85,7 @@ def test_encode_writes_its_vectors(static, teacher):
 
 
 def test_the_encoder_reads_sentences_with_its_default_prompt_as_in_encode(teacher, tmp_path):
-    model = load(teacher / "model")._replace(prompts=Prompts({"query": "red blue "}, "query"))
+    model = load(teacher / "model")._replace(settings=EncodeSettings({"query": "red blue "}, "query"))
     sentences = open_text("--corpus", str(teacher / "corpus.txt"))
     found = _encoded(model, sentences, tmp_path / "vectors.npy", 16, lambda *_: None)
     np.testing.assert_allclose(found, SentenceEncoder(model).encode(SENTENCES), atol=1e-6)

@@ -13,8 +13,9 @@ from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_parts
-from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout
+from jax_sentemb.formats.model_dir import read_readout
 from jax_sentemb.formats.modules import read_dense
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.load import load
@@ -26,14 +27,14 @@ LAYERS = {
     "layer_0": {"kernel": RANDOM.normal(size=(16, 12)).astype(np.float32), "bias": RANDOM.normal(size=12).astype(np.float32)},
     "layer_1": {"kernel": RANDOM.normal(size=(12, 6)).astype(np.float32)},
 }
-PROMPTS = Prompts({"query": "q: ", "same": "q: "}, "same")
+SETTINGS = EncodeSettings({"query": "q: ", "same": "q: "}, "same")
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A directory with two dense layers, unit length and a default prompt."""
     folder = tmp_path_factory.mktemp("dense")
-    tiny = tiny_model(SENTENCES, 200, normalize=True, prompts=PROMPTS, dense=("tanh", "identity"))
+    tiny = tiny_model(SENTENCES, 200, normalize=True, settings=SETTINGS, dense=("tanh", "identity"))
     write_export(folder / "model", dataclasses.replace(tiny, params={**tiny.params, "dense": LAYERS}))
     return folder / "model"
 
@@ -43,7 +44,7 @@ def test_layers_read_back_as_they_were(model):
     assert activations == ("tanh", "identity")
     jax.tree.map(np.testing.assert_array_equal, layers, LAYERS)
     assert [folder.name for folder in read_readout(model).dense] == ["2_Dense", "3_Dense"]
-    assert read_prompts(model) == PROMPTS
+    assert read_encode_settings(model) == SETTINGS
 
 
 def test_sentence_transformers_computes_the_same_embedding(model):

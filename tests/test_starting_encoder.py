@@ -15,8 +15,9 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Encoder
 from jax_sentemb.data import synthetic
 from jax_sentemb.evaluation.model_spec import load_eval_model
+from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_encoder
-from jax_sentemb.formats.model_dir import Prompts, read_prompts, read_readout, sentence_pooling
+from jax_sentemb.formats.model_dir import read_readout, sentence_pooling
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
@@ -33,7 +34,8 @@ SENTENCES = synthetic.sentences(200, 0)
 def encoder(tmp_path_factory):
     """A sentence encoder: mean pooling, unit length, 40 tokens, a prompt."""
     folder = tmp_path_factory.mktemp("start")
-    write_export(folder / "model", tiny_model(SENTENCES, 300, normalize=True, prompts=Prompts({"query": "q: "}, "query")))
+    settings = EncodeSettings({"query": "q: "}, "query", "dot")
+    write_export(folder / "model", tiny_model(SENTENCES, 300, normalize=True, settings=settings))
     (folder / "corpus.txt").write_text("\n".join(SENTENCES) + "\n", encoding="utf-8")
     return folder / "model"
 
@@ -156,7 +158,7 @@ def test_an_export_that_is_worse_says_so_everywhere(harmful):
 def test_the_export_keeps_unit_length_and_prompts(harmful, encoder):
     export = harmful["last"] / "export"
     assert read_readout(export) == read_readout(encoder)
-    assert read_prompts(export) == read_prompts(encoder)
+    assert read_encode_settings(export) == read_encode_settings(encoder)
 
 
 def test_an_average_with_the_start_is_exported(harmful, encoder):

@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     vectors = before_length(model, some)
     layer = without_components(vectors, options.remove) if options.remove else whitening(vectors, options.width)
     changed = with_layer(model, layer)
-    export_loaded(options.output, changed, changed.params, model.embedder.max_seq_length, options.model)
+    export_loaded(options.output, changed, model.embedder.max_seq_length, options.model)
     inputs, outputs = layer["kernel"].shape
     if options.whiten and len(some) <= inputs:
         say(f"{len(some)} sentences differ in fewer directions than {inputs}, and the rest is lost: give many more, or --remove 1")

@@ -97,14 +97,14 @@ def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
 def _embedding(pooling: str, max_seq_length: int) -> str:
     return (
         f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
-        f"{max_seq_length} tokens. Compare embeddings by cosine similarity. A pooler of `transformers`, where there is one, is the "
-        "identity and means nothing."
+        f"{max_seq_length} tokens. A pooler of `transformers`, where there is one, is the identity and means nothing."
     )
 
 
-def module_words(convolution: Convolution | None, dense: Sequence[str]) -> str:
-    """Sentences about a convolution before the pooling and the activations of the dense layers behind it."""
-    layers = f" Behind the pooling, {len(dense)} dense layer(s) are applied ({', '.join(dense)})." if dense else ""
+def module_words(convolution: Convolution | None, dense: Sequence[str], similarity: str = "cosine") -> str:
+    """Return sentences about the convolution before the pooling, the dense layers after it, and the similarity of embeddings."""
+    layers = f" Compare embeddings by {SIMILARITY_WORDS[similarity]}."
+    layers += f" Behind the pooling, {len(dense)} dense layer(s) are applied ({', '.join(dense)})." if dense else ""
     if convolution is None:
         return layers
     windows = ", ".join(map(str, convolution.windows))
@@ -115,6 +115,11 @@ def module_words(convolution: Convolution | None, dense: Sequence[str]) -> str:
             "batch is padded**; `batch_size=1` gives the same vector every time."
         )
     return text + " A module of word weights, all 1, sets [PAD] to zero before them, so padding does not change an embedding."
+
+
+SIMILARITY_WORDS = {
+    "cosine": "cosine similarity", "dot": "dot product", "euclidean": "Euclidean distance", "manhattan": "Manhattan distance",
+}  # fmt: skip
 
 
 def _front_matter(card: Card) -> ModelCardData:

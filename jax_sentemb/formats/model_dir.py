@@ -3,7 +3,6 @@
 Code that a file names is never imported, and paths out of the directory are errors.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,42 +107,6 @@ def sentence_pooling(path: str | Path) -> str:
     root = user_path(path)
     made_by = read_json(root / MANIFEST).get("method") if (root / MANIFEST).is_file() else None
     return "" if made_by in NO_ENCODER else read_readout(root).pooling or ""
-
-
-class Prompts(NamedTuple):
-    """Texts that a model wants before its sentences, by name."""
-
-    texts: dict[str, str] = {}
-    default_name: str | None = None  # of the text that stands before sentences for which no prompt is given
-    left_out: bool = False  # the model's pooling leaves the tokens of a prompt out, which is not supported
-
-    @property
-    def default(self) -> str:
-        """The text of the default prompt, "" without one."""
-        return self.texts[self.default_name] if self.default_name is not None else ""
-
-    def before(self, sentences: Sequence[str]) -> list[str]:
-        """The sentences with the default prompt before each."""
-        return [self.default + sentence for sentence in sentences]
-
-
-NO_PROMPTS = Prompts()
-
-
-def read_prompts(path: str | Path) -> Prompts:
-    """The prompts of a sentence-transformers directory; ModelFileError if they are not texts or the default is not among them."""
-    file = user_path(path) / "config_sentence_transformers.json"
-    if not file.is_file():
-        return NO_PROMPTS
-    stated = read_json(file)
-    texts, name = stated.get("prompts") or {}, stated.get("default_prompt_name")
-    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise ModelFileError(f"{file}: prompts={shown(texts)} is not {{name: text}}")
-    if name is not None and (not isinstance(name, str) or name not in texts):
-        raise ModelFileError(f"{file}: the default prompt {shown(name)} is not one of the prompts: {shown(list(texts))}")
-    pooling = dict(read_modules(user_path(path))).get("Pooling")
-    left_out = pooling is not None and read_json(pooling / "config.json").get("include_prompt", True) is False
-    return Prompts(texts, name, left_out)
 
 
 def _check_plain_weights(folder: Path) -> None:

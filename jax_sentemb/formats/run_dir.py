@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import read_json, shown, write_json
 from jax_sentemb.formats import manifest
-from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts
+from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings
 from jax_sentemb.types import Params
 
 if TYPE_CHECKING:
@@ -105,9 +105,9 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | 
     return tokenizer
 
 
-def prompts_of(metadata: dict[str, Any]) -> Prompts:
-    """The prompts that model.json of a run states; none where it states none."""
-    return Prompts(**metadata["prompts"]) if metadata.get("prompts") else NO_PROMPTS
+def encode_settings_of(metadata: dict[str, Any]) -> EncodeSettings:
+    """Return the prompts, similarity and width that the start of a run had, from model.json; the defaults without any."""
+    return EncodeSettings(**metadata["encode_settings"]) if metadata.get("encode_settings") else DEFAULTS
 
 
 def convolution_of(metadata: dict[str, Any]) -> "Convolution | None":

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from jax_sentemb import __version__
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, naming, remove, sole_writer, staging, write_json
+from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings
 from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.formats.model_card import Card, module_words, render
-from jax_sentemb.formats.model_dir import MANIFEST, NO_PROMPTS, WORD_WEIGHTS, Prompts
+from jax_sentemb.formats.model_dir import MANIFEST, WORD_WEIGHTS
 from jax_sentemb.formats.modules import convolution_to_torch, dense_files, layer_mean_files
 from jax_sentemb.formats.tensors import Tensors
 from jax_sentemb.formats.weight_table import head_to_torch, to_torch
@@ -72,7 +72,7 @@ class SentenceModel:
     max_seq_length: int
     normalize: bool = False
     convolution: Convolution | None = None
-    prompts: Prompts = NO_PROMPTS
+    settings: EncodeSettings = DEFAULTS
     dense: tuple[str, ...] = ()
 
     @property
@@ -106,13 +106,12 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
     write_json(directory / "config.json", _huggingface_config(model, heads, _labels(params, card)))
     readme = render(
         card, pooling=model.pooling, normalize=model.normalize, max_seq_length=model.max_seq_length, width=model.width,
-        modules=module_words(model.convolution, model.dense), is_cross_encoder=is_cross_encoder,
+        modules=module_words(model.convolution, model.dense, model.settings.similarity_fn_name), is_cross_encoder=is_cross_encoder,
     )  # fmt: skip
     (directory / "README.md").write_text(readme, "utf-8")
-    if is_cross_encoder:  # the CrossEncoder of sentence-transformers reads the length from the tokenizer
-        settings = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
-        write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": model.max_seq_length})
-    else:
+    tokenizer_config = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
+    write_json(directory / "tokenizer_config.json", {**tokenizer_config, "model_max_length": model.max_seq_length})
+    if not is_cross_encoder:
         _write_modules(directory, model)
 
 
@@ -150,12 +149,7 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
     files: dict[str, dict | list] = {
         "modules.json": modules,
         "sentence_bert_config.json": {"max_seq_length": model.max_seq_length, "do_lower_case": False},
-        "config_sentence_transformers.json": {
-            "__version__": {"jax_sentemb": __version__},
-            "prompts": dict(model.prompts.texts),
-            "default_prompt_name": model.prompts.default_name,
-            "similarity_fn_name": "cosine",
-        },
+        FILE: model.settings.to_json(),
         "1_Pooling/config.json": pooling_config(model.pooled_width, "mean" if model.pooling == "first_last" else model.pooling),
     }
     if model.pooling == "first_last":

@@ -14,11 +14,11 @@ import tokenizers
 from jaxtyping import Float
 from safetensors.numpy import save
 
-from jax_sentemb import __version__
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import inside, read_json, shown, write_json, write_text
+from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.model_dir import check_hashes, read_modules
 from jax_sentemb.formats.tensors import check_finite, read_safetensors
 
@@ -32,6 +32,8 @@ class StaticTable(NamedTuple):
     vectors: Float[np.ndarray, "pieces width"]  # float32
     tokenizer: Tokenizer
     normalize: bool  # embeddings have unit length
+    max_seq_length: int | None = None  # pieces to which a text is cut
+    settings: EncodeSettings = DEFAULTS
 
 
 def is_static(directory: Path) -> bool:
@@ -48,7 +50,7 @@ def write_static(directory: Path, table: StaticTable) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {WEIGHT: np.ascontiguousarray(table.vectors, np.float32)}
     (directory / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    write_text(directory / "tokenizer.json", _without_specials(table.tokenizer))
+    write_text(directory / "tokenizer.json", _tokenizer_json(table))
     kinds = [("", KIND), *([("1_Normalize", "Normalize")] if table.normalize else [])]
     modules = [
         {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -58,10 +60,7 @@ def write_static(directory: Path, table: StaticTable) -> None:
     for path, _ in kinds[1:]:
         (directory / path).mkdir(exist_ok=True)
         write_json(directory / path / "config.json", {})
-    write_json(
-        directory / "config_sentence_transformers.json",
-        {"__version__": {"jax_sentemb": __version__}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
-    )
+    write_json(directory / FILE, table.settings.to_json())
 
 
 def read_static(directory: Path) -> StaticTable:
@@ -80,13 +79,17 @@ def read_static(directory: Path) -> StaticTable:
         raise ModelFileError(f"{folder}/model.safetensors: expected a matrix {WEIGHT}, found {shown(found)}")
     tokenizer = Tokenizer.load(folder)
     check_rows(tokenizer.vocab_size, len(vectors), folder)
-    return StaticTable(vectors, tokenizer, "Normalize" in kinds)
+    cut = (read_json(folder / "tokenizer.json").get("truncation") or {}).get("max_length")
+    return StaticTable(vectors, tokenizer, "Normalize" in kinds, cut, read_encode_settings(directory))
 
 
-def _without_specials(tokenizer: Tokenizer) -> str:
-    """tokenizer.json in which no text is a special token: the module cannot be told to read "[SEP]" as text."""
-    state = json.loads(tokenizer.serialized)
-    pieces = tokenizers.Tokenizer.from_str(tokenizer.serialized).get_vocab(with_added_tokens=False)
+def _tokenizer_json(table: StaticTable) -> str:
+    """Return tokenizer.json in which no text is a special token: the module cannot be told to read "[SEP]" as text."""
+    inner = tokenizers.Tokenizer.from_str(table.tokenizer.serialized)
+    pieces = inner.get_vocab(with_added_tokens=False)
+    if table.max_seq_length is not None:
+        inner.enable_truncation(table.max_seq_length)
+    state = json.loads(inner.to_str())
     state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in pieces]
-    state |= {"post_processor": None, "padding": None, "truncation": None}
+    state |= {"post_processor": None, "padding": None}
     return json.dumps(state, ensure_ascii=False)

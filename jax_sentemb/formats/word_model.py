@@ -19,12 +19,12 @@ import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path
 from safetensors.numpy import save
 
-from jax_sentemb import __version__
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import inside, read_json, shown, write_json
+from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings
 from jax_sentemb.formats.model_dir import check_hashes
 from jax_sentemb.formats.sentence_transformers import pooling_config
 from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors
@@ -56,8 +56,10 @@ def is_word_model(directory: str | Path) -> bool:
     return file.is_file() and read_json(file).get("format") == FORMAT
 
 
-def write_word_model(directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer) -> None:
-    """Writes the files of a model, without the parameters that only training needs."""
+def write_word_model(
+    directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, settings: EncodeSettings = DEFAULTS
+) -> None:
+    """Write the files of a model, without the parameters that only training needs."""
     method, parts = method_of(metadata, "the run"), _with_linear_view(params)
     vectors = vector_part(params)["vectors"]
     files: dict[str, Tensors] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
@@ -69,6 +71,7 @@ def write_word_model(directory: Path, metadata: dict[str, Any], params: Params, 
         (directory / folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     write_json(directory / "model.json", metadata)
     tokenizer.save(directory)
+    write_json(directory / FILE, settings.to_json())
     if _stock(method) is not None:
         _write_modules(directory, method, metadata["max_seq_length"], files)
 
@@ -106,9 +109,6 @@ def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, fil
         },
         # Special tokens are not named, so that the text "[PAD]" has three words. The module does its own padding.
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**9},
-        "config_sentence_transformers.json": {
-            "__version__": {"jax_sentemb": __version__}, "prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine",
-        },
     }  # fmt: skip
     if LSTM_FOLDER in chain:
         hidden, both = files[LSTM_FOLDER]["encoder.weight_hh_l0"].shape[1], "encoder.weight_hh_l0_reverse" in files[LSTM_FOLDER]

@@ -17,38 +17,41 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Shaped
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.files import user_path
+from jax_sentemb.formats.encode_settings import check_truncate_dim
 from jax_sentemb.formats.run_dir import is_words
+from jax_sentemb.inference.changeable_settings import ChangeableSettings
 from jax_sentemb.inference.export import export_loaded
+from jax_sentemb.inference.hub import upload
 from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_options
+from jax_sentemb.inference.similarity import unit_rows
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated, use_compilation_cache
 from jax_sentemb.retrieval.quantize import check_precision, quantize
 from jax_sentemb.terminal import bar
-from jax_sentemb.types import Array
 
 logger = logging.getLogger("jax_sentemb")
 
 
-class SentenceEncoder:
+class SentenceEncoder(ChangeableSettings):
     """A model that embeds sentences, on all local devices.
 
-    `prompts`: the prompts that the model's directory states, by name; `default_prompt` stands before sentences for which none is
-    given.
+    Threads may share an encoder. A call reads the settings once, when it begins; a thread that sets them changes later calls only.
 
-    Threads may share an encoder. Each call reads `prompts`, `default_prompt` and `max_seq_length` once, when it begins: a thread
-    that sets them changes later calls only.
+    These settings come from the model's directory and can be changed: `prompts`, texts by name; `default_prompt`, the text that
+    is put before sentences for which no prompt is given; `similarity_fn_name`, cosine, dot, euclidean or manhattan;
+    `truncate_dim`, the number of dimensions that `encode` keeps (None: all); `max_seq_length` in tokens.
 
-    A pickle or `copy.deepcopy` of a loaded encoder has its path and settings and loads it again, so an encoder can be passed to
-    spawned worker processes. After os.fork JAX does not work, and the methods raise ConfigError.
+    `save` writes the settings. A pickle or a copy of a loaded encoder has its path and settings and loads it again, so an encoder
+    can be passed to spawned worker processes. After os.fork JAX does not work, and the methods raise ConfigError.
     """
 
+    SETTINGS = (*ChangeableSettings.SETTINGS, "max_seq_length")
     _source: tuple[str, str] | None = None  # path and dtype
 
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
@@ -78,7 +81,7 @@ class SentenceEncoder:
         self._embedder = model.embedder.sharded(sharding)
         self._max_seq_length = self._embedder.max_seq_length
         self._latest_call = threading.local()
-        self.prompts, self.default_prompt = dict(model.prompts.texts), model.prompts.default
+        super().__init__(model.settings, self._embedder.width(self._params))
         if max_seq_length:
             self.max_seq_length = max_seq_length
 
@@ -92,7 +95,8 @@ class SentenceEncoder:
             raise TypeError(
                 "only a SentenceEncoder from SentenceEncoder.load can be pickled or copied, since the copy loads it again"
             )
-        return _load_again, (type(self), *self._source, self.max_seq_length)
+        settings = {name: getattr(self, name) for name in self.SETTINGS}
+        return _load_again, (type(self), *self._source, {**settings, "prompts": dict(self.prompts)})
 
     def __repr__(self) -> str:
         stated = self._model.metadata
@@ -138,8 +142,9 @@ class SentenceEncoder:
         return self._model.embedder.tokenizer  # pyright: ignore[reportReturnType]
 
     def get_sentence_embedding_dimension(self) -> int:
-        """The width of an embedding."""
-        return self._embedder.width(self._params)
+        """Return the width of an embedding, at most `truncate_dim`."""
+        width = self._embedder.width(self._params)
+        return min(width, self.truncate_dim or width)
 
     def encode(
         self,
@@ -159,8 +164,9 @@ class SentenceEncoder:
         """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
 
         batch_size: sentences encoded at once; on a CPU at most 16. truncate_dim: keep only the first `truncate_dim` numbers, before
-        `normalize_embeddings` scales to length 1. precision: float32, int8, uint8 (scaled to the ranges of these embeddings),
-        binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if the logger `jax_sentemb` has level INFO.
+        `normalize_embeddings` scales to length 1; None: the encoder's `truncate_dim`. precision: float32, int8, uint8 (scaled to
+        the ranges of these embeddings), binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if the logger
+        `jax_sentemb` has level INFO.
         convert_to_numpy=False returns a jax.Array.
 
         convert_to_tensor=True returns a torch.Tensor.
@@ -181,9 +187,8 @@ class SentenceEncoder:
         check_text(texts)
         if output_value not in ("sentence_embedding", "token_embeddings"):
             raise ConfigError(f"output_value={output_value!r} is not one of sentence_embedding, token_embeddings")
-        width = self.get_sentence_embedding_dimension()
-        if truncate_dim is not None and not 1 <= truncate_dim <= width:
-            raise ConfigError(f"truncate_dim={truncate_dim} is not between 1 and {width}, the model's dimensions")
+        check_truncate_dim(truncate_dim, self._embedder.width(self._params))
+        truncate_dim = truncate_dim or self.truncate_dim
         if batch_size < 1:
             raise ConfigError(f"batch_size={batch_size} is not a number of sentences")
         convert = _tensor() if convert_to_tensor else (np.asarray if convert_to_numpy else jnp.asarray)
@@ -198,7 +203,7 @@ class SentenceEncoder:
         if truncate_dim is not None:
             vectors = vectors[:, :truncate_dim]
         if normalize_embeddings:
-            vectors = _unit(vectors)
+            vectors = unit_rows(vectors)
         vectors = quantize(vectors, precision)
         return convert(vectors[0] if single else vectors)
 
@@ -213,21 +218,6 @@ class SentenceEncoder:
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """The columns of `batch` and "embedding" [N, E], of its column "text": a class for `map_batches` of Ray Data."""
         return {**batch, "embedding": self.encode(list(batch["text"]), show_progress_bar=False)}
-
-    def similarity(
-        self, first: Shaped[Array, "*first embedding"], second: Shaped[Array, "*second embedding"]
-    ) -> Float[np.ndarray, "first second"]:
-        """Cosines float32 [N, M] of embeddings [N, E] and [M, E]; N or M is 1 for a single embedding [E]."""
-        return _unit(first) @ _unit(second).T
-
-    def similarity_pairwise(
-        self, first: Shaped[Array, "*pairs embedding"], second: Shaped[Array, "*pairs embedding"]
-    ) -> Float[np.ndarray, " pairs"]:
-        """Cosines float32 [N] of the rows of embeddings [N, E] and [N, E], or of single ones; ConfigError for unequal numbers."""
-        sides = _unit(first), _unit(second)
-        if sides[0].shape != sides[1].shape:
-            raise ConfigError(f"similarity_pairwise: {len(sides[0])} embeddings and {len(sides[1])}: give as many")
-        return np.einsum("ne,ne->n", *sides)
 
     def evaluate(self, data: Any, tasks: str = "sts") -> dict[str, Any]:
         """Scores of this model: `jax_sentemb.score(encoder, data, tasks)`.
@@ -245,7 +235,8 @@ class SentenceEncoder:
         The files are verified by encoding sentences with them. ConfigError where the directory holds anything but an export.
         """
         place = user_path(directory).absolute()
-        export_loaded(place, self._model, self._params, self.max_seq_length, self._source and self._source[0])
+        model = self._model._replace(params=self._params, settings=self.encode_settings)
+        export_loaded(place, model, self.max_seq_length, self._source and self._source[0])
         return place
 
     def push_to_hub(self, name: str, *, private: bool = False, token: str | None = None) -> str:
@@ -253,44 +244,12 @@ class SentenceEncoder:
 
         `token`: None is that of `hf auth login`. ConfigError where the hub refuses.
         """
-        import huggingface_hub
-
         with tempfile.TemporaryDirectory(prefix="jax_sentemb-") as folder:
-            files = self.save(Path(folder) / name.rpartition("/")[2])
-            try:
-                api = huggingface_hub.HfApi(token=token)
-                place = api.create_repo(name, private=private, exist_ok=True)
-                return str(api.upload_folder(repo_id=place.repo_id, folder_path=files, commit_message="Model of jax_sentemb"))
-            except Exception as error:  # the hub client has a dozen kinds of errors
-                problem = (str(error).splitlines() or [type(error).__name__])[0]
-                raise ConfigError(f"push_to_hub({name!r}): {problem}") from error
+            return upload(name, self.save(Path(folder) / name.rpartition("/")[2]), private, token)
 
     @functools.cached_property
     def _embed_tokens(self) -> TokenEmbeddings:
         return token_embedder(self._model, self._dtype)
-
-    def _prompt(self, prompt: str | None, name: str | None) -> str:
-        """The text that stands before each sentence."""
-        if prompt is not None and name is not None:
-            raise ConfigError("prompt and prompt_name are both given: leave one of them out")
-        prompts = self.prompts  # once: another thread may replace it
-        if name is not None and name not in prompts:
-            raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(prompts) or 'no prompts'}")
-        text = self.default_prompt if prompt is None and name is None else prompts[name] if name is not None else prompt or ""
-        if text and self._model.prompts.left_out:
-            raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
-        return text
-
-    def _with_prompt(self, options: dict[str, Any], name: str) -> dict[str, Any]:
-        if options.get("prompt") is not None or options.get("prompt_name") is not None:
-            return options
-        return {**options, "prompt": self.prompts.get(name, "")}
-
-    def prompt_for(self, kind: str) -> str | None:
-        """The name of the model's prompt for "query" or "document" texts; None where it has none: `encode` takes its default."""
-        names = ("document", "passage", "corpus") if kind == "document" else (kind,)
-        usable = () if self._model.prompts.left_out else names
-        return next((name for name in usable if self.prompts.get(name)), None)
 
     def _vectors(self, texts: list[str], batch_size: int, show: bool, max_seq_length: int) -> np.ndarray:
         if show:
@@ -315,14 +274,11 @@ class SentenceEncoder:
             )  # fmt: skip
 
 
-def _load_again(kind: type[SentenceEncoder], path: str, dtype: str, max_seq_length: int) -> SentenceEncoder:
-    return kind.load(path, dtype=dtype, max_seq_length=max_seq_length)
-
-
-def _unit(vectors: Any) -> np.ndarray:
-    """float32 [N, E] at length 1; zero vectors stay zero."""
-    rows = np.atleast_2d(np.asarray(vectors, np.float32))
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+def _load_again(kind: type[SentenceEncoder], path: str, dtype: str, settings: dict[str, Any]) -> SentenceEncoder:
+    encoder = kind.load(path, dtype=dtype)
+    for name, value in settings.items():
+        setattr(encoder, name, value)
+    return encoder
 
 
 def _tensor() -> Callable[[np.ndarray], Any]:

@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from jax_sentemb import __version__
 from jax_sentemb.data.word_tokenizer import WordTokenizer
-from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import read_json, sha256, user_path, write_json
+from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.model_card import Card, render_static_card, render_word_card
 from jax_sentemb.formats.model_dir import MANIFEST
-from jax_sentemb.formats.run_dir import convolution_of, is_words, prompts_of, read_run_tokenizer
+from jax_sentemb.formats.run_dir import convolution_of, encode_settings_of, is_words, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import SentenceModel, has_pair_head, staged, write_export
 from jax_sentemb.formats.static_embedding import StaticTable, write_static
-from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_model
+from jax_sentemb.formats.word_model import FORMAT, write_word_model
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import LoadedModel, load, load_cross_encoder
-from jax_sentemb.inference.static import StaticEmbedder
+from jax_sentemb.inference.static import LONGEST, StaticEmbedder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
 from jax_sentemb.models.architectures import transformer_config
 from jax_sentemb.types import Params
@@ -54,11 +55,15 @@ def export(
     return publish(
         user_path(directory).absolute(),
         lambda stage: write_export(stage, model, card),
-        embed if is_cross_encoder else lambda inputs: embed(model.prompts.before(inputs)),
+        embed if is_cross_encoder else functools.partial(_with_settings, embed, model.settings),
         list(zip(sentences, reversed(sentences), strict=True)) if is_cross_encoder else sentences,
         load_cross_encoder if is_cross_encoder else load,
         stated,
     )
+
+
+def _with_settings(embed: Encode, settings: EncodeSettings, sentences: Sequence[str]) -> np.ndarray:
+    return embed(settings.before(sentences))[:, : settings.truncate_dim]
 
 
 def export_word_model(
@@ -76,13 +81,13 @@ def export_word_model(
 
 def export_static(directory: Path, table: StaticTable, stated: dict[str, Any]) -> float:
     """As `export`, for a static table; `stated` has STATIC_FACTS, and goes into the manifest and the card."""
-    embedder = StaticEmbedder(table.tokenizer, table.normalize)
+    embedder = StaticEmbedder(table.tokenizer, table.normalize, table.max_seq_length or LONGEST)
 
     def write(stage: Path) -> None:
         write_static(stage, table)
         (stage / "README.md").write_text(render_static_card(directory.name, stated, table.vectors.shape), encoding="utf-8")
 
-    embed = functools.partial(embedder, {"table": table.vectors})
+    embed = functools.partial(_with_settings, functools.partial(embedder, {"table": table.vectors}), table.settings)
     return publish(directory, write, embed, PROBES, load, {"method": "distill", **stated})
 
 
@@ -107,11 +112,17 @@ def publish(
             "jax_sentemb": __version__,
             **stated,
             "verification": {"sentences": len(inputs), "max_abs_difference": difference, "tolerance": TOLERANCE},
-            "sha256": {file.relative_to(stage).as_posix(): sha256(file) for file in sorted(stage.rglob("*")) if file.is_file()},
+            "sha256": _hashes(stage),
         }
         write_json(stage / MANIFEST, manifest)
     print(f"export {directory}: max abs difference {difference:.1e} over {len(inputs)} sentences", flush=True)
     return difference
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of an export but its manifest, by path."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file != folder / MANIFEST]
+    return {file.relative_to(folder).as_posix(): sha256(file) for file in files}
 
 
 def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: Path, step: int) -> None:
@@ -138,28 +149,27 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         max_seq_length=metadata["max_seq_length"],
         normalize=bool(metadata.get("normalize")),
         convolution=convolution_of(metadata),
-        prompts=prompts_of(metadata),
+        settings=encode_settings_of(metadata),
         dense=tuple(metadata.get("dense", ())),
     )
     export(output, model, embed, card)
 
 
-def export_loaded(directory: Path, model: LoadedModel, params: Params, max_seq_length: int, source: str | None) -> None:
+def export_loaded(directory: Path, model: LoadedModel, max_seq_length: int, source: str | None) -> None:
     """Write and verify a model that was loaded, with the card of `source`, its directory, where that is an export.
 
-    A model on word vectors is copied from its export. ConfigError where the directory holds anything but an earlier export.
+    Raises:
+        ConfigError: The directory holds anything but an earlier export.
     """
     folder = Path(source or "").joinpath("export" if (Path(source or "") / "model.json").is_file() else "")
     stated = read_json(folder / MANIFEST) if source and (folder / MANIFEST).is_file() else {}
+    model = model._replace(params=jax.device_get(model.params))
     if is_words(model.metadata):
-        folder = folder if stated else Path(source or "")
-        if not is_word_model(folder):
-            raise ConfigError(f"{source}: a model on word vectors is saved from its export, which is not there")
-        with staged(directory) as stage:
-            shutil.copytree(folder, stage, dirs_exist_ok=True)
+        _export_loaded_words(directory, model, max_seq_length, Path(source or "") / "README.md")
         return
     if isinstance(model.embedder, StaticEmbedder):
-        export_static(directory, model.embedder.table_of(params), {name: stated.get(name) for name in STATIC_FACTS})
+        table = model.embedder.table_of(model.params, max_seq_length, model.settings)
+        export_static(directory, table, {name: stated.get(name) for name in STATIC_FACTS})
         return
     metadata = {**model.metadata, "max_seq_length": max_seq_length}
     card = Card(
@@ -171,9 +181,23 @@ def export_loaded(directory: Path, model: LoadedModel, params: Params, max_seq_l
         missing_tasks=stated.get("missing_tasks", ()),
     )
     tokenizer: Any = model.embedder.tokenizer
-    params = jax.device_get(params)
     found = SentenceModel(
-        transformer_config(metadata["encoder"]), params, tokenizer, metadata["pooling"], max_seq_length,
-        bool(metadata.get("normalize")), convolution_of(metadata), model.prompts, tuple(metadata.get("dense", ())),
+        transformer_config(metadata["encoder"]), model.params, tokenizer, metadata["pooling"], max_seq_length,
+        bool(metadata.get("normalize")), convolution_of(metadata), model.settings, tuple(metadata.get("dense", ())),
     )  # fmt: skip
-    export(directory, found, functools.partial(build_embedder(metadata, tokenizer), params), card)
+    export(directory, found, functools.partial(build_embedder(metadata, tokenizer), model.params), card)
+
+
+def _export_loaded_words(directory: Path, model: LoadedModel, max_seq_length: int, readme: Path) -> None:
+    """Write and verify a loaded model on word vectors, with the card `readme` if it exists."""
+    metadata = {"format": FORMAT, **{name: model.metadata[name] for name in ("method", "settings", "encoder")}}
+    metadata["max_seq_length"] = max_seq_length
+    tokenizer: Any = model.embedder.tokenizer
+
+    def write(stage: Path) -> None:
+        write_word_model(stage, metadata, model.params, tokenizer, model.settings)
+        if readme.is_file():
+            shutil.copy(readme, stage / "README.md")
+
+    embed = functools.partial(build_embedder(metadata, tokenizer), model.params)
+    publish(directory, write, functools.partial(_with_settings, embed, model.settings), PROBES, load, {})

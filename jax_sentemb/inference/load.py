@@ -22,16 +22,17 @@ from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.data.word_vectors import is_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, sha256, shown, user_path
+from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, read_parts, read_tokenizer, resolve
-from jax_sentemb.formats.model_dir import NO_PROMPTS, Prompts, read_prompts, read_readout, transformer_folder
+from jax_sentemb.formats.model_dir import read_readout, transformer_folder
 from jax_sentemb.formats.modules import read_convolution, read_dense
-from jax_sentemb.formats.run_dir import is_words, prompts_of, read_checkpoint, read_metadata, read_run_tokenizer
+from jax_sentemb.formats.run_dir import encode_settings_of, is_words, read_checkpoint, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.static_embedding import is_static, read_static
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
 from jax_sentemb.inference.build import build_embedder, views_of
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.inference.static import Pieces, StaticEmbedder
+from jax_sentemb.inference.static import LONGEST, Pieces, StaticEmbedder
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.retrieval.quantize import DTYPES
@@ -52,11 +53,11 @@ class LoadedModel(NamedTuple):
     metadata: dict[str, Any]  # description of the model in results
     views: Views = NO_VIEWS  # the layout of the embeddings
     positions: int | None = None  # the number of positions of the encoder; None: unlimited
-    prompts: Prompts = NO_PROMPTS  # of the directory
+    settings: EncodeSettings = DEFAULTS  # of the directory
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Embeddings float32 [N, E] in the order of the sentences."""
-        return self.embedder(self.params, self.prompts.before(sentences))
+        return self.embedder(self.params, self.settings.before(sentences))[:, : self.settings.truncate_dim]
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that embeddings depend on; paths and names have no influence."""
@@ -79,7 +80,7 @@ class _Stored(NamedTuple):
     tokenizer: Tokenizer | WordTokenizer
     origin: dict[str, Any]  # the kind of directory, and a run's step or the SHA-256 of the weight files
     where: str  # the file of the description, for messages
-    prompts: Prompts = NO_PROMPTS
+    settings: EncodeSettings = DEFAULTS
 
     @property
     def is_run(self) -> bool:
@@ -134,7 +135,8 @@ def load(
         raise ConfigError(f"{source}: {error}") from None
     embedder = build_embedder(description, tokenizer, batch_size, separate_views=separate_views, where=stored.where)
     stated = {key: description[key] for key in ("encoder", "method", "settings")}
-    return LoadedModel(embedder, params, {**stored.origin, **stated}, views_of(description) if separate_views else NO_VIEWS)
+    views = views_of(description) if separate_views else NO_VIEWS
+    return LoadedModel(embedder, params, {**stored.origin, **stated}, views, settings=stored.settings)
 
 
 def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size: int, dtype: str) -> LoadedModel:
@@ -153,9 +155,7 @@ def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size
     keys += ["dense"] if description.get("dense") else []
     positions = description["encoder"]["max_position_embeddings"] - description["encoder"]["position_offset"]
     metadata = {**stored.origin, **{key: description[key] for key in keys}}
-    if stored.prompts.default:
-        metadata["default_prompt"] = stored.prompts.default
-    return LoadedModel(embedder, params, metadata, positions=positions, prompts=stored.prompts)
+    return LoadedModel(embedder, params, metadata, positions=positions, settings=stored.settings)
 
 
 def _static_model(source: str, stored: _Stored, options: Sequence[str], dtype: str) -> LoadedModel:
@@ -164,14 +164,17 @@ def _static_model(source: str, stored: _Stored, options: Sequence[str], dtype: s
     assert isinstance(stored.tokenizer, Tokenizer)
     normalize = stored.description["normalize"]
     stated = {**stored.origin, "encoder": stored.description["encoder"], "normalize": normalize}
-    return LoadedModel(StaticEmbedder(stored.tokenizer, normalize), stored.params, stated)
+    embedder = StaticEmbedder(stored.tokenizer, normalize, stored.description["max_seq_length"])
+    return LoadedModel(embedder, stored.params, stated, settings=stored.settings)
 
 
 def _read_static(folder: Path, origin: dict[str, Any]) -> _Stored:
     table = read_static(folder)
     rows, width = table.vectors.shape
-    description = {"encoder": {"model_type": STATIC, "vocab_size": rows, "hidden_size": width}, "normalize": table.normalize}
-    return _Stored(description, {"table": table.vectors}, table.tokenizer, {**origin, "kind": "static table"}, str(folder))
+    encoder = {"model_type": STATIC, "vocab_size": rows, "hidden_size": width}
+    description = {"encoder": encoder, "normalize": table.normalize, "max_seq_length": table.max_seq_length or LONGEST}
+    origin = {**origin, "kind": "static table"}
+    return _Stored(description, {"table": table.vectors}, table.tokenizer, origin, str(folder), table.settings)
 
 
 def _read(source: str) -> _Stored:
@@ -185,7 +188,7 @@ def _read(source: str) -> _Stored:
     weights = sorted(folder.rglob("*.safetensors"))
     origin = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
     if is_word_model(folder):
-        return _Stored(*read_files(folder), origin, str(folder / "model.json"))
+        return _Stored(*read_files(folder), origin, str(folder / "model.json"), read_encode_settings(folder))
     if is_static(folder):
         return _read_static(folder, origin)
     return _read_bert(folder, origin)
@@ -199,7 +202,7 @@ def _read_run(path: Path, source: str) -> _Stored:
     origin = {"kind": "work directory", "step": step, "max_seq_length": metadata["max_seq_length"]}
     description = {"convolution": None, **metadata}
     tokenizer = read_run_tokenizer(path, metadata)
-    return _Stored(description, params, tokenizer, origin, str(path / "model.json"), prompts_of(metadata))
+    return _Stored(description, params, tokenizer, origin, str(path / "model.json"), encode_settings_of(metadata))
 
 
 def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
@@ -221,7 +224,7 @@ def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
         "dense": list(dense[0]) if dense else [],
     }
     tokenizer = read_tokenizer(folder, config)
-    return _Stored(description, params, tokenizer, origin, str(folder), read_prompts(folder))
+    return _Stored(description, params, tokenizer, origin, str(folder), read_encode_settings(folder))
 
 
 def load_cross_encoder(

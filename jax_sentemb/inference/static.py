@@ -10,6 +10,7 @@ import scipy
 from jaxtyping import Float, Int
 
 from jax_sentemb.data.tokenizer import Tokenizer, check_text
+from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.views import unit_length
@@ -82,12 +83,13 @@ class StaticEmbedder(Embedder):
         return params["table"].shape[1]
 
     def sharded(self, sharding: jax.sharding.Sharding | None) -> "StaticEmbedder":
-        """The same: a table is read on the host."""
-        return self
+        """Return a copy: a table is read on the host."""
+        return StaticEmbedder(self._pieces.inner, self._normalize, self.max_seq_length)
 
-    def table_of(self, params: Params) -> StaticTable:
-        """The table as it is written to files."""
-        return StaticTable(np.asarray(params["table"], np.float32), self._pieces.inner, self._normalize)
+    def table_of(self, params: Params, max_seq_length: int, settings: EncodeSettings) -> StaticTable:
+        """Return the table as it is written to files."""
+        cut = None if max_seq_length >= LONGEST else max_seq_length
+        return StaticTable(np.asarray(params["table"], np.float32), self._pieces.inner, self._normalize, cut, settings)
 
     def _mean(self, params: Params, rows: Rows) -> Float[Array, "rows width"]:
         return mean_of_pieces(params["table"], rows, self._normalize)

@@ -86,11 +86,14 @@ def _saved_fingerprint(tokenizer: Tokenizer | WordTokenizer) -> str:
 
 
 def _of_start(config: Config, start: Start | None) -> dict[str, Any]:
-    """Settings that an export keeps from the sentence encoder that the run started from: unit length, prompts, dense layers."""
-    if start is None or not is_kept(config, start):
+    """Return what an export keeps of the run's start: prompts and the like; unit length and dense layers if they still apply."""
+    if start is None:
         return {}
+    settings = {"encode_settings": start.settings._asdict()}
+    if not is_kept(config, start):
+        return settings
     dense = {"dense": list(start.dense)} if start.dense else {}
-    return {"normalize": start.readout.normalize, "prompts": start.prompts._asdict(), **dense}
+    return {**settings, "normalize": start.readout.normalize, **dense}
 
 
 def description(setup: RunSetup, steps: int, devices: int) -> str:

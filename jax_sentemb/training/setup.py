@@ -79,7 +79,7 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     method, seed, parts = config.method, config.train.seed, corpus_parts(config)
     data = own_data(config.data, parts)
     scored = _evaluation_sets(config.eval, data, method)
-    source = _encoder_source(config, scored.sentences, start.prompts.default if start else "")
+    source = _encoder_source(config, scored.sentences, start.settings.default_prompt if start else "")
     method.check(source.blank(), data.batch_size)
     corpus = _corpus(data, method, source, config.eval.data, workdir)
     examples: Examples = method.examples(corpus, seed)

@@ -8,8 +8,9 @@ import jax
 
 from jax_sentemb.config import Config, Encoder, Evaluation
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
-from jax_sentemb.formats.model_dir import Prompts, Readout, read_prompts, read_readout, sentence_pooling
+from jax_sentemb.formats.model_dir import Readout, read_readout, sentence_pooling
 from jax_sentemb.formats.modules import read_dense
 from jax_sentemb.methods.base import Method
 from jax_sentemb.models.architectures import make_encoder
@@ -27,7 +28,7 @@ class Start(NamedTuple):
     name: str  # encoder.weights
     readout: Readout
     max_seq_length: int
-    prompts: Prompts
+    settings: EncodeSettings
     dense: tuple[str, ...] = ()  # activations of the layers behind the pooling
 
 
@@ -45,7 +46,7 @@ def stated_start(config: Config) -> Start | None:
         return None
     dense = read_dense(folder)
     return Start(
-        encoder.weights, read_readout(folder), read_max_seq_length(folder), read_prompts(folder), dense[0] if dense else ()
+        encoder.weights, read_readout(folder), read_max_seq_length(folder), read_encode_settings(folder), dense[0] if dense else ()
     )
 
 
@@ -98,8 +99,8 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     if start.dense:
         kept = "kept as they are, and the loss is on the embedding before them" if is_kept(config, start) else "left out"
         notes.append(f"{start.name} has dense layers behind its pooling, which are {kept}")
-    if start.prompts.default:
-        notes.append(f"{start.name} has the default prompt {start.prompts.default!r}, which stands before every sentence")
+    if start.settings.default_prompt:
+        notes.append(f"{start.name} has the default prompt {start.settings.default_prompt!r}, which stands before every sentence")
     return config, notes
 
 

@@ -1,0 +1,98 @@
+"""Reads and writes config_sentence_transformers.json: prompts, the similarity of embeddings, and their width."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax_sentemb import __version__
+from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.files import read_json, shown, user_path
+from jax_sentemb.formats.model_dir import read_modules
+
+FILE = "config_sentence_transformers.json"
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+class EncodeSettings(NamedTuple):
+    """What a model does with texts before it embeds them, and with embeddings after that. Names are those in the file."""
+
+    prompts: dict[str, str] = {}  # by name; a prompt is put before each text
+    default_prompt_name: str | None = None  # the prompt for texts for which none is given
+    similarity_fn_name: str = "cosine"
+    truncate_dim: int | None = None  # only the first numbers of an embedding are returned
+    include_prompt: bool = True  # False: the pooling leaves the tokens of a prompt out, which is not supported
+
+    @property
+    def default_prompt(self) -> str:
+        """The text of the default prompt, "" without one."""
+        return self.prompts[self.default_prompt_name] if self.default_prompt_name is not None else ""
+
+    def before(self, sentences: Sequence[str]) -> list[str]:
+        """Return the sentences with the default prompt before each."""
+        return [self.default_prompt + sentence for sentence in sentences]
+
+    def with_prompts(self, prompts: Mapping[str, str], default_prompt: str) -> "EncodeSettings":
+        """Return these settings with other prompts; a default that has no name yet is called "default"."""
+        texts, name = dict(prompts), self.default_prompt_name
+        if not default_prompt:
+            name = None
+        elif texts.get(name or "") != default_prompt:
+            name = next((known for known, text in texts.items() if text == default_prompt), None)
+            if name is None:
+                name = "default" + "_" * sum(known.rstrip("_") == "default" for known in texts)
+                texts[name] = default_prompt
+        return self._replace(prompts=texts, default_prompt_name=name)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        content = {"__version__": {"jax_sentemb": __version__}, **self._asdict()}
+        del content["include_prompt"]  # a setting of the pooling
+        if self.truncate_dim is None:
+            del content["truncate_dim"]
+        return content
+
+
+DEFAULTS = EncodeSettings()
+
+
+def read_encode_settings(path: str | Path) -> EncodeSettings:
+    """Read the settings of a directory; without a list of modules or a model on word vectors it has none, as there.
+
+    Raises:
+        ModelFileError: The file is damaged, or names a prompt or a similarity that does not exist.
+    """
+    root = user_path(path)
+    if not (root / FILE).is_file() or not any((root / name).is_file() for name in ("modules.json", "model.json")):
+        return DEFAULTS
+    content = read_json(root / FILE)
+    prompts, name = content.get("prompts") or {}, content.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise ModelFileError(f"{root / FILE}: prompts={shown(prompts)} is not {{name: text}}")
+    if name is not None and (not isinstance(name, str) or name not in prompts):
+        raise ModelFileError(f"{root / FILE}: the default prompt {shown(name)} is not one of the prompts: {shown(list(prompts))}")
+    similarity, width = content.get("similarity_fn_name") or "cosine", content.get("truncate_dim")
+    try:
+        check_similarity(similarity)
+        check_truncate_dim(width)
+    except ConfigError as error:
+        raise ModelFileError(f"{root / FILE}: {error}") from None
+    pooling = dict(read_modules(root)).get("Pooling")
+    included = pooling is None or read_json(pooling / "config.json").get("include_prompt", True) is not False
+    settings = EncodeSettings(prompts, name, similarity, width, included)
+    if settings.default_prompt and not included:
+        raise ModelFileError(f"{pooling}/config.json: include_prompt=false is not supported with the default prompt {shown(name)}")
+    return settings
+
+
+def check_similarity(name: Any) -> None:
+    """Raise ConfigError for a similarity function that does not exist."""
+    if name not in SIMILARITIES:
+        raise ConfigError(f"similarity_fn_name={shown(name)} is not one of {', '.join(SIMILARITIES)}")
+
+
+def check_truncate_dim(width: Any, widest: int | None = None) -> None:
+    """Raise ConfigError for a width of embeddings that is not None or an integer from 1 to `widest`."""
+    if width is None:
+        return
+    if not isinstance(width, int) or isinstance(width, bool) or not 1 <= width <= (widest or width):
+        raise ConfigError(f"truncate_dim={shown(width)} is not between 1 and {widest or 'the width'}, the model's dimensions")

@@ -1,0 +1,90 @@
+"""The settings of a `SentenceEncoder` that a user can change: prompts, the similarity, and the width of embeddings."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.formats.encode_settings import EncodeSettings, check_similarity, check_truncate_dim
+from jax_sentemb.inference import similarity
+from jax_sentemb.types import Array
+
+
+class ChangeableSettings:
+    """Settings that begin with those of a model directory and can be changed; `encode_settings` has them as they are now."""
+
+    SETTINGS = ("prompts", "default_prompt", "similarity_fn_name", "truncate_dim")
+
+    def __init__(self, settings: EncodeSettings, width: int) -> None:
+        self._saved_settings, self._full_width = settings, width
+        self.prompts, self.default_prompt = dict(settings.prompts), settings.default_prompt
+        self._similarity_fn_name, self._truncate_dim = settings.similarity_fn_name, settings.truncate_dim
+
+    @property
+    def encode_settings(self) -> EncodeSettings:
+        """The settings as `save` writes them."""
+        settings = self._saved_settings.with_prompts(self.prompts, self.default_prompt)
+        return settings._replace(similarity_fn_name=self.similarity_fn_name, truncate_dim=self.truncate_dim)
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """The function of `similarity`: cosine, dot, euclidean or manhattan."""
+        return self._similarity_fn_name
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, name: str) -> None:
+        check_similarity(name)
+        self._similarity_fn_name = name
+
+    @property
+    def truncate_dim(self) -> int | None:
+        """The number of dimensions that `encode` keeps; None keeps all."""
+        return self._truncate_dim
+
+    @truncate_dim.setter
+    def truncate_dim(self, width: int | None) -> None:
+        check_truncate_dim(width, self._full_width)
+        self._truncate_dim = width
+
+    def similarity(
+        self, first: Shaped[Array, "*first embedding"], second: Shaped[Array, "*second embedding"]
+    ) -> Float[np.ndarray, "first second"]:
+        """Return the similarities float32 [N, M] of embeddings [N, E] and [M, E]; N or M is 1 for a single embedding [E].
+
+        `similarity_fn_name` is the function. Distances (euclidean, manhattan) are negative.
+        """
+        return similarity.similarity(self.similarity_fn_name, first, second)
+
+    def similarity_pairwise(
+        self, first: Shaped[Array, "*pairs embedding"], second: Shaped[Array, "*pairs embedding"]
+    ) -> Float[np.ndarray, " pairs"]:
+        """Return the similarities float32 [N] of the rows of embeddings [N, E] and [N, E], or of single ones.
+
+        Raises:
+            ConfigError: The numbers of embeddings differ.
+        """
+        return similarity.similarity_pairwise(self.similarity_fn_name, first, second)
+
+    def _prompt(self, prompt: str | None, name: str | None) -> str:
+        """The text that stands before each sentence."""
+        if prompt is not None and name is not None:
+            raise ConfigError("prompt and prompt_name are both given: leave one of them out")
+        prompts = self.prompts  # once: another thread may replace it
+        if name is not None and name not in prompts:
+            raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(prompts) or 'no prompts'}")
+        text = self.default_prompt if prompt is None and name is None else prompts[name] if name is not None else prompt or ""
+        if text and not self._saved_settings.include_prompt:
+            raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
+        return text
+
+    def _with_prompt(self, options: dict[str, Any], name: str) -> dict[str, Any]:
+        if options.get("prompt") is not None or options.get("prompt_name") is not None:
+            return options
+        return {**options, "prompt": self.prompts.get(name, "")}
+
+    def prompt_for(self, kind: str) -> str | None:
+        """The name of the model's prompt for "query" or "document" texts; None where it has none: `encode` takes its default."""
+        names = ("document", "passage", "corpus") if kind == "document" else (kind,)
+        usable = names if self._saved_settings.include_prompt else ()
+        return next((name for name in usable if self.prompts.get(name)), None)
