@@ -39,7 +39,7 @@ CONVERTED_TEXT = FileType("text", 1, "")
 TEXT_INDEX = FileType("index", 1, "")
 DIGEST = FileType("sha256", 1, "")
 VOCABULARY = FileType("vocabulary", 1, "")
-TOKENS = FileType("tokens", 3, "")
+TOKENS = FileType("tokens", 4, "")
 PACKED_ROWS = FileType("packed", 2, "")
 
 VECTORS = FileType("vectors", 1, "encode the corpus into a new directory or file")

@@ -19,8 +19,8 @@ from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import LEAST, SMALL, CorpusSummary, advise
 from jax_sentemb.data.corpus import is_running_text
-from jax_sentemb.data.quality import ODD, OVERLONG, histogram, odd_sentences, token_lengths
-from jax_sentemb.data.sentences import LONGEST, Sentences
+from jax_sentemb.data.quality import LONG, ODD, OVERLONG, histogram, odd_sentences, token_lengths
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.synthetic import sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.methods.mirror_bert import MirrorBERT
@@ -49,7 +49,7 @@ TELLING = {
         "caf\u00e9".encode().decode("latin-1"),
     ],
     "HTML tag or entity": ["a <b>word</b>", "a<br/>b", 'x <a href="y">z</a>', "fish &amp; chips", "&#8217;", "&#x2019;"],
-    OVERLONG: ["x" * (LONGEST + 1), "\u6f22" * LONGEST],
+    OVERLONG: ["x" * (LONG + 1), "\u6f22" * LONG],
 }  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_every_kind_of_odd_text_is_found_and_ordinary_text_is_not(tmp_path):
 
 
 def test_a_line_of_the_greatest_length_is_not_too_long(tmp_path):
-    assert odd_sentences(Sentences([corpus_of(tmp_path, ["x" * (LONGEST - 4)])], tmp_path)) == {}
+    assert odd_sentences(Sentences([corpus_of(tmp_path, ["x" * LONG])], tmp_path)) == {}
 
 
 def test_the_place_is_file_and_line(tmp_path, capsys):

@@ -4,7 +4,10 @@ import hashlib
 
 import pytest
 
-from jax_sentemb.data.sentences import LONGEST, Sentences
+from jax_sentemb.data import sentences as module
+from jax_sentemb.data.sentences import AT_ONCE, Sentences
+from jax_sentemb.data.text_file import BLOCK
+from jax_sentemb.errors import DataError
 
 
 def corpus_of(folder, content, name="corpus.txt"):
@@ -43,9 +46,12 @@ def test_the_fingerprint_is_of_the_content_and_of_nothing_else(tmp_path):
     assert both.fingerprint != first  # other sentences, the same bytes
 
 
-def test_of_a_very_long_line_only_the_beginning_is_read(tmp_path):
-    long = "\u00e9" * 5_000_000
-    corpus = corpus_of(tmp_path, f"a{long}\nlast\n{'b' * LONGEST}\n{'c' * LONGEST}".encode())
-    assert corpus[0] == "a" + "\u00e9" * ((LONGEST - 1) // 2)
+def test_a_very_long_line_is_read_whole_or_refused(tmp_path, monkeypatch):
+    texts = ["a" + "\u00e9" * 1_500_000, "last", "b" * AT_ONCE, "c" * (AT_ONCE - 1), "d" * (AT_ONCE + BLOCK)]
+    for end in ("", "\n", "\r\n" + "\n" * AT_ONCE):
+        corpus = corpus_of(tmp_path, ("\n".join(texts) + end).encode())
+        assert list(corpus) == texts
+    monkeypatch.setattr(module, "LONGEST", BLOCK)
+    with pytest.raises(DataError, match="sentence 1 has more than 1,048,576 bytes"):
+        corpus[0]
     assert corpus[1] == "last"
-    assert [len(corpus[2]), len(corpus[3])] == [LONGEST, LONGEST]

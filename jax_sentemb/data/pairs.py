@@ -14,7 +14,7 @@ from jax_sentemb.data.workers import Reader
 from jax_sentemb.errors import DataError
 
 SIDES = ("sentence1", "sentence2")
-WHOLE = 10_000  # tokens to which a side of a joined pair is tokenised
+COMPARED = 1 << 20  # tokens of a side that are counted to find the longer side
 NO_LABEL = ("", "-")  # SNLI writes "-" if the annotators did not agree
 
 
@@ -132,17 +132,24 @@ class JoinedPairs:
     def encode(self, pairs: Sequence[tuple[str, str]], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 ids of each pair, at most `max_seq_length`, and the number of pairs that were cut."""
         room = max_seq_length - 2 - len(self._between)
-        # The full length of the sides decides which one gets an odd token, so they are tokenised beyond `room`.
-        first, second = (self._tokenizer.encode(list(side), WHOLE)[0] for side in zip(*pairs, strict=True))
+        first, second = (self._tokenizer.encode(list(side), room + 3)[0] for side in zip(*pairs, strict=True))
         rows, cut = [], 0
-        for one, other in zip(first, second, strict=True):
+        for pair, one, other in zip(pairs, first, second, strict=True):
             left, right = one[1:-1], other[1:-1]
             if len(left) + len(right) > room:
                 cut += 1
                 # The shorter side stays whole if it fits into half of the room; else both sides get half. An odd token goes to the
                 # longer side, or to the second one if they are equally long.
                 shorter = min(len(left), len(right), room // 2)
-                keep = room - shorter if len(left) > len(right) else shorter
+                keep = room - shorter if self._first_is_longer(pair, len(left), len(right)) else shorter
                 left, right = left[:keep], right[: room - keep]
             rows.append(np.concatenate([one[:1], left, self._between, right, one[-1:]]).astype(np.int32))
         return rows, cut
+
+    def _first_is_longer(self, pair: tuple[str, str], left: int, right: int) -> bool:
+        """Return whether the first side has more tokens. `left` and `right`: how many were read, fewer than there may be."""
+        limit = max(left, right)
+        while left == right == limit < COMPARED:
+            limit *= 8
+            left, right = self._tokenizer.pieces(pair, limit - 1)[1].clip(max=limit).tolist()
+        return left > right

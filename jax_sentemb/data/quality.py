@@ -7,12 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jax_sentemb.data.sentences import LONGEST, Sentences
-from jax_sentemb.data.workers import Reader
+from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.workers import Reader, texts_in_parts
 
 SAMPLE = 50_000  # sentences whose lengths are measured
 CHUNK = 1000
-OVERLONG = f"longer than {LONGEST} bytes"
+LONG = 1 << 16  # bytes of a line that is hardly a sentence
+OVERLONG = f"longer than {LONG} bytes"
 
 # UTF-8 that was decoded as Latin-1 or Windows-1252: an accented letter, a curly quote, Cyrillic, an emoji, a byte order mark.
 _SECOND = (
@@ -38,7 +39,7 @@ ODD = {
     "direction mark": ("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", _OTHER_WORD),
     "mojibake": (_MOJIBAKE, "UTF-8 was decoded as Latin-1: repair it, for instance with the package ftfy"),
     "HTML tag or entity": (_HTML, "extract the text"),
-    OVERLONG: ("(?!)", "the rest of the line is not read: write one sentence a line"),
+    OVERLONG: ("(?!)", "only its first tokens are read: write one sentence a line"),
 }
 _PATTERNS = {name: re.compile(pattern) for name, (pattern, _) in ODD.items()}
 _ANY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in ODD.values()))
@@ -60,7 +61,7 @@ def odd_sentences(sentences: Sentences) -> dict[str, Found]:
         found[name] = Found(known.sentences + 1, known.first)
 
     for number, text in enumerate(sentences):
-        if len(text) > LONGEST // 4 - 4 and len(text.encode()) > LONGEST - 4:  # cut, possibly inside its last character
+        if len(text) > LONG // 4 and len(text.encode()) > LONG:
             note(OVERLONG, number)
         if text.isascii() and text.isprintable() and "<" not in text and "&" not in text:
             continue
@@ -80,7 +81,8 @@ def token_lengths(sentences: Sentences, tokenizer: Reader, longest: int) -> Int[
     lengths = [
         len(row)
         for start in range(0, len(numbers), CHUNK)
-        for row in tokenizer.encode([sentences[number] for number in numbers[start : start + CHUNK]], longest)[0]
+        for texts in texts_in_parts(sentences, numbers[start : start + CHUNK])
+        for row in tokenizer.encode(texts, longest)[0]
     ]
     return np.sort(np.array(lengths, np.int64))
 

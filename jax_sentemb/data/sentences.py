@@ -15,10 +15,12 @@ from jaxtyping import Bool
 
 from jax_sentemb.data import text_file
 from jax_sentemb.data.cache import cached, mapped, read_about
-from jax_sentemb.data.text_file import TextFile, changed_error, check_unchanged, follows_blank_line, scan
+from jax_sentemb.data.text_file import BLOCK, TextFile, changed_error, check_unchanged, follows_blank_line, scan
+from jax_sentemb.errors import DataError
 from jax_sentemb.provenance import TEXT_INDEX
 
-LONGEST = 1 << 16  # bytes of a line that are read, far more than any encoder uses
+LONGEST = 1 << 28  # bytes of a line
+AT_ONCE = 1 << 14  # bytes of a line that are read at once
 Read = TypeVar("Read")
 
 
@@ -106,18 +108,22 @@ class Sentences:
         return self._first[-1]
 
     def __getitem__(self, number: int) -> str:
-        """Sentence `number` from 0; the first LONGEST bytes of a longer line. DataError if the file changed."""
+        """Return sentence `number`, from 0. DataError if the file changed, or for a line of more than LONGEST bytes."""
         if not 0 <= number < len(self):
             raise IndexError(f"sentence {number} of {len(self)}")
         file = bisect.bisect_right(self._first, number) - 1
         text, start = self._texts[file], int(self._starts[number])
         limit = int(self._starts[number + 1]) if number + 1 < self._first[file + 1] else text.size
-        found = text.read(start, min(start + LONGEST, limit))
-        end = found.find(b"\n")
-        if end < 0 and start + LONGEST < text.size:
-            return found.decode("utf-8", "ignore")  # the last character may be incomplete
+        line, end, size = bytearray(), -1, AT_ONCE
+        while end < 0 and start + len(line) < limit:
+            if len(line) >= LONGEST:
+                raise DataError(f"{self._paths[file]}: sentence {number + 1} has more than {LONGEST:,} bytes; divide it into lines")
+            block = text.read(start + len(line), min(start + len(line) + size, limit))
+            end = block.find(b"\n")
+            line += block if end < 0 else block[:end]
+            size = BLOCK
         try:
-            return (found if end < 0 else found[:end]).removesuffix(b"\r").decode("utf-8")
+            return line.removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError:  # it was UTF-8 when it was indexed
             raise changed_error([self._paths[file]]) from None
 

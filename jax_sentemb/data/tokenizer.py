@@ -16,6 +16,7 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from jax_sentemb.data.cache import cache_folder, cached
+from jax_sentemb.data.long_text import Shortener
 from jax_sentemb.data.piece_cache import PieceCache, positions_within, separable
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer_checks import check_rules, check_size, check_speed, count_tokens, damage
@@ -37,7 +38,6 @@ NEVER = -1e4  # log probability of a Unigram piece that no text contains
 FILES = ("tokenizer.json", "vocab.txt")  # a directory with either of them has a tokenizer
 ALPHABET = 1000  # most frequent characters that a new vocabulary contains
 TRAINING_SENTENCES = 500_000  # from which a new vocabulary is made; more cost memory and change little
-CHARACTERS_A_PIECE = 64  # text beyond max_seq_length times this is cut before tokenisation: a line of 10 MB takes seconds
 
 
 @runtime_checkable
@@ -85,6 +85,7 @@ class Tokenizer:
         self._check_text_stays_text(where)
         self._state = json.loads(inner.to_str())
         self._cache = PieceCache(inner) if separable(self._state) else None
+        self._shortened = Shortener(inner, self._state)
         self.fingerprint = hashlib.sha256(inner.to_str().encode()).hexdigest()
 
     @classmethod
@@ -200,13 +201,11 @@ class Tokenizer:
         check_text(sentences)
         if self.prompt:
             sentences = [self.prompt + sentence for sentence in sentences]
-        longest = max_seq_length * CHARACTERS_A_PIECE
-        texts = [sentence if len(sentence) <= longest else _beginning(sentence, longest) for sentence in sentences]
-        if not texts:
+        if not len(sentences):
             return [], 0
-        pieces, counts = self.pieces(texts)
         room = max_seq_length - 2
-        cut = (counts > room) | np.array([len(sentence) > longest for sentence in sentences])
+        pieces, counts = self.pieces(sentences, room)
+        cut = counts > room
         ends = np.cumsum(np.minimum(counts, room) + 2)
         starts = np.append(0, ends[:-1])
         ids = np.empty(ends[-1], np.int32)
@@ -216,8 +215,12 @@ class Tokenizer:
         ids[inside] = pieces[positions_within(counts) < room]
         return [ids[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], int(cut.sum())
 
-    def pieces(self, texts: list[str]) -> tuple[Int[np.ndarray, " pieces"], Int[np.ndarray, " texts"]]:
-        """int32 ids of all texts, one after the other, uncut and without [CLS] and [SEP]; int64 [N], how many each has."""
+    def pieces(self, texts: Sequence[str], limit: int) -> tuple[Int[np.ndarray, " pieces"], Int[np.ndarray, " texts"]]:
+        """Return int32 ids of all texts, concatenated and without [CLS] and [SEP], and int64 [N], how many each has.
+
+        Of a text with more than `limit` pieces, more than `limit` of them are returned, but not always all.
+        """
+        texts = self._shortened(texts, limit + 1)
         if not texts:
             return np.zeros(0, np.int32), np.zeros(0, np.int64)
         if self._cache:
@@ -315,13 +318,6 @@ def check_text(sentences: Sequence[str]) -> None:
                 sentence.encode("utf-8")
             except UnicodeEncodeError:
                 raise ValueError(f"sentence {number} contains an unpaired surrogate, which is not valid Unicode text") from None
-
-
-def _beginning(sentence: str, longest: int) -> str:
-    """The first `longest` characters, cut at a space if there is one, so that the last word gives the same pieces as uncut."""
-    text = sentence[:longest]
-    space = -1 if sentence[longest] == " " else text.rfind(" ")
-    return text if space < 0 else text[:space]
 
 
 def _from_vocabulary(vocabulary: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:

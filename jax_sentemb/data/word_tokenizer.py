@@ -13,6 +13,7 @@ from jaxtyping import Int
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 
+from jax_sentemb.data.long_text import Shortener
 from jax_sentemb.data.tokenizer_checks import check_rules, count_tokens, damage
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import write_text
@@ -38,7 +39,9 @@ class WordTokenizer:
         self._inner, self.pad_id, self.unk_id = inner, pad, unknown
         self.vocab_size = count_tokens(inner, where)
         self.mask_id = self.sep_id = unknown  # word vocabularies have no such tokens, and methods on words do not use them
-        self.fingerprint = hashlib.sha256(inner.to_str().encode()).hexdigest()
+        state = inner.to_str()
+        self._shortened = Shortener(inner, json.loads(state))
+        self.fingerprint = hashlib.sha256(state.encode()).hexdigest()
 
     @classmethod
     def of(cls, words: Sequence[str], lowercase: bool) -> "WordTokenizer":
@@ -91,8 +94,9 @@ class WordTokenizer:
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 word ids of each sentence, at most `max_seq_length`, and the number of sentences that were cut."""
+        texts = self._shortened(sentences, max_seq_length + 1)
         with damage("the tokenizer"):
-            rows = [encoding.ids for encoding in self._inner.encode_batch_fast(list(sentences), add_special_tokens=False)]
+            rows = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]
         cut = sum(len(row) > max_seq_length for row in rows)
         return [np.array(row[:max_seq_length], np.int32) for row in rows], cut
 

@@ -18,6 +18,7 @@ from jax_sentemb.data.shuffle import hash64
 from jax_sentemb.errors import ResourceError
 
 SENTENCES = 10_000  # tokenised at once
+CHARACTERS = 1 << 24  # of these sentences that are in memory
 PARALLEL = 200_000  # sentences from which on workers save time: each takes half a second to start
 
 
@@ -54,11 +55,28 @@ class TokenizeJob(NamedTuple):
 
     def block(self, lines: Sequence[int] | Int[np.ndarray, " lines"]) -> Block:
         """The tokens of some lines."""
-        rows, cut = self.tokenizer.encode([self.sentences[line] for line in lines], self.max_seq_length)
+        rows, cut = [], 0
+        for texts in texts_in_parts(self.sentences, lines):
+            some, cut_texts = self.tokenizer.encode(texts, self.max_seq_length)
+            rows, cut = rows + some, cut + cut_texts
         flat, lengths = np.concatenate(rows), np.array([len(row) for row in rows], np.int32)
         unknown = int((flat == self.tokenizer.unk_id).sum())
         pieces = len(flat) - self.tokenizer.added * len(rows)
         return Block(flat.astype(id_type(self.tokenizer)).tobytes(), lengths, digests(flat, lengths), cut, pieces, unknown)
+
+
+def texts_in_parts(sentences: Sentences, lines: Sequence[int] | Int[np.ndarray, " lines"]) -> Iterator[list[str]]:
+    """Yield the sentences of these lines. A part ends when it has CHARACTERS, so that long lines are not in memory together."""
+    texts: list[str] = []
+    size = 0
+    for line in lines:
+        texts.append(sentences[line])
+        size += len(texts[-1])
+        if size >= CHARACTERS:
+            yield texts
+            texts, size = [], 0
+    if texts:
+        yield texts
 
 
 def id_type(tokenizer: Reader) -> np.dtype:

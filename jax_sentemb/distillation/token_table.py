@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.inference.load import LoadedModel
+from jax_sentemb.inference.static import LONGEST
 from jax_sentemb.types import Rows
 
 AT_ONCE = 1 << 10  # pieces that the encoder reads in one batch
@@ -47,7 +48,7 @@ def piece_counts(sentences: Lines, tokenizer: Tokenizer) -> Float[np.ndarray, " 
     """float64 [V]: how often each piece occurs."""
     counts = np.zeros(tokenizer.vocab_size)
     for some in texts(sentences):
-        counts += np.bincount(tokenizer.pieces(some)[0], minlength=tokenizer.vocab_size)
+        counts += np.bincount(tokenizer.pieces(some, LONGEST)[0], minlength=tokenizer.vocab_size)
     return counts
 
 

@@ -30,14 +30,14 @@ class Pieces:
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 ids of each sentence, at most `max_seq_length`, and how many sentences were cut."""
         check_text(sentences)
-        ids, counts = self.inner.pieces(list(sentences))
+        ids, counts = self.inner.pieces(sentences, max_seq_length)
         rows = np.split(ids, np.cumsum(counts)[:-1]) if len(counts) else []
         return [row[:max_seq_length] for row in rows], int((counts > max_seq_length).sum())
 
     def shares(self, sentences: Sequence[str], max_seq_length: int, rows: int) -> "tuple[scipy.sparse.csr_matrix, int]":
         """float32 [N, rows]: the share of each piece in each sentence; and how many sentences were cut."""
         check_text(sentences)
-        ids, counts = self.inner.pieces(list(sentences))
+        ids, counts = self.inner.pieces(sentences, max_seq_length)
         kept = np.minimum(counts, max_seq_length)
         if (cut := int((counts > kept).sum())) > 0:
             place = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
