@@ -90,7 +90,7 @@ def test_labels_are_numbers(tmp_path):
         (HEADER + "a\tb\tHS\tx\nc\td\tgood\tx\n", r":3: label 'good' is not one of DTORCD, NS, SS, HS like the first label"),
         (HEADER + "a\tb\tHS\tx\nc\td\t3\tx\n", r":3: label '3' is not one of"),
         (HEADER + "a\tb\t1\tx\nc\td\tHS\tx\n", r":3: label 'HS' is not a number"),
-        (HEADER + "a\tb\tHS\tx\nc\td\n", r":3: 2 fields, expected 4"),
+        (HEADER + "a\tb\tHS\tx\nc\td\n", r":3 has 2 fields, the header has 4"),
         (HEADER + 'a\tb\tHS\tx\n"c\td\tHS\tx\ne\tf\tHS\tx\n', r"the table cannot be read: unexpected end of data"),
         (HEADER, r" has no pairs: expected a header"),
     ],

@@ -48,7 +48,7 @@ def test_scores_are_numbers_and_a_csv_may_quote(tmp_path):
         ("sentence1\tsentence2\tscore\na\tb\thigh\n", (), r"a\.tsv line 2: score 'high' is not a number"),
         ("sentence1\tsentence2\tscore\na\tb\tnan\n", (), "is not a number"),
         ("sentence1\tsentence2\n", (), "no column 'score', only sentence1, sentence2: labelled pairs have the columns"),
-        ("sentence1\tsentence2\tscore\na\tb\n", (), "has 2 fields, 'score' is field 3"),
+        ("sentence1\tsentence2\tscore\na\tb\n", (), "has 2 fields, the header has 3"),
         ("sentence1\tsentence2\tscore\na\tb\t-\n", (), "none of the 1 rows is a pair"),
         ("sentence1\tsentence2\tscore\n", (), "none of the 0 rows is a pair"),
     ],

@@ -122,7 +122,7 @@ def test_pair_files_tab_separated_or_comma_separated(tmp_path):
     [
         (["sentence1\tsentence2", "a\tb"], "no column 'score'"),
         ([], "no column 'sentence1'"),
-        (["sentence1\tsentence2\tscore", "a\tb\t1", "a\tb"], ":3: 2 fields, expected 3"),
+        (["sentence1\tsentence2\tscore", "a\tb\t1", "a\tb"], ":3 has 2 fields, the header has 3"),
         (["sentence1\tsentence2\tscore", "a\tb\tgood"], ":2: score 'good' is not a number"),
         (["sentence1\tsentence2\tscore", "a\tb\tnan"], ":2: score 'nan' is not a number"),
         (["sentence1\tsentence2\tscore", "a\tb\t1", "c\td\t1"], "2 pairs have 1 distinct scores"),

@@ -177,3 +177,48 @@ def test_text_imports_neither_jax_nor_an_extra():
     code = f"import sys\nfrom jax_sentemb.data import {modules}\nprint([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def refused_table(path, content, **options):
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        list(open_corpus(str(path), **options))
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix(f"{path} ")
+
+
+@pytest.mark.parametrize("separator", [",", "\t"])
+def test_a_row_longer_or_shorter_than_the_header_is_refused_with_its_line(tmp_path, separator):
+    path = tmp_path / ("a.csv" if separator == "," else "a.tsv")
+    for row, count in (("2,a man, who plays", 3), ("2", 1), (",,", 3)):
+        content = "id,text\n1,good\n".replace(",", separator) + row.replace(",", separator) + "\n"
+        assert refused_table(path, content).startswith(f"line 3 has {count} fields, the header has 2; "), row
+    assert refused_table(path, "text,id\n1\n".replace(",", separator)).startswith("line 2 has 1 fields")  # the column that is there
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    assert refused_table(tmp_path / "a.csv", "text,id,text\na,1,b\n") == "line 1: two columns are named 'text'; rename one"
+    assert refused_table(tmp_path / "a.tsv", "id\tid\ttext\n1\t2\tb\n") == "line 1: two columns are named 'id'; rename one"
+    (tmp_path / "b.csv").write_text('text,,\n"a ""b"", c\nd",,\n', encoding="utf-8")
+    assert list(open_corpus(str(tmp_path / "b.csv"))) == ['a "b", c d']  # columns without a name may repeat
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    table = arrow.Table.from_arrays([arrow.array(["a"]), arrow.array(["b"])], names=["text", "text"])
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="two columns are named 'text'"):
+        open_corpus(str(tmp_path / "a.parquet"))
+
+
+def test_keys_of_one_name_are_refused_with_the_line(tmp_path):
+    problem = refused_table(tmp_path / "a.jsonl", '{"text": "a"}\n{"text": "b", "id": 1, "text": "c"}\n')
+    assert problem == "line 2: not JSON (key 'text' occurs twice in an object)"
+    assert "key 'x' occurs twice" in refused_table(tmp_path / "a.jsonl", '{"text": "a", "more": [{"x": 1, "x": 1}]}\n')
+    (tmp_path / "b.jsonl").write_text('\ufeff{"text": "a"}\n{"id": 1, "text": "b", "more": {"text": 1}}\n', encoding="utf-8")
+    assert list(open_corpus(str(tmp_path / "b.jsonl"))) == ["a", "b"]
+
+
+def test_a_blank_line_of_a_table_with_one_column_is_an_empty_text(tmp_path):
+    (tmp_path / "a.csv").write_text("text\na\n\nb\n", encoding="utf-8")
+    corpus = open_corpus(str(tmp_path / "a.csv"))
+    assert (list(corpus), corpus.report["lines"]) == (["a", "b"], 3)
+    (tmp_path / "b.csv").write_text("text,id\na,1\n\nb,2\n", encoding="utf-8")
+    assert open_corpus(str(tmp_path / "b.csv")).report["lines"] == 2

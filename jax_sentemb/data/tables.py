@@ -78,12 +78,38 @@ def _json_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...],
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_without_duplicates)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path} line {number}: not JSON ({error})") from error
         if missing := [column for column in columns if not isinstance(row, dict) or column not in row]:
             raise DataError(f"{path} line {number} has no key {missing[0]!r}: {remedy}")
         yield f"{path} line {number}", [row[column] for column in columns]
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of a JSON text; ValueError for a key that occurs twice."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError(f"key {_duplicate([key for key, _ in pairs])!r} occurs twice in an object")
+    return row
+
+
+def check_header(header: Sequence[str], where: str) -> None:
+    """Raise DataError if two columns have the same name. Columns without a name may repeat: nothing can refer to them."""
+    if duplicate := _duplicate([name for name in header if name]):
+        raise DataError(f"{where}: two columns are named {duplicate[:100]!r}; rename one")
+
+
+def check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
+    """Raise DataError if a row does not have as many fields as the header."""
+    if len(row) != len(header):
+        remedy = "quote a field that contains the separator" if len(row) > len(header) else "add the missing fields"
+        raise DataError(f"{where} has {len(row)} fields, the header has {len(header)}; {remedy}")
+
+
+def _duplicate(names: list[str]) -> str:
+    """Return the first name that occurs a second time, "" if there is none."""
+    return next((name for place, name in enumerate(names) if name in names[:place]), "") if len(set(names)) < len(names) else ""
 
 
 def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: str) -> Rows:
@@ -94,16 +120,16 @@ def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], 
     good = 0  # the last line of the last complete row: an unclosed quote extends over all lines that follow
     try:
         header = next(rows, [])
+        check_header(header, f"{path} line {rows.line_num}")
         if missing := [column for column in columns if column not in header]:
             there = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
             raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: {remedy}")
         places = [header.index(column) for column in columns]
-        for row in filter(None, rows):
-            if len(row) <= max(places):
-                raise DataError(
-                    f"{path} line {rows.line_num} has {len(row)} fields, {header[max(places)]!r} is field {max(places) + 1}"
-                )
-            yield f"{path} line {rows.line_num}", [row[place] for place in places]
+        for row in rows:
+            if not row and len(header) > 1:  # a blank line is no row, except in a table of one column
+                continue
+            check_width(row or [""], header, f"{path} line {rows.line_num}")
+            yield f"{path} line {rows.line_num}", [row[place] for place in places] if row else [""] * len(places)
             good = rows.line_num
     except csv.Error as error:
         raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
@@ -138,6 +164,7 @@ def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: str) -> Rows:
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
             names = file.schema_arrow.names
+            check_header(names, str(path))
             if missing := [column for column in wanted if column not in names]:
                 raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(names)[:200] or 'none'}: {remedy}")
             number = 0

@@ -16,6 +16,7 @@ from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import TemplateProcessing
 
 from jax_sentemb.data.cache import cache_folder, cached
+from jax_sentemb.data.containers import check_text
 from jax_sentemb.data.long_text import Shortener
 from jax_sentemb.data.piece_cache import PieceCache, positions_within, separable
 from jax_sentemb.data.sentences import Sentences
@@ -306,18 +307,6 @@ def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
         return {}
 
     return Tokenizer.load(cached(cache_folder(), VOCABULARY, sources, write))
-
-
-def check_text(sentences: Sequence[str]) -> None:
-    """TypeError for a sentence that is not str, ValueError for one that is not valid Unicode; both name its number."""
-    for number, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            raise TypeError(f"sentence {number} is {type(sentence).__name__}, not str")
-        if not sentence.isascii():
-            try:
-                sentence.encode("utf-8")
-            except UnicodeEncodeError:
-                raise ValueError(f"sentence {number} contains an unpaired surrogate, which is not valid Unicode text") from None
 
 
 def _from_vocabulary(vocabulary: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:

@@ -13,6 +13,7 @@ from jaxtyping import Int
 from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
 
+from jax_sentemb.data.containers import check_text
 from jax_sentemb.data.long_text import Shortener
 from jax_sentemb.data.tokenizer_checks import check_rules, count_tokens, damage
 from jax_sentemb.errors import ModelFileError
@@ -94,6 +95,7 @@ class WordTokenizer:
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 word ids of each sentence, at most `max_seq_length`, and the number of sentences that were cut."""
+        check_text(sentences)
         texts = self._shortened(sentences, max_seq_length + 1)
         with damage("the tokenizer"):
             rows = [encoding.ids for encoding in self._inner.encode_batch_fast(texts, add_special_tokens=False)]

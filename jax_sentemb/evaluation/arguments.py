@@ -17,6 +17,7 @@ import numpy as np
 import scipy
 from jaxtyping import Int
 
+from jax_sentemb.data.tables import check_header, check_width
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.sts import SAME_COSINE, Embed, similarity
 from jax_sentemb.evaluation.sts_data import ScoredPairs
@@ -228,6 +229,7 @@ def _table(path: Path) -> dict[str, ScoredPairs]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start} is not UTF-8: convert the file to UTF-8") from None
     (_, header), *rows = _rows(path, text, "\t", strict=True)
+    check_header(header, f"{path}:1")
     needed = ("sentence1", "sentence2", "label", "topic")
     if missing := [name for name in needed if name not in header]:
         columns = ", ".join(needed)
@@ -236,8 +238,7 @@ def _table(path: Path) -> dict[str, ScoredPairs]:
     topics: dict[str, list[tuple[str, str, float]]] = {}
     graded = None  # whether the first label is a grade; all labels must be of one kind
     for number, fields in rows:
-        if len(fields) <= max(columns):
-            raise DataError(f"{path}:{number}: {len(fields)} fields, expected {len(header)} as in the header")
+        check_width(fields, header, f"{path}:{number}")
         first, second, label, topic = (fields[column].strip() for column in columns)
         graded = label in UKP_GRADES if graded is None else graded
         gold = UKP_GRADES.get(label) if graded else _value(label)

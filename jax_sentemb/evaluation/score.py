@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.errors import DataError, UserError
 from jax_sentemb.evaluation import sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
@@ -57,7 +58,9 @@ def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: ScoredPairs)
 
 def _pairs(rows: Any) -> ScoredPairs:
     """The sides and gold scores of (first, second, gold) triples."""
-    triples = list(rows)
+    if problem := problem_with(rows, "data", "pairs"):
+        raise DataError(problem)
+    triples = list(items_of(rows))
     for number, row in enumerate(triples):
         if not (len(row) == 3 and isinstance(row[0], str) and isinstance(row[1], str) and isinstance(row[2], int | float)):
             raise DataError(f"pair {number} is not (sentence, sentence, score)")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb.data.tables import check_header, check_width
 from jax_sentemb.errors import DataError
 from jax_sentemb.files import user_path
 
@@ -188,6 +189,7 @@ def _load_columns(path: Path, names: tuple[str, str, str]) -> ScoredPairs:
     """Reads the columns `names` (two sentences and a score) of a table with a header."""
     table = _table(path)
     _, header = next(table, (1, []))
+    check_header(header, f"{path}:1")
     if missing := [name for name in names if name not in header]:
         raise DataError(f"{path}:1: the header has no column {missing[0]!r}; required are {', '.join(names)}")
     columns = [header.index(name) for name in names]
@@ -196,8 +198,7 @@ def _load_columns(path: Path, names: tuple[str, str, str]) -> ScoredPairs:
         for number, fields in table:
             if not any(field.strip() for field in fields):
                 continue
-            if len(fields) <= max(columns):
-                raise DataError(f"{path}:{number}: {len(fields)} fields, expected {len(header)} as in the header")
+            check_width(fields, header, f"{path}:{number}")
             yield number, fields[columns[0]], fields[columns[1]], fields[columns[2]]
 
     return _pairs(path, rows())

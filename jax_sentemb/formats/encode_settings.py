@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb import __version__
+from jax_sentemb.data.containers import problem_with
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, shown, user_path
 from jax_sentemb.formats.model_dir import read_modules
@@ -29,6 +30,8 @@ class EncodeSettings(NamedTuple):
 
     def before(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences with the default prompt before each."""
+        if problem := problem_with(sentences):
+            raise TypeError(problem)
         return [self.default_prompt + sentence for sentence in sentences]
 
     def with_prompts(self, prompts: Mapping[str, str], default_prompt: str) -> "EncodeSettings":

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Float, Int
 
 from jax_sentemb.data.batches import bucket
+from jax_sentemb.data.containers import problem_with
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.parallel import put_whole, replicate
 from jax_sentemb.types import Array, EncodedSentences, Params, Rows
@@ -84,6 +85,8 @@ class Embedder:
 
         `progress` is called with the size of each finished batch. `max_seq_length`: 0 is that of the embedder.
         """
+        if problem := problem_with(sentences):
+            raise TypeError(problem)
         # Once for all batches; costs nothing if the parameters are already there.
         params = put_whole(replicate(params), self._replicated)
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}

@@ -10,7 +10,7 @@ import functools
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_sentemb.data.tokenizer import Tokenizer, check_text
+from jax_sentemb.data.containers import check_text, sentence_list
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.files import user_path
@@ -183,7 +184,7 @@ class SentenceEncoder(ChangeableSettings):
         max_seq_length = self.max_seq_length
         check_precision(precision)
         single = isinstance(sentences, str)
-        texts = [sentences] if isinstance(sentences, str) else _list_of(sentences)
+        texts = [sentences] if isinstance(sentences, str) else sentence_list(sentences)
         check_text(texts)
         if output_value not in ("sentence_embedding", "token_embeddings"):
             raise ConfigError(f"output_value={output_value!r} is not one of sentence_embedding, token_embeddings")
@@ -217,7 +218,7 @@ class SentenceEncoder(ChangeableSettings):
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """The columns of `batch` and "embedding" [N, E], of its column "text": a class for `map_batches` of Ray Data."""
-        return {**batch, "embedding": self.encode(list(batch["text"]), show_progress_bar=False)}
+        return {**batch, "embedding": self.encode(batch["text"], show_progress_bar=False)}
 
     def evaluate(self, data: Any, tasks: str = "sts") -> dict[str, Any]:
         """Scores of this model: `jax_sentemb.score(encoder, data, tasks)`.
@@ -287,12 +288,3 @@ def _tensor() -> Callable[[np.ndarray], Any]:
     except ImportError:
         raise ConfigError('convert_to_tensor=True needs PyTorch: pip install "jax_sentemb[torch]"') from None
     return lambda array: torch.from_numpy(np.array(array))
-
-
-def _list_of(sentences: Any) -> list[Any]:
-    """The sentences of a list, tuple, generator or NumPy array as a list; TypeError for bytes, sets and mappings."""
-    if isinstance(sentences, np.ndarray):
-        return np.atleast_1d(sentences).tolist()
-    if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):
-        raise TypeError(f"sentences is {type(sentences).__name__}, neither str nor a list of str")
-    return list(sentences)

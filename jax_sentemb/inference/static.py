@@ -9,7 +9,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Int
 
-from jax_sentemb.data.tokenizer import Tokenizer, check_text
+from jax_sentemb.data.containers import check_text
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.embedder import Embedder

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from jax_sentemb.data.tables import check_header, check_width
 from jax_sentemb.errors import DataError
 from jax_sentemb.files import user_path
 
@@ -48,11 +49,15 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
     file = user_path(file)
     try:
         with file.open(newline="", encoding="utf-8-sig") as opened:
-            rows = list(csv.DictReader(opened, strict=True))
+            header, *lines = [row for row in csv.reader(opened, strict=True) if row] or [[]]
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file}: not a CSV file in UTF-8: {error}") from None
+    check_header(header, f"{file}:1")
+    for number, line in enumerate(lines, 1):
+        check_width(line, header, f"{file}: run {number}")
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
     if not rows:
         raise DataError(f"{file}: no run below the header")
     for needed in ("method", "sentences", column):

@@ -10,11 +10,12 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from jax_sentemb.config import Config, Words, check
+from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, UserError
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
@@ -92,7 +93,8 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path,
     """The encoder of a run in `workdir`."""
     corpus = workdir / CORPUS
     if not isinstance(sentences, str | Path):
-        _check_sentences(sentences)
+        if problem := problem_with(sentences):
+            raise ConfigError(f"{problem}, or the name of a file")
         config.data.files = str(corpus)
     check(config)
 
@@ -128,12 +130,6 @@ def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, sett
     return config
 
 
-def _check_sentences(sentences: Any) -> None:
-    """Raises ConfigError for `sentences` that cannot be iterated over, or are bytes, a mapping or a set."""
-    if isinstance(sentences, bytes | bytearray | Mapping | Set) or not isinstance(sentences, Iterable):
-        raise ConfigError(f"sentences is {type(sentences).__name__}: give a list of str, or the name of a text file")
-
-
 def _write(sentences: Iterable[Any], path: Path) -> None:
     """Sentences in memory as a text file, one a line; line breaks and other runs of white space become one space."""
     try:
@@ -142,7 +138,7 @@ def _write(sentences: Iterable[Any], path: Path) -> None:
         raise ConfigError(f"workdir {path.parent}: {error.strerror}") from None
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-        for number, sentence in enumerate(sentences):
+        for number, sentence in enumerate(items_of(sentences)):
             if not isinstance(sentence, str):
                 raise DataError(f"sentence {number} is {type(sentence).__name__}, not str")
             try:

@@ -1,0 +1,89 @@
+"""Check the containers in which callers pass sentences.
+
+Iterating over a table or a mapping gives column names or keys, which would be encoded without an error.
+"""
+
+import array
+from collections import UserString
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+LISTED = 5  # column names in a message
+
+
+def problem_with(sentences: Any, name: str = "sentences", items: str = "str") -> str:
+    """Return why iterating over `sentences` does not give sentences, in one line; "" if it may.
+
+    Lists, tuples, generators, NumPy arrays of strings, Series of pandas and Polars, and columns of `datasets` and Arrow are
+    accepted. The items are not checked here. `name` and `items` are for the message: what was given, and what its items must be.
+    """
+    if isinstance(sentences, list | tuple):
+        return ""
+    container = type(sentences)
+    what = f"{name} is {container.__name__}"
+    if isinstance(sentences, str | UserString):
+        return f"{what}, a single text; give a list of {items}"
+    if isinstance(sentences, bytes | bytearray | memoryview | array.array):
+        return f"{what}, not text; decode it and give a list of {items}"
+    if isinstance(sentences, Set):
+        return f"{what}, without order; give a list of {items}"
+    if (columns := _columns(sentences)) is not None:
+        names = ", ".join(columns[:LISTED]) + (", ..." if len(columns) > LISTED else "")
+        column = "text" if "text" in columns or not columns else columns[0]
+        return f"{what} with the columns {names or '(none)'}, not a list of {items}; give one column, for instance data[{column!r}]"
+    if getattr(sentences, "ndim", 1) > 1:
+        return f"{what} with {sentences.ndim} dimensions; give one column, for instance data[:, 0]"
+    if not isinstance(sentences, Iterable):
+        return f"{what}, which cannot be iterated over; give a list of {items}"
+    return ""
+
+
+def _columns(sentences: Any) -> list[str] | None:
+    """Return the names of the columns or keys of a table or a mapping; None for any other object."""
+    container: Any = type(sentences)
+    if fields := getattr(getattr(sentences, "dtype", None), "names", None):  # of a structured array
+        return _names(fields)
+    if isinstance(sentences, Mapping) or (hasattr(container, "keys") and getattr(sentences, "ndim", 0) != 1):
+        return _names(sentences.keys)
+    for attribute in ("column_names", "columns"):
+        if hasattr(container, attribute):
+            is_lazy = hasattr(sentences, "collect_schema")  # a frame of Polars, which warns when `columns` is read
+            return _names(sentences.collect_schema if is_lazy else getattr(sentences, attribute))
+    return None
+
+
+def _names(names: Any) -> list[str]:
+    """Return the names in an attribute, or in the result of a method; none for anything else, as groups of pandas have."""
+    names = names() if callable(names) else names
+    return [] if names is None or isinstance(names, str) else [str(name) for name in names]
+
+
+def items_of(sentences: Any) -> Iterator[Any]:
+    """Yield the items of a container without a problem; those of Arrow and NumPy as Python objects."""
+    if hasattr(sentences, "to_pylist"):
+        return iter(sentences.to_pylist())
+    if hasattr(sentences, "dtype") and hasattr(sentences, "tolist"):
+        items = sentences.tolist()
+        return iter(items if isinstance(items, list) else [items])
+    return iter(sentences)
+
+
+def sentence_list(sentences: Any) -> list[Any]:
+    """Return the items of a container as a list; TypeError if it does not hold sentences."""
+    if problem := problem_with(sentences):
+        raise TypeError(problem)
+    return list(items_of(sentences))
+
+
+def check_text(sentences: Sequence[str]) -> None:
+    """Raise TypeError for a container or an item that is no text, ValueError for text that is not valid Unicode."""
+    if problem := problem_with(sentences):
+        raise TypeError(problem)
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise TypeError(f"sentence {number} is {type(sentence).__name__}, not str")
+        if not sentence.isascii():
+            try:
+                sentence.encode("utf-8")
+            except UnicodeEncodeError:
+                raise ValueError(f"sentence {number} contains an unpaired surrogate, which is not valid Unicode text") from None
