@@ -107,8 +107,11 @@ class Evaluation:
     # STSBenchmark-dev-disjoint; empty: STS-B dev of `data` if present.
     dev: str = ""
     eval_steps: int = setting(250, least=-1)  # 0: at the end only; -1: after each epoch
-    # The score that selects the weights; empty: dev if there is a set, else validation, else the last weights.
-    select: str = setting("", choices=("", "dev", "validation", "retrieval", "last"))
+    # The score that selects the weights; empty: dev if there is a set, else the agreement with a teacher, else validation, else the
+    # last weights.
+    select: str = setting("", choices=("", "dev", "agreement", "validation", "retrieval", "last"))
+    # Files of text on which the agreement with a teacher is measured; empty: the sentences of data.validation.
+    held_out: str = ""
     patience: int = setting(0, least=0)  # evaluations without improvement after which training ends; 0: never
     batch_size: int = setting(64, least=1)
     max_seq_length: int = setting(128, least=3)  # of evaluation sentences; data.max_seq_length is for training only
@@ -192,6 +195,9 @@ def sized(config: Config, size: str) -> Config:
             config.encoder = dataclasses.replace(
                 config.encoder, weights="", hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
             )
+        for name, value in {"teacher": "words:16", "queue_size": 24}.items():
+            if hasattr(config.method, name):
+                setattr(config.method, name, value)
         config.optimizer.learning_rate, config.optimizer.lr_steps = 1e-3, config.optimizer.lr_steps and "3:5e-4"
         config.eval = Evaluation(
             data="grammar", eval_steps=0, batch_size=32, max_seq_length=24, diagnostic_sentences=64, report_sentences=64

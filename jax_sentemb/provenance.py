@@ -41,6 +41,7 @@ DIGEST = FileType("sha256", 1, "")
 VOCABULARY = FileType("vocabulary", 1, "")
 TOKENS = FileType("tokens", 4, "")
 PACKED_ROWS = FileType("packed", 2, "")
+TEACHER_VECTORS = FileType("vectors", 1, "")
 
 VECTORS = FileType("vectors", 1, "encode the corpus into a new directory or file")
 SEARCH_INDEX = FileType("search index", 1, "delete it, or give another --index")

@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
     tokens: Int[Array, "batch *views tokens"]  # int32
     mask: Bool[Array, "batch *views tokens"]
-    label: Float[Array, " batch"] | None = None  # float32: a class number or a gold score; None without labels
+    label: Float[Array, "batch ..."] | None = None  # float32: a class number, a gold score or a teacher's vector; None without
     row: Int[Array, " batch"] | None = None  # int32: the row of the sentence in the corpus, modulo ROW_NUMBERS; None if unknown
     place: Int[Array, " batch"] | None = None  # int32: places of the sentences in the whole batch; None for a whole batch
 

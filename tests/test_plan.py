@@ -87,7 +87,7 @@ def test_chunks_are_multiples_of_chips():
         check_units(config, 8)
 
 
-@pytest.mark.parametrize("recipe", ["simcse", "sbert_nli", "multi_view", "cons_sent"])
+@pytest.mark.parametrize("recipe", ["simcse", "sbert_nli", "multi_view", "cons_sent", "distill_encoder"])
 def test_a_generated_batch_has_the_fields_of_the_runs(recipe, tmp_path):
     config = read_config(f"{CONFIGS}/{recipe}.py:tiny")
     with generated_batches(config, 8) as batches:

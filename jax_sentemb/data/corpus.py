@@ -11,6 +11,7 @@ from jax_sentemb.data.packing import LONGEST, pack
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.perturb import RANKED
 from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.targets import LineVectors, TaughtSentences
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import ALL, Subsample, Tokens, draw, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -35,11 +36,14 @@ class Corpus:
         subset: Subsample = ALL,
         workers: int = 0,
         pack: bool = False,
+        teacher: Callable[[Sentences, Subsample], LineVectors] | None = None,
     ) -> None:
         """`files` returns file names and column(s): for False those of sentences, for True those of labelled pairs.
 
         `workers`: processes that tokenise. `pack`: whether the run requests `packed` rows; methods that support them check it.
+        `teacher` returns the vectors of a teacher for lines of a text.
         """
+        self._teacher = teacher
         self._files, self._max_seq_length = files, max_seq_length
         self._make_tokenizer, self._subset, self._workers = make_tokenizer, subset, workers
         self.pack = pack
@@ -52,6 +56,12 @@ class Corpus:
         sentences = open_corpus(*self._files(False))
         self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
         return sentences, self._tokens(sentences, self._subset)
+
+    def taught(self) -> TaughtSentences:
+        """Return distinct sentences, each with the vector of the teacher."""
+        sentences, tokens = self._plain()
+        assert self._teacher is not None
+        return TaughtSentences(tokens, self._teacher(sentences, self._subset))
 
     def ordered(self) -> Tokens:
         """Sentences in the order of the corpus, duplicates included. Batches of them are consecutive sentences.

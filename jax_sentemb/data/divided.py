@@ -44,7 +44,7 @@ class Part:
         """The texts of rows of this process."""
         return self._own.texts(rows, epoch)
 
-    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, "rows ..."] | None:
         """The labels of rows of this process."""
         return self._own.labels(rows, epoch)
 

@@ -39,8 +39,8 @@ class Examples(Protocol):
         """int32 ids of every text of the rows: for each view a list of one array a row; pure in (rows, epoch)."""
         ...
 
-    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
-        """float32 labels of the rows, or None without labels."""
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, "rows ..."] | None:
+        """float32 labels of the rows, a number or a vector each, or None without labels."""
         ...
 
 
@@ -298,7 +298,7 @@ class Subset:
         """The texts of the rows of the subset."""
         return self._whole.texts(self._rows[rows], epoch)
 
-    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
+    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, "rows ..."] | None:
         """The labels of the rows of the subset."""
         return self._whole.labels(self._rows[rows], epoch)
 

@@ -34,6 +34,7 @@ class Card:
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `correlate_tasks`
     missing_tasks: Sequence[str] = ()  # evaluation sets that were missing and therefore not scored
     verdict: str = ""  # of a model that is worse than what it was trained from
+    teacher: Mapping[str, Any] = field(default_factory=dict)  # of a distilled model: names, agreement, speed
 
 
 def render(
@@ -70,8 +71,24 @@ def render(
         embedding=embedding,
         scores=_score_rows(card.scores),
         missing_tasks=list(card.missing_tasks),
+        teacher=f"Distilled from {teacher_text(card.teacher)}." if card.teacher else "",
         training=[(_cell(key), _cell(value)) for key, value in card.training.items()],
     )
+
+
+def teacher_text(facts: Mapping[str, Any]) -> str:
+    """Return in words from which teacher a student was distilled, how much of it was kept, and how much faster the student is."""
+    values = facts["agreement"]
+    text = (
+        f"{' and '.join(facts['names'])}; on {facts['sentences']:,} held-out sentences {values['neighbours']:.1f} % of the ten "
+        f"nearest neighbours are the same, the similarities of pairs correlate by {values['pairs'] / 100:.3f} (Spearman)"
+    )
+    if "cosine" in values:
+        text += f", and the cosine to the teacher's vectors is {values['cosine'] / 100:.3f}"
+    if speed := facts.get("sentences_per_second"):
+        times = speed["student"] / speed["teacher"]
+        text += f"; {speed['student']:,.0f} sentences/s, {times:.1f} times as many as the teacher on the machine of the training"
+    return text
 
 
 def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:

@@ -165,9 +165,9 @@ class SentenceEncoder(ChangeableSettings):
         """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
 
         batch_size: sentences encoded at once; on a CPU at most 16. truncate_dim: keep only the first `truncate_dim` numbers, before
-        `normalize_embeddings` scales to length 1; None: the encoder's `truncate_dim`. precision: float32, int8, uint8 (scaled to
-        the ranges of these embeddings), binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if the logger
-        `jax_sentemb` has level INFO.
+        `normalize_embeddings` scales to length 1; None: the encoder's `truncate_dim`. precision: float32, float16, int8, uint8
+        (scaled to the ranges of these vectors), binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if
+        the logger `jax_sentemb` has level INFO.
         convert_to_numpy=False returns a jax.Array.
 
         convert_to_tensor=True returns a torch.Tensor.

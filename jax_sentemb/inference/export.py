@@ -140,6 +140,7 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         scores=metadata.get("scores", {}) if metadata.get("scores_of_step") == step else {},
         missing_tasks=metadata["missing_tasks"],
         verdict=metadata.get("verdict", ""),
+        teacher=metadata.get("teacher", {}) if metadata.get("scores_of_step") == step else {},
     )
     model = SentenceModel(
         transformer_config(metadata["encoder"]),

@@ -33,6 +33,11 @@ class Anchored(Method):
 
     inner: Method
 
+    @property
+    def dense(self) -> tuple[str, ...] | None:
+        """Same as the method."""
+        return self.inner.dense
+
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Same as the method."""
         self.inner.check(encoder, batch_size)

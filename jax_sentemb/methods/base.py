@@ -57,6 +57,11 @@ class Method(ABC):
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)
 
     @property
+    def dense(self) -> tuple[str, ...] | None:
+        """Activations of the layers after the pooling that the method trains (part "dense"); None: it keeps those of the start."""
+        return None
+
+    @property
     def embedding_params(self) -> tuple[str, ...]:
         """For methods on word vectors: the other parts of the parameters that an embedding depends on."""
         return ()
@@ -76,6 +81,10 @@ class Method(ABC):
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Return the examples to train on. The default is the distinct sentences of the run's files."""
         return corpus.plain()
+
+    def from_examples(self, examples: Examples, seed: int) -> Params:
+        """Return parts for the `loaded` of `init` that come from the examples. The default returns none."""
+        return {}
 
     @abstractmethod
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:

@@ -13,9 +13,10 @@ import jax
 import numpy as np
 
 from jax_sentemb.config import Config, Data, Words
-from jax_sentemb.data.batches import AnyBatches, make_batches
+from jax_sentemb.data.batches import AnyBatches, Batches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.tokenizer import new_tokenizer
+from jax_sentemb.distillation.teacher import RandomWordVectors
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.parallel import batch_sharding, make_mesh
 from jax_sentemb.training.corpus_source import corpus_files
@@ -38,6 +39,8 @@ class PlannedRun:
         self._encoder_config, self._loaded = _encoder(config)
         with generated_batches(config, 8) as batches:
             self._example = batches.at(0)
+            if isinstance(batches, Batches):
+                self._loaded = self._loaded | _shapes(config.method.from_examples(batches.tokens, 0))
 
     def trace(self, devices: list[Any], batch_size: int, fsdp: int) -> tuple[Any, tuple[TrainState, Batch]]:
         """The traced train step over `devices`, and the shapes of its state and batch, as wide as data.max_seq_length.
@@ -95,7 +98,10 @@ def generated_batches(config: Config, batch_size: int) -> Iterator[AnyBatches]:
 
     with tempfile.TemporaryDirectory() as folder:
         files = lambda pairs: corpus_files(data, "grammar", Path(folder), pairs)  # noqa: E731
-        corpus = Corpus(files, tokenizer, data.max_seq_length, pack=data.pack)
+        teacher = f"words:{getattr(config.encoder, 'hidden_size', 1)}"  # counts as wide as a new student
+        corpus = Corpus(
+            files, tokenizer, data.max_seq_length, pack=data.pack, teacher=lambda text, _: RandomWordVectors(teacher, text)
+        )
         yield make_batches(method.examples(corpus, 0), batch_size, 0, config.data.length_grouping)
 
 
@@ -110,4 +116,8 @@ def _encoder(config: Config) -> tuple[Any, Any]:
         return WordsConfig(rows, width), parts
     lengths = {"data.max_seq_length": config.data.max_seq_length, "eval.max_seq_length": config.eval.max_seq_length}
     source = BertSource(config.encoder, config.data, lengths)
-    return source.blank().config, jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), source.loaded)
+    return source.blank().config, _shapes(source.loaded)
+
+
+def _shapes(arrays: Any) -> Any:
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arrays)

@@ -26,6 +26,9 @@ CURVES = {  # other numbers are shown under their name
     "train/learning_rate": Curve("learning rate", "rate"),
     "validation/loss": Curve("held-out loss", "loss", "of sentences that are not trained on"),
     "validation/accuracy": Curve("held-out accuracy", "share of 1", "of the training task on sentences that are not trained on"),
+    "agreement/neighbours": Curve("neighbours kept", "%", "of the teacher's ten nearest neighbours, on held-out sentences"),
+    "agreement/pairs": Curve("order of pairs kept", "Spearman x 100", "of the cosines of all pairs of held-out sentences"),
+    "agreement/cosine": Curve("cosine to the teacher", "cosine x 100", "mean over held-out sentences"),
     "diagnostics/retrieval": Curve("retrieval", "100 / rank", "one half of a sentence ranks the other half among all; 100 is best"),
     "diagnostics/alignment": Curve("alignment", "squared distance", "of the two halves of a sentence; 0 is best"),
     "diagnostics/uniformity": Curve("uniformity", "log of a mean", "lower is more even, 0 is collapse"),
@@ -36,6 +39,7 @@ CURVES = {  # other numbers are shown under their name
 }
 SECTIONS = {  # first part of the name of a curve -> heading
     "eval": "Scores over steps",
+    "agreement": "Agreement with the teacher over steps",
     "validation": "Scores over steps",
     "diagnostics": "Label-free measures over steps",
     "train": "Training",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from jax_sentemb.formats.model_card import teacher_text
 from jax_sentemb.reporting.html_parts import duration_text, fact_text, number_text, score_text
 from jax_sentemb.reporting.report_data import (
     CURVES,
@@ -291,6 +292,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "method": run.model.get("method"),
         "starts from": run.settings.get("encoder.weights") or run.settings.get("encoder.vectors") or "new weights",
         "layers of it": run.settings.get("encoder.layers"),
+        "teacher": teacher_text(run.scores["teacher"]) if run.scores.get("teacher") else None,
         "corpus": run.settings.get("data.files"),
         **{f"corpus: {name.replace('_', ' ')}": value for name, value in corpus.items()},
         "encoder": ", ".join(f"{name} {encoder[key]:,}" for name, key in sizes.items() if encoder.get(key)),

@@ -1,11 +1,14 @@
-"""Quantises embeddings to one byte or one bit per number, like sentence-transformers' `quantize_embeddings`, and restores them."""
+"""Stores embeddings in two bytes, one byte or one bit per number, and restores them.
+
+Bytes and bits are those of sentence-transformers' `quantize_embeddings`.
+"""
 
 import numpy as np
 from jaxtyping import Float, Real
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, NumericsError
 
-PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
+PRECISIONS = ("float32", "float16", "int8", "uint8", "binary", "ubinary")
 DTYPES = ("float32", "bfloat16")  # of the matrix products that compute embeddings
 
 
@@ -25,13 +28,18 @@ def ranges_of(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "2 wid
 def quantize(
     vectors: Float[np.ndarray, "n width"], precision: str, ranges: Float[np.ndarray, "2 width"] | None = None
 ) -> Real[np.ndarray, "n columns"]:
-    """Embeddings as int8 or uint8 [N, E], or their signs as bits in int8 (binary) or uint8 (ubinary) [N, ceil(E / 8)].
+    """Embeddings as float16, int8 or uint8 [N, E], or their signs as bits in int8 (binary) or uint8 (ubinary) [N, ceil(E / 8)].
 
     `ranges` default to those of `vectors`; values outside of them become the nearest step. float32 returns `vectors`.
+    NumericsError for a number that float16 does not have.
     """
     check_precision(precision)
     if precision == "float32":
         return vectors
+    if precision == "float16":
+        if len(vectors) and (largest := float(np.abs(vectors).max())) > np.finfo(np.float16).max:
+            raise NumericsError(f"an embedding has the number {largest:.4g}: float16 ends at 65504; normalize, or store float32")
+        return vectors.astype(np.float16)
     if precision in ("binary", "ubinary"):
         bits = np.packbits(vectors > 0, axis=-1)
         return bits if precision == "ubinary" else (bits - 128).view(np.int8)
@@ -46,8 +54,8 @@ def restore(
     vectors: Real[np.ndarray, "n columns"], precision: str, width: int, ranges: Float[np.ndarray, "2 width"] | None = None
 ) -> Float[np.ndarray, "n width"]:
     """float32 embeddings from the output of `quantize`: the lower end of each step, or +1 and -1 for bits."""
-    if precision == "float32":
-        return np.asarray(vectors)
+    if precision in ("float32", "float16"):
+        return np.asarray(vectors, np.float32)
     if precision in ("binary", "ubinary"):
         bits = vectors if precision == "ubinary" else vectors.view(np.uint8) + np.uint8(128)
         return np.unpackbits(bits, axis=-1)[:, :width].astype(np.float32) * 2 - 1

@@ -37,7 +37,7 @@ from jax_sentemb.retrieval.vector_manifest import (
 from jax_sentemb.retrieval.vector_parts import check_part, join_parts
 from jax_sentemb.types import EncodedSentences
 
-STORED = {"float32": "float32", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
+STORED = {"float32": "float32", "float16": "float16", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
 LENGTHS = 1 << 12  # rows whose lengths are computed at once
 _intact: set[tuple] = set()  # verified shards: path, inode, size and times of the file, and SHA-256
 Encode = Callable[[list[str]], EncodedSentences]

@@ -9,14 +9,21 @@ from jax_sentemb.methods.base import Method
 from jax_sentemb.types import Params
 
 
-def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encoder: bool) -> str:
+def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encoder: bool, agreement: str = "") -> str:
     """The selection metric by its name in metrics.jsonl: "validation", Spearman on `dev`, or retrieval; "" for the last weights.
 
-    ConfigError if this run does not measure it.
+    `agreement`: the name of the agreement with a teacher, "" if it is not measured. ConfigError if this run does not measure it.
     """
     on_dev = f"eval/{dev}/spearman_cosine" if dev else ""
     if not options.select:
-        name = on_dev or ("validation" if validation else "")
+        name = on_dev or agreement or ("validation" if validation else "")
+    elif options.select == "agreement":
+        name = agreement
+        if not agreement:
+            raise ConfigError(
+                "eval.select=agreement needs a teacher and held-out sentences: give --config.data.validation=1000 or "
+                "--config.eval.held_out=FILES"
+            )
     elif options.select == "dev":
         name = on_dev
         if not dev:

@@ -74,6 +74,11 @@ class Log:
             os.truncate(self.path, size)
             self._unwritten = text  # is written with the next event
 
+    def values(self, step: int, values: Mapping[str, float], digits: int) -> None:
+        """Log measured values and print them with so many digits."""
+        self.event(step, values)
+        self.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.{digits}f}" for name, value in values.items()))
+
     def warn(self, step: int, text: str) -> None:
         """Prints a warning, and logs it for the report."""
         self.event(step, {"warning": text})

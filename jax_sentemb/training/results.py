@@ -7,12 +7,15 @@ import jax
 
 from jax_sentemb.config import Config, Words
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.agreement import AGREEMENT
+from jax_sentemb.formats.model_card import teacher_text
 from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.parallel import is_main_process, replicate
 from jax_sentemb.reporting.html_report import not_vital
 from jax_sentemb.reporting.samples import collect_samples
+from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
 from jax_sentemb.training.logger import Log
 from jax_sentemb.training.run_metadata import write_json
@@ -26,8 +29,18 @@ ROWS_PER_SENTENCE = 4  # rows of training for each sentence of the report, whose
 class Results:
     """Scores parameters on all sets, and writes scores.json, samples/*.json and export/ of a work directory."""
 
-    def __init__(self, config: Config, setup: RunSetup, metadata: dict[str, Any], scorer: Scorer, log: Log, workdir: Path) -> None:
-        """`metadata`: `model_metadata` of the run."""
+    def __init__(
+        self,
+        config: Config,
+        setup: RunSetup,
+        metadata: dict[str, Any],
+        scorer: Scorer,
+        agreement: Agreement | None,
+        log: Log,
+        workdir: Path,
+    ) -> None:
+        """`metadata`: `model_metadata` of the run; `agreement` measures the agreement with a teacher, if there is one."""
+        self._agreement = agreement
         self._config, self._setup, self._metadata = config, setup, metadata
         self._scorer, self._log, self._workdir = scorer, log, workdir
 
@@ -58,6 +71,10 @@ class Results:
         results["diagnostics"] = diagnostics
         end = {f"eval/{name}/spearman_cosine": result["spearman"]["all"] for name, result in scores.items()}
         end |= {f"diagnostics/{name}": value for name, value in results["diagnostics"].items()}
+        if self._agreement:
+            results["teacher"] = self._agreement.summary(params)
+            end |= {f"{AGREEMENT}{name}": value for name, value in results["teacher"]["agreement"].items()}
+            self._log.say(f"teacher   {teacher_text(results['teacher'])}")
         loaded = getattr(self._config.encoder, "weights", "")
         results["verdict"] = worse_than_start(measured, end) if loaded else ""
         if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":
@@ -71,7 +88,7 @@ class Results:
             results["missing_tasks"] = [*setup.missing_tasks, *setup.final.missing_tasks]
         if is_main_process():
             write_json(self._workdir / "scores.json", results)
-            facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}
+            facts = {"scores": scores, "teacher": results.get("teacher", {}), "scores_of_step": step, "verdict": results["verdict"]}
             self._export(params, step, {**kept, **facts})
         if results["verdict"]:
             self._log.warn(step, results["verdict"])

@@ -12,11 +12,14 @@ from jax_sentemb import __version__, files
 from jax_sentemb.config import Config, Words, flatten
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
+from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.training.optimizer import rate_depends_on_length
 from jax_sentemb.training.setup import RunSetup
-from jax_sentemb.training.starting_encoder import Start, is_kept
+from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
 from jax_sentemb.types import Params
+
+SHOWN = ("method.", "optimizer.")  # sections of settings on the model card
 
 # Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.
 RESUMABLE_SETTINGS = (
@@ -45,7 +48,7 @@ def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str
     settings = {
         name: value for name, value in flatten(config).items() if not name.removeprefix("pretrain.").startswith(RESUMABLE_SETTINGS)
     }
-    for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer"):
+    for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer", "method.teacher"):
         settings.pop(name, None)  # their effect is in the values below, or in the weights
     if rate_depends_on_length(config.optimizer):
         settings["steps"] = steps
@@ -55,7 +58,8 @@ def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str
 def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | None) -> dict[str, Any]:
     """The metadata of the run `name` in an export. It is published with the model, so it has file names and no paths."""
     method, convolution = config.method, config.method.convolution
-    recipe = {name: value for name, value in flatten(config).items() if name.startswith(("method.", "optimizer."))}
+    published = {"method.teacher": ", ".join(Path(name).name for name in teacher_names(getattr(method, "teacher", "")))}
+    recipe = {name: published.get(name, value) for name, value in flatten(config).items() if name.startswith(SHOWN)}
     return {
         "name": name,
         "method": type(method).__name__,
@@ -86,14 +90,18 @@ def _saved_fingerprint(tokenizer: Tokenizer | WordTokenizer) -> str:
 
 
 def _of_start(config: Config, start: Start | None) -> dict[str, Any]:
-    """Return what an export keeps of the run's start: prompts and the like; unit length and dense layers if they still apply."""
+    """Return what an export keeps of the run's start: prompts and the like; unit length and dense layers if they still apply.
+
+    Layers that the method trains replace those of the start, and their vectors have length 1, as a teacher's targets do.
+    """
+    layers = dense_layers(config, start)
+    settings: dict[str, Any] = {"dense": list(layers)} if layers else {}
+    if config.method.dense:
+        settings["normalize"] = True
     if start is None:
-        return {}
-    settings = {"encode_settings": start.settings._asdict()}
-    if not is_kept(config, start):
         return settings
-    dense = {"dense": list(start.dense)} if start.dense else {}
-    return {**settings, "normalize": start.readout.normalize, **dense}
+    settings["encode_settings"] = start.settings._asdict()
+    return {"normalize": start.readout.normalize} | settings if is_kept(config, start) else settings
 
 
 def description(setup: RunSetup, steps: int, devices: int) -> str:

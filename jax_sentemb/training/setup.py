@@ -1,6 +1,7 @@
 """Builds corpus, tokenizer, batches, first weights and evaluation sets of a run; checks them before anything compiles."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,15 +20,18 @@ from jax_sentemb.data.examples import Examples, train_validation_split
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import Subsample
 from jax_sentemb.data.word_tokenizer import WordTokenizer
+from jax_sentemb.distillation.teacher import teacher_vectors
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.methods.base import Method
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import WordsConfig
 from jax_sentemb.parallel import gather, gather_texts, is_main_process
+from jax_sentemb.training.agreement import HeldOut, held_out_sentences
 from jax_sentemb.training.argument_folds import is_split, split
 from jax_sentemb.training.corpus_source import PROCESS, corpus_files, corpus_task
 from jax_sentemb.training.encoder_source import BertSource, EncoderSource, WordSource
@@ -69,6 +73,7 @@ class RunSetup(NamedTuple):
     dev: str  # the task that selects the best checkpoint, "" without one
     final: DownstreamTasks | None  # tasks that are scored after training
     parts: int = 1  # of the corpus: one, or one for each process
+    held_out: HeldOut | None = None  # sentences on which the agreement with a teacher is measured
 
 
 def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSetup:
@@ -91,9 +96,24 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
         examples = Part(examples, jax.process_index(), gather)
         held_out = Part(held_out, jax.process_index(), gather) if held_out else None
     validation = make_batches(held_out, data.batch_size, seed, data.length_grouping) if held_out else None
+    agreeing = held_out_sentences(config, held_out, corpus.sentences, parts)
     batches = make_batches(examples, data.batch_size, seed, data.length_grouping)
-    loaded = source.loaded if dense_layers(config, start) else {name: part for name, part in source.loaded.items() if name != DENSE}
-    return RunSetup(corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded, *scored, parts)
+    uses_dense = method.dense is None and dense_layers(config, start)
+    loaded = {name: part for name, part in source.loaded.items() if name != DENSE or uses_dense} | _from_examples(
+        method, examples, seed, parts
+    )
+    return RunSetup(
+        corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded, *scored, parts, agreeing
+    )
+
+
+def _from_examples(method: Method, examples: Examples, seed: int, parts: int) -> Params:
+    """Return `method.from_examples`; for a corpus in parts that of the first process, with its row numbers in the whole corpus."""
+    found = method.from_examples(examples, seed)
+    if parts == 1 or not found:
+        return found
+    first = jax.tree.map(lambda leaf: gather(leaf)[0], found)
+    return {part: {**values, "rows": values["rows"] * parts} for part, values in first.items()}
 
 
 def corpus_parts(config: Config) -> int:
@@ -173,4 +193,5 @@ def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, wo
     return Corpus(
         lambda pairs: corpus_files(data, senteval, folder, pairs),
         source.tokenizer, data.max_seq_length, Subsample(data.subset, data.subset_seed), data.num_workers, data.pack,
+        functools.partial(teacher_vectors, method.teacher, method.teacher_precision) if isinstance(method, Distillation) else None,
     )  # fmt: skip

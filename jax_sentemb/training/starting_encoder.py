@@ -8,6 +8,7 @@ import jax
 
 from jax_sentemb.config import Config, Encoder, Evaluation
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
 from jax_sentemb.formats.model_dir import Readout, read_readout, sentence_pooling
@@ -19,7 +20,7 @@ from jax_sentemb.types import Params
 
 # Falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 where labels rose
 # (experiments/adapting).
-NOISE = {"eval": 0.1, "diagnostics": 4.0}
+NOISE = {"eval": 0.1, "agreement": 0.1, "diagnostics": 4.0}
 
 
 class Start(NamedTuple):
@@ -59,7 +60,9 @@ def is_kept(config: Config, start: Start | None) -> bool:
 
 
 def dense_layers(config: Config, start: Start | None) -> tuple[str, ...]:
-    """Activations of the start's layers behind the pooling, where the run reads the encoder as its start did."""
+    """Activations of the layers behind the pooling: those of the method, or of the start if the run reads the encoder as it did."""
+    if config.method.dense is not None:
+        return config.method.dense
     return start.dense if start is not None and is_kept(config, start) else ()
 
 
@@ -97,7 +100,8 @@ def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
     if config.eval.max_seq_length == Evaluation.max_seq_length != start.max_seq_length and is_kept(config, start):
         config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=start.max_seq_length))
     if start.dense:
-        kept = "kept as they are, and the loss is on the embedding before them" if is_kept(config, start) else "left out"
+        is_used = is_kept(config, start) and config.method.dense is None
+        kept = "kept as they are, and the loss is on the embedding before them" if is_used else "left out"
         notes.append(f"{start.name} has dense layers behind its pooling, which are {kept}")
     if start.settings.default_prompt:
         notes.append(f"{start.name} has the default prompt {start.settings.default_prompt!r}, which stands before every sentence")
@@ -127,25 +131,26 @@ def averaged(params: Params, loaded: Params, share: float) -> Params:
 
 
 def compared(start: Mapping[str, float], end: Mapping[str, float]) -> bool:
-    """Whether both were scored on labelled pairs, which alone tell the better one (docs/adapting.md)."""
-    return any(name in end and name.endswith("spearman_cosine") for name in start)
+    """Whether both were scored on labelled pairs or against a teacher, which tell the better one (docs/adapting.md)."""
+    return any(name in end and name.endswith(("spearman_cosine", SELECTING)) for name in start)
 
 
 def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> str:
     """The warning about an export that is worse than its start, "" if it is not; both are values by their names in metrics.jsonl.
 
-    Compared by labelled pairs where both were scored on them, else by split-half retrieval.
+    Compared by labelled pairs where both were scored on them, else by the agreement with a teacher, else by split-half retrieval.
     """
     names = [name for name in start if name in end and name.endswith("spearman_cosine")]
-    names = names or [name for name in ("diagnostics/retrieval",) if name in start and name in end]
+    names += [name for name in (SELECTING, "diagnostics/retrieval") if name in start and name in end]
     for name in names[:1]:
         kind, *parts = name.split("/")
         if start[name] - end[name] > NOISE[kind]:
-            what = parts[0] if kind == "eval" else "split-half retrieval"
-            pairs = "" if kind == "eval" else "by scored pairs (--config.eval.dev), "
+            what = {"eval": parts[0], "agreement": "agreement with the teacher"}.get(kind, "split-half retrieval")
+            pairs = "by scored pairs (--config.eval.dev), " if kind == "diagnostics" else ""
+            selected = "agreement" if kind == "agreement" else "dev"
             return (
                 f"the export is worse than its start: {what} {end[name]:.2f}, the start {start[name]:.2f}. "
                 f"Use the start as it is, or keep the best weights, the start among them: {pairs}--config.eval.eval_steps=10 "
-                "--config.eval.select=dev"
+                f"--config.eval.select={selected}"
             )
     return ""

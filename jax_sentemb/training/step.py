@@ -80,13 +80,13 @@ def make_creator(
 
     def create(loaded: Params, run_key: Key[Array, ""], method_key: Key[Array, ""]) -> TrainState:
         learned = method.init(encoder, loaded, method_key)
-        if DENSE in loaded:
+        if DENSE in loaded and method.dense is None:
             learned = learned._replace(params={**learned.params, DENSE: loaded[DENSE]})
         return TrainState(
             learned.params,
             learned.ema_params,
             learned.queue,
-            optimizer.init(split_frozen(learned.params)[0]),
+            optimizer.init(split_frozen(method, learned.params)[0]),
             jax.random.key_data(run_key),
             jnp.zeros((), jnp.int32),
             learned.queue_rows,
@@ -118,7 +118,7 @@ def make_step(
         used = gather(state._replace(opt_state=()))
         loss, metrics, carry, gradients = loss_and_gradients(method, encoder, used, parts_of(batch), key, chunk)
         gradients = scatter(gradients)
-        trained, frozen = split_frozen(state.params)
+        trained, frozen = split_frozen(method, state.params)
         updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
         params: Params = optax.apply_updates(trained, updates) | frozen  # pyright: ignore[reportOperatorIssue]
         state = method.post_update(state._replace(params=params, opt_state=opt_state), carry)
@@ -176,9 +176,13 @@ def make_embed(
     return lambda params, rows: apply_dense(params.get(DENSE, {}), dense, method.embed(encoder, params, rows))
 
 
-def split_frozen(params: Params) -> tuple[Params, Params]:
-    """Splits trainable from frozen parameters: word vectors that are not trained, the start, its layers behind the pooling."""
-    frozen = {name: part for name, part in params.items() if name in (FROZEN, DENSE, ANCHOR)}
+def split_frozen(method: Method, params: Params) -> tuple[Params, Params]:
+    """Splits trainable from frozen parameters: word vectors that are not trained, the start, its layers behind the pooling.
+
+    Layers behind the pooling are trained by a method that has its own.
+    """
+    names = {FROZEN, ANCHOR} | ({DENSE} if method.dense is None else set())
+    frozen = {name: part for name, part in params.items() if name in names}
     return {name: part for name, part in params.items() if name not in frozen}, frozen
 
 
@@ -195,7 +199,7 @@ def loss_and_gradients(
     method: Method, encoder: TokenEncoder, state: TrainState, parts: tuple[Batch, ...], key: Key[Array, ""], chunk: int = 0
 ) -> tuple[Scalar, Metrics, Carry, Params]:
     """Loss, metrics, carry, and the gradients of the trained parameters; `chunk` as in `make_step`."""
-    trained, frozen = split_frozen(state.params)
+    trained, frozen = split_frozen(method, state.params)
     if chunk and chunk < sum(len(part.tokens) for part in parts):
 
         def encode(trained: Params, part: Batch, seeds: Seeds) -> Encoded:
@@ -214,7 +218,7 @@ def loss_and_gradients(
 def _cached_gradients(
     method: Method, encode: Encode, state: TrainState, parts: tuple[Batch, ...], seeds: list[Seeds], chunk: int
 ) -> tuple[Scalar, Metrics, Carry, Params]:
-    trained, frozen = split_frozen(state.params)
+    trained, frozen = split_frozen(method, state.params)
     chunks = [split_microbatches(part, chunk) for part in zip(parts, seeds, strict=True)]
     encoded = [merge_microbatches(jax.lax.map(lambda one: encode(trained, *one), part)) for part in chunks]
 

@@ -13,11 +13,14 @@ from jax_sentemb.data.batches import after_skips
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite
+from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import write_metadata
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
+from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh, process_share
+from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.logger import Log, check_writers
@@ -66,7 +69,10 @@ class Trainer:
         check_attention(config.train, self.mesh)
         self.setup = setup = prepare(config, workdir, self.start)
         is_cross_encoder = config.method.is_cross_encoder
-        self.progress = Progress(selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder))
+        measured = SELECTING if setup.held_out else ""
+        self.progress = Progress(
+            selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder, measured)
+        )
         epoch = setup.batches.steps_per_epoch
         steps = config.train.max_steps
         self.steps = steps if steps >= 0 else math.ceil(config.train.num_train_epochs * epoch)
@@ -85,8 +91,11 @@ class Trainer:
         self.state = self._untrained()
         self.stop = StopSignal()
         self.scorer = self._make_scorer(is_cross_encoder)
+        self.agreement = None
+        if setup.held_out and isinstance(config.method, Distillation):
+            self.agreement = Agreement(config.method, setup.held_out, self.scorer.embedder)
         self.model_metadata = model_metadata(config, setup, workdir.name, self.start)
-        self.results = Results(config, setup, self.model_metadata, self.scorer, self.log, workdir)
+        self.results = Results(config, setup, self.model_metadata, self.scorer, self.agreement, self.log, workdir)
         self.validation = setup.validation and Validation(config.method, self.encoder, setup.validation, self.mesh)
         self.checkpoints = Checkpoints(workdir, config.train.keep_checkpoints, self.log.warn)
         continued = self._continue()
@@ -212,15 +221,18 @@ class Trainer:
             if self.validation:
                 values = {f"validation/{name}": value for name, value in self.validation(state).items()}
                 measured |= values
-                log.event(step, values)
-                log.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.4f}" for name, value in values.items()))
+                log.values(step, values, 4)
+            if self.agreement:
+                values = self.agreement(state.params)
+                measured |= values
+                log.values(step, values, 2)
             kept, params, found = self._better(step, state.params, score(progress.selected_by, measured))
         progress.evaluated = step
         if step == 0:
             start = self.start
             if start is not None and not is_kept(self.config, start):
                 measured = self.scorer.measured_by(load(start.name))
-            progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, self.on_dev)}
+            progress.measured = {name: value for name, value in measured.items() if name in (ON_HALVES, SELECTING, self.on_dev)}
             progress.start = self._start_scores(measured, state.params)
             self.results.sample("start", step, state.params, self.steps * self.config.data.batch_size)
             if is_kept(self.config, start) and progress.selected_by in progress.measured:  # a sentence encoder may be the best

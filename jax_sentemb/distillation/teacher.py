@@ -1,0 +1,199 @@
+"""The vectors of a teacher for a text: computed once, kept beside the token cache, read by line number.
+
+A teacher is a model that `load` opens, a directory that `jax-sentemb encode` wrote for the same text, or "words:WIDTH", random
+vectors of words, for trials without a model. Vectors of a model are stored in float16 shards, so an interrupted computation
+continues with the first shard that is missing.
+"""
+
+import contextlib
+import hashlib
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from jaxtyping import Float, Int
+
+from jax_sentemb.data.cache import cache_folder
+from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
+from jax_sentemb.data.tokens import Subsample, draw
+from jax_sentemb.errors import ConfigError, DataError, ResourceError
+from jax_sentemb.files import sha256, user_path
+from jax_sentemb.inference.encoder import SentenceEncoder
+from jax_sentemb.inference.views import unit_length
+from jax_sentemb.provenance import TEACHER_VECTORS, fingerprint
+from jax_sentemb.retrieval.vector_manifest import SAME, manifest_path
+from jax_sentemb.retrieval.vector_store import Vectors, write_shards
+from jax_sentemb.terminal import bar
+from jax_sentemb.types import EncodedSentences
+
+ROWS = 1 << 13  # sentences of a shard: an interruption loses at most the work on one shard
+WORDS = "words:"  # begins the name of a teacher without a model
+
+
+def teacher_names(teacher: str) -> list[str]:
+    """Return the teachers that method.teacher names, separated by commas; a path may contain commas."""
+    return [teacher] if user_path(teacher).exists() else [name.strip() for name in teacher.split(",") if name.strip()]
+
+
+def teacher_vectors(teacher: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
+    """Return the vectors of `teacher` for lines of `sentences`; those of several teachers are put side by side.
+
+    Args:
+        teacher: Names as in method.teacher.
+        dtype: Precision of the matrix products of a model, float32 or bfloat16.
+        sentences: The text.
+        subset: The lines of the text that are used. A model encodes only these.
+
+    Raises:
+        ConfigError: A teacher is missing or does not embed sentences.
+        DataError: A directory of vectors was made from another text.
+        ResourceError: The cache cannot be written.
+    """
+    parts = [_vectors_of(name, dtype, sentences, subset) for name in teacher_names(teacher)]
+    return parts[0] if len(parts) == 1 else ConcatenatedVectors(parts)
+
+
+def has_vectors(name: str) -> bool:
+    """Return whether a teacher is a directory or file of vectors and not a model."""
+    path = user_path(name)
+    return path.suffix == ".npy" or manifest_path(path).is_file()
+
+
+def _vectors_of(name: str, dtype: str, sentences: Sentences, subset: Subsample) -> LineVectors:
+    if name.startswith(WORDS):
+        return RandomWordVectors(name, sentences)
+    if has_vectors(name):
+        return EncodedLines.of_directory(name, sentences)
+    lines = draw(len(sentences), subset) if subset.size else None
+    with _naming():
+        encoder = SentenceEncoder(name, dtype=dtype)
+    return EncodedLines(encode_once(encoder, dtype, sentences, lines), lines)
+
+
+class EncodedLines:
+    """Vectors on disk of all lines of a text, or of some."""
+
+    def __init__(self, vectors: Vectors, lines: Int[np.ndarray, " lines"] | None = None, content: str = "") -> None:
+        """Read `vectors`, whose rows belong to `lines` (rising), or to all lines of the text.
+
+        `content` is the SHA-256 of a file of vectors without a manifest.
+        """
+        self._vectors, self._lines, self.width = vectors, lines, vectors.shape[1]
+        stated = {name: vectors.manifest.get(name) for name in SAME if name != "rows_per_shard"}
+        if not stated["model_sha256"]:
+            stated = {"file": content or vectors.manifest["sha256"]}
+        self.fingerprint = fingerprint(TEACHER_VECTORS, stated)
+
+    @classmethod
+    def of_directory(cls, name: str, sentences: Sentences) -> "EncodedLines":
+        """Return the vectors of a directory of `jax-sentemb encode`; DataError if it was made from another text."""
+        vectors = Vectors(name)
+        made_from = vectors.manifest.get("corpus_sha256")
+        if len(vectors) != len(sentences) or made_from not in (None, sentences.fingerprint):
+            raise DataError(
+                f"method.teacher={name}: has {len(vectors)} vectors of another text; this text has {len(sentences)} sentences; "
+                "encode it with jax-sentemb encode, or name the model"
+            )
+        alone = user_path(name).is_file() and not manifest_path(user_path(name)).is_file()
+        return cls(vectors, content=sha256(user_path(name)) if alone else "")
+
+    def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:
+        """Return float32 vectors of length 1 of the lines with these numbers, in this order."""
+        return unit_length(self._vectors.take(lines if self._lines is None else np.searchsorted(self._lines, lines)))
+
+
+class RandomWordVectors:
+    """Sums of random vectors of words: a teacher for trials without a model."""
+
+    def __init__(self, name: str, sentences: Sentences) -> None:
+        if not (match := re.fullmatch(rf"{WORDS}(\d{{1,4}})", name)) or not int(match[1]):
+            raise ConfigError(f"method.teacher={name}: write words:WIDTH, for instance words:64")
+        self.width, self._sentences = int(match[1]), sentences
+        self.fingerprint = f"{name}|{sentences.fingerprint}"
+
+    def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:
+        """Return float32 vectors of length 1 of the lines with these numbers, in this order."""
+        return unit_length(np.stack([self._sum(self._sentences[line]) for line in lines.tolist()]))
+
+    def _sum(self, sentence: str) -> Float[np.ndarray, " width"]:
+        seeds = [int.from_bytes(hashlib.sha256(word.encode()).digest()[:8]) for word in sentence.lower().split()]
+        vectors = [np.random.default_rng(seed).normal(size=self.width) for seed in seeds]
+        return np.stack(vectors).sum(axis=0, dtype=np.float32)
+
+
+class _Lines:
+    """Some lines of a text as a text."""
+
+    def __init__(self, sentences: Sentences, lines: Int[np.ndarray, " lines"]) -> None:
+        self._sentences, self._lines = sentences, lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, row: int) -> str:
+        return self._sentences[int(self._lines[row])]
+
+
+def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, lines: Int[np.ndarray, " lines"] | None) -> Vectors:
+    """Return the vectors of a model for a text or some of its lines, which are computed unless the cache has them.
+
+    The call waits while another process computes the same vectors. An entry that is damaged is computed again.
+    """
+    prompt = encoder.prompt_for("document")
+    chosen = "" if lines is None else f"|{hashlib.sha256(lines.tobytes()).hexdigest()}"
+    metadata = {
+        "model_sha256": encoder.fingerprint,
+        "corpus_sha256": sentences.fingerprint + chosen,
+        "precision": "float16",
+        "dtype": dtype,
+        "normalize": True,
+        "truncate_dim": encoder.truncate_dim,
+        "max_seq_length": encoder.max_seq_length,
+        "rows_per_shard": ROWS,
+        "format": "npy",
+    }
+    key = fingerprint(TEACHER_VECTORS, {**metadata, "prompt": encoder.prompts[prompt] if prompt else encoder.default_prompt})
+    folder = cache_folder() / f"{key[:24]}.{TEACHER_VECTORS.name}"
+    rows: Any = sentences if lines is None else _Lines(sentences, lines)
+
+    def encode(texts: list[str]) -> EncodedSentences:
+        vectors = encoder.encode(texts, show_progress_bar=False, normalize_embeddings=True, prompt_name=prompt)
+        sentences.check_unchanged()
+        return EncodedSentences(np.asarray(vectors), encoder.truncated)
+
+    with _writing(folder), bar()(total=len(rows), desc="teacher", unit=" sentences", disable=None) as progress:
+        write: Callable[[], Any] = lambda: write_shards(folder, metadata, rows, encode, progress.update)  # noqa: E731
+        try:
+            write()
+        except DataError:
+            sentences.check_unchanged()  # the text is not the reason
+            shutil.rmtree(folder, ignore_errors=True)
+            progress.reset()
+            write()
+    return Vectors(folder, verify=False)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Any:
+    """Lock an entry of the cache; a failure of the disk is a ResourceError."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            yield
+    except OSError as error:
+        problem = error.strerror or error
+        raise ResourceError(f"cache {folder.parent}: {problem}; set JAX_SENTEMB_CACHE to another folder") from error
+
+
+@contextlib.contextmanager
+def _naming() -> Any:
+    """Add the setting to errors about a model that cannot be opened."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"method.teacher={error}") from None

@@ -1,0 +1,206 @@
+"""Distillation: a small encoder learns the sentence vectors of a teacher, which are computed once and read from disk.
+
+References:
+    Cosine regression: Reimers and Gurevych 2020 (with a squared error). Queue: ConGen (Limkonchotiwat et al., EMNLP Findings 2022).
+    Ranking: ListNet (Cao et al. 2007) as in RankCSE (Liu et al., ACL 2023).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Float, Int, Key, Shaped
+
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.losses import Scalar, l2_normalize, map_in_chunks, paired_cosine
+from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
+from jax_sentemb.models.dense import DENSE
+from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.pooling import sentence_embedding
+from jax_sentemb.types import Array, Batch, Params, TrainState
+
+TEACHER = "teacher"  # the part of `loaded` with vectors of the teacher, which fill the queue at the start
+EXCLUDED = -1e9  # logit of a candidate that is left out: its probability is 0, without NaN in the gradient
+
+
+class Taught(NamedTuple):
+    """The student's and the teacher's vector of each sentence, and its row number."""
+
+    student: Float[Array, "batch width"]
+    teacher: Float[Array, "batch target"]
+    row: Float[Array, " batch"] | None
+
+
+@dataclass
+class Distillation(Method):
+    """Learn the vectors of a teacher by a weighted sum of three losses.
+
+    `cosine` is 1 - cosine of W s(x) and t(x), with a matrix W that is learned. `congen` compares how W s(x) and t(x) see the
+    teacher's vectors of other sentences: those of the batch and of a queue. `rank` compares the order of the batch by s(x) itself
+    with its order by t(x). The state's `params` are {"encoder", "dense" (W; without it if only `rank` has a weight)}.
+    """
+
+    # A model, a directory of `jax-sentemb encode` for the same text, or several of them, comma separated.
+    teacher: str = "all-MiniLM-L6-v2"
+    teacher_precision: str = "float32"  # of the teacher's matrix products: float32 or bfloat16
+    cosine: float = 1.0  # weight of the cosine regression
+    congen: float = 0.0  # weight of the similarities to the queue (ConGen)
+    rank: float = 0.0  # weight of the order of the batch (ListNet)
+    queue_size: int = 16384  # teacher vectors in the queue of `congen`
+    teacher_temperature: float = 0.05  # of the teacher's similarities in `congen`
+    student_temperature: float = 0.07  # of the student's similarities in `congen`
+    rank_temperature: float = 0.05  # of both similarities in `rank`
+    # The exported vectors: "student" (s, as wide as the encoder) or "teacher" (W s, comparable with the teacher's vectors).
+    output: str = "student"
+    pooling: str = "mean"  # cls, mean or first_last
+    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
+
+    @property
+    def has_map(self) -> bool:
+        """Return whether a loss uses W."""
+        return self.cosine > 0 or self.congen > 0
+
+    @property
+    def dense(self) -> tuple[str, ...]:
+        """Return the activation of W as a layer after the pooling, or nothing if the export is without W."""
+        return ("identity",) if self.output == "teacher" else ()
+
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
+        """Raise ConfigError if a hyper-parameter is out of range."""
+        if not self.teacher.strip(" ,"):
+            raise ConfigError("method.teacher is empty: name a model, or a directory that jax-sentemb encode wrote")
+        if self.teacher_precision not in ("float32", "bfloat16"):
+            raise ConfigError(f"method.teacher_precision={self.teacher_precision!r} is not 'float32' or 'bfloat16'")
+        weights = {name: getattr(self, name) for name in ("cosine", "congen", "rank")}
+        if min(weights.values()) < 0 or not any(weights.values()):
+            shown = ", ".join(f"method.{name}={value}" for name, value in weights.items())
+            raise ConfigError(f"{shown}: must be at least 0, and one of them above 0")
+        for name in ("teacher_temperature", "student_temperature", "rank_temperature"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"method.{name}={getattr(self, name)} must be greater than 0")
+        if self.queue_size < 1:
+            raise ConfigError(f"method.queue_size={self.queue_size} must be at least 1 (ConGen: 16384)")
+        if self.output not in ("student", "teacher"):
+            raise ConfigError(f"method.output={self.output!r} is not 'student' or 'teacher'")
+        if self.output == "teacher" and not self.has_map:
+            raise ConfigError("method.output=teacher needs the matrix W: set method.cosine or method.congen above 0")
+        self.check_pooling()
+
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Return distinct sentences, each with the vector of the teacher."""
+        return corpus.taught()
+
+    def from_examples(self, examples: Examples, seed: int) -> Params:
+        """Return vectors of the teacher for the queue, and the rows that they belong to; one vector if there is no queue."""
+        size = self.queue_size if self.congen else 1
+        random = np.random.default_rng(seed)
+        drawn = random.choice(len(examples), min(size, len(examples)), replace=False)
+        rows = np.resize(np.sort(drawn), size)
+        return {TEACHER: {"vectors": np.asarray(examples.labels(rows, 0), np.float32), "rows": rows.astype(np.int32)}}
+
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """Return {"encoder", "dense"} and a full queue. W begins as the identity, or if the widths differ as a random matrix."""
+        params: Params = {"encoder": loaded["encoder"]}
+        vectors, rows = loaded[TEACHER]["vectors"], loaded[TEACHER]["rows"]
+        if self.has_map:
+            width, target = encoder.config.hidden_size, vectors.shape[1]
+            kernel = jnp.eye(width) if width == target else width**-0.5 * jax.random.normal(key, (width, target))
+            params[DENSE] = {"layer_0": {"kernel": kernel}}
+        return Learned(params, queue=vectors, queue_rows=rows) if self.congen else Learned(params)
+
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Taught:
+        """Return the student's vectors with dropout, and those of the teacher."""
+        assert batch.label is not None
+        row = None if batch.row is None else batch.row.astype(jnp.float32)
+        return Taught(sentence_embedding(encoder, params, batch.rows, self.pooling, seeds=seeds), batch.label, row)
+
+    def objective(self, params: Params, state: TrainState, encoded: Taught) -> Objective:
+        """Return the weighted sum of the losses; metrics: each loss; the teacher's vectors and row numbers for the queue."""
+        student, teacher = encoded.student, lax.stop_gradient(encoded.teacher)
+        metrics: dict[str, Scalar] = {}
+        mapped = student
+        if self.has_map:
+            mapped = jnp.matmul(student, params[DENSE]["layer_0"]["kernel"], precision="highest")
+            metrics["cosine"] = (1.0 - paired_cosine(mapped, teacher)).mean()
+        if self.congen and state.queue is not None and state.queue_rows is not None:
+            row = jnp.full(len(student), -1.0) if encoded.row is None else encoded.row
+            temperatures = self.teacher_temperature, self.student_temperature
+            metrics["congen"] = similarity_distillation(mapped, teacher, state.queue, (row, state.queue_rows), temperatures)
+        if self.rank:
+            metrics["rank"] = rank_distillation(student, teacher, self.rank_temperature)
+        loss: Scalar = jnp.stack([getattr(self, name) * value for name, value in metrics.items()]).sum()
+        return loss, (metrics, (teacher, encoded.row))
+
+    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
+        """Return the state with the step's teacher vectors at the front of the queue."""
+        if state.queue is None or state.queue_rows is None:
+            return state
+        teacher, row = carry
+        rows = jnp.full(len(teacher), -1, jnp.int32) if row is None else row.astype(jnp.int32)
+        queue, queue_rows = jnp.concatenate([teacher, state.queue]), jnp.concatenate([rows, state.queue_rows])
+        return state._replace(queue=queue[: self.queue_size], queue_rows=queue_rows[: self.queue_size])
+
+
+def similarity_distillation(
+    student: Float[Array, "batch target"],
+    teacher: Float[Array, "batch target"],
+    queue: Float[Array, "queue target"],
+    sentences: tuple[Shaped[Array, " batch"], Int[Array, " queue"]],
+    temperatures: tuple[float, float],
+) -> Scalar:
+    """Return the mean of KL(p || q), where p and q are softmaxes of the cosines of teacher and student with candidates.
+
+    Args:
+        student: The student's vectors in the space of the teacher.
+        teacher: The teacher's vectors of the same sentences.
+        queue: The teacher's vectors of other sentences; the candidates are the batch and the queue.
+        sentences: Row numbers of the batch and of the queue; a sentence is no candidate of itself.
+        temperatures: Of the teacher and of the student.
+
+    References:
+        ConGen, Eq. 1 to 3. Its candidates are the queue alone, in which a sentence may meet itself.
+    """
+    candidates = lax.stop_gradient(l2_normalize(jnp.concatenate([teacher, queue])))
+    own, in_queue = sentences
+
+    def divergence(rows: tuple[Array, Array, Array, Array]) -> Array:
+        student, teacher, place, sentence = rows
+        same_place = place[:, None] == jnp.arange(len(own))
+        same_row = (sentence[:, None] == in_queue) & (sentence[:, None] >= 0)
+        excluded = jnp.concatenate([same_place, same_row], axis=1)
+
+        def log_shares(vectors: Array, temperature: float) -> Array:
+            cosines = jnp.matmul(vectors, candidates.T, precision=lax.Precision.HIGHEST)
+            return jax.nn.log_softmax(jnp.where(excluded, EXCLUDED, cosines / temperature), axis=1)
+
+        log_p, log_q = log_shares(teacher, temperatures[0]), log_shares(student, temperatures[1])
+        return (jnp.exp(log_p) * (log_p - log_q)).sum(1)
+
+    rows = l2_normalize(student), l2_normalize(lax.stop_gradient(teacher)), jnp.arange(len(own)), own
+    return map_in_chunks(divergence, rows, 2 * len(candidates)).mean()
+
+
+def rank_distillation(student: Float[Array, "batch width"], teacher: Float[Array, "batch target"], temperature: float) -> Scalar:
+    """Return the mean of KL(p || q) over the sentences of the batch, ListNet's loss without the entropy of p.
+
+    p and q are softmaxes of the cosines / temperature of a sentence with the other sentences, by the teacher and by the student.
+    """
+    students, teachers = l2_normalize(student), lax.stop_gradient(l2_normalize(teacher))
+
+    def divergence(rows: tuple[Array, Array, Array]) -> Array:
+        own_student, own_teacher, place = rows
+        itself = place[:, None] == jnp.arange(len(student))
+
+        def log_shares(own: Array, others: Array) -> Array:
+            cosines = jnp.matmul(own, others.T, precision=lax.Precision.HIGHEST)
+            return jax.nn.log_softmax(jnp.where(itself, EXCLUDED, cosines / temperature), axis=1)
+
+        log_p, log_q = log_shares(own_teacher, teachers), log_shares(own_student, students)
+        return (jnp.exp(log_p) * (log_p - log_q)).sum(1)
+
+    return map_in_chunks(divergence, (students, teachers, jnp.arange(len(student))), 2 * len(student)).mean()

@@ -1,0 +1,73 @@
+"""Agreement of a student with its teacher, and the sentences on which it is measured."""
+
+import numpy as np
+import pytest
+import scipy
+
+from jax_sentemb.config import Config, Data
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.evaluation.agreement import agreement
+from jax_sentemb.methods.distillation import Distillation
+from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.training.agreement import held_out_sentences
+
+RANDOM = np.random.default_rng(0)
+
+
+def test_a_rotated_and_scaled_teacher_agrees_fully():
+    teacher = RANDOM.normal(size=(40, 6))
+    turned = teacher @ np.linalg.qr(RANDOM.normal(size=(6, 6)))[0] * RANDOM.uniform(0.5, 2, (40, 1))
+    values = agreement(turned.astype(np.float32), teacher.astype(np.float32), (3 * teacher).astype(np.float32))
+    assert values == pytest.approx({"pairs": 100, "neighbours": 100, "cosine": 100}, abs=1e-3)
+
+
+def test_the_measures_are_those_of_a_plain_computation():
+    student, teacher = (RANDOM.normal(size=(25, 4)).astype(np.float32) for _ in range(2))
+
+    def cosines(vectors):
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit @ unit.T
+
+    ours, theirs = cosines(student), cosines(teacher)
+    pairs = [(i, j) for i in range(25) for j in range(i)]
+    expected = scipy.stats.spearmanr([ours[pair] for pair in pairs], [theirs[pair] for pair in pairs]).statistic
+    shared = [
+        len(
+            {*sorted(set(range(25)) - {i}, key=lambda j: -ours[i, j])[:10]}
+            & {*sorted(set(range(25)) - {i}, key=lambda j: -theirs[i, j])[:10]}
+        )
+        for i in range(25)
+    ]
+    values = agreement(student, teacher, None)
+    assert values == pytest.approx({"pairs": 100 * expected, "neighbours": 10 * np.mean(shared)}, abs=1e-3)
+
+
+def test_a_collapsed_student_has_no_correlation_and_one_with_nan_is_refused():
+    teacher = RANDOM.normal(size=(12, 3)).astype(np.float32)
+    assert agreement(np.zeros((12, 2), np.float32), teacher, None)["pairs"] == 0
+    with pytest.raises(NumericsError, match="1 of 12 embeddings are not finite"):
+        agreement(np.where(np.arange(12)[:, None] == 3, np.nan, teacher), teacher, None)
+
+
+def config(method, **settings):
+    found = Config(method, Data(files="x.txt"))
+    for name, value in settings.items():
+        setattr(found.eval, name, value)
+    return found
+
+
+def test_other_text_is_read_with_the_vectors_of_the_teacher(tmp_path):
+    (tmp_path / "other.txt").write_text("".join(f"word{number} word{number + 1}\n" for number in range(30)))
+    held_out = held_out_sentences(config(Distillation(teacher="words:9"), held_out=str(tmp_path / "other.txt")), None, [], 1)
+    assert (len(held_out.sentences), held_out.vectors.shape) == (30, (30, 9))
+    assert held_out.vectors[3] @ held_out.vectors[4] > held_out.vectors[3] @ held_out.vectors[9]  # a word in common
+    assert held_out_sentences(config(Distillation()), None, [], 1) is None
+
+
+def test_held_out_text_without_a_teacher_or_without_a_model_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"eval\.held_out=a\.txt: SimCSE has no teacher; leave it out"):
+        held_out_sentences(config(SimCSE(), held_out="a.txt"), None, [], 1)
+    with pytest.raises(ConfigError, match=r"eval\.held_out=a\.txt: method\.teacher=.*npy has vectors of the training text only"):
+        held_out_sentences(config(Distillation(teacher=str(tmp_path / "x.npy")), held_out="a.txt"), None, [], 1)
+    with pytest.raises(DataError, match=r"^eval\.held_out="):
+        held_out_sentences(config(Distillation(teacher="words:9"), held_out=str(tmp_path / "none.txt")), None, [], 1)

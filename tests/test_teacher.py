@@ -1,0 +1,175 @@
+"""Vectors of a teacher: computed once, continued after an interruption, read by line; a model, a directory or several."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from tiny_models import tiny_model
+
+from jax_sentemb.data import synthetic
+from jax_sentemb.data.corpus_files import open_corpus
+from jax_sentemb.data.tokens import ALL, Subsample, draw
+from jax_sentemb.distillation import teacher as module
+from jax_sentemb.distillation.teacher import teacher_names, teacher_vectors
+from jax_sentemb.errors import ConfigError, DataError, ResourceError
+from jax_sentemb.formats.encode_settings import EncodeSettings
+from jax_sentemb.formats.sentence_transformers import write_export
+from jax_sentemb.inference.encoder import SentenceEncoder
+from jax_sentemb.retrieval.vector_store import write_shards
+from jax_sentemb.types import EncodedSentences
+
+LINES = [*synthetic.sentences(40, 0), synthetic.sentences(40, 0)[0], *synthetic.sentences(30, 5)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("teacher")
+    write_export(folder / "model", tiny_model(LINES, 300, settings=EncodeSettings({"document": "text: "})))
+    (folder / "corpus.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path))
+    monkeypatch.setattr(module, "ROWS", 16)
+    return tmp_path / "text"
+
+
+def expected(folder, lines=LINES):
+    return SentenceEncoder(folder / "model").encode(lines, normalize_embeddings=True, prompt_name="document")
+
+
+def test_a_model_is_read_by_line_with_its_prompt_at_length_1_in_float16(folder, cache):
+    vectors = teacher_vectors(str(folder / "model"), "float32", open_corpus(str(folder / "corpus.txt")), ALL)
+    lines = np.array([70, 3, 40, 3])
+    np.testing.assert_allclose(vectors.take(lines), expected(folder)[lines], atol=1e-3)
+    np.testing.assert_allclose(np.linalg.norm(vectors.take(lines), axis=1), 1, atol=1e-6)
+    (entry,) = cache.glob("*.vectors")
+    assert np.load(entry / "000000.npy").dtype == np.float16
+    assert len(list(entry.glob("*.npy"))) == -(-len(LINES) // 16)
+
+
+def test_a_subset_encodes_its_lines_only(folder, cache):
+    sentences = open_corpus(str(folder / "corpus.txt"))
+    subset = Subsample(20, 3)
+    lines = draw(len(sentences), subset)
+    vectors = teacher_vectors(str(folder / "model"), "float32", sentences, subset)
+    np.testing.assert_allclose(vectors.take(lines[[19, 0, 7]]), expected(folder)[lines[[19, 0, 7]]], atol=1e-3)
+    (entry,) = cache.glob("*.vectors")
+    assert json.loads((entry / "vectors.json").read_text())["rows"] == 20
+    assert teacher_vectors(str(folder / "model"), "float32", sentences, Subsample(20, 4)).fingerprint != vectors.fingerprint
+
+
+def count_encoded(monkeypatch):
+    encoded = []
+    encode = SentenceEncoder.encode
+
+    def counting(self, texts, *arguments, **options):
+        encoded.append(len(texts))
+        if len(encoded) == counting.fails_at:
+            raise KeyboardInterrupt
+        return encode(self, texts, *arguments, **options)
+
+    counting.fails_at = -1
+    monkeypatch.setattr(SentenceEncoder, "encode", counting)
+    return encoded, counting
+
+
+def test_an_interrupted_computation_continues_and_a_finished_one_is_not_repeated(folder, cache, monkeypatch):
+    encoded, counting = count_encoded(monkeypatch)
+    counting.fails_at = 3
+    sentences = open_corpus(str(folder / "corpus.txt"))
+    with pytest.raises(KeyboardInterrupt):
+        teacher_vectors(str(folder / "model"), "float32", sentences, ALL)
+    counting.fails_at = -1
+    del encoded[:]
+    first = teacher_vectors(str(folder / "model"), "float32", sentences, ALL)
+    assert sum(encoded) == len(LINES) - 32
+    del encoded[:]
+    again = teacher_vectors(str(folder / "model"), "float32", sentences, ALL)
+    assert (encoded, again.fingerprint) == ([], first.fingerprint)
+
+
+@pytest.mark.parametrize("damage", ["shard", "manifest"])
+def test_a_damaged_entry_is_computed_again(folder, cache, damage):
+    sentences = open_corpus(str(folder / "corpus.txt"))
+    before = teacher_vectors(str(folder / "model"), "float32", sentences, ALL).take(np.arange(len(LINES)))
+    (entry,) = cache.glob("*.vectors")
+    file = entry / {"shard": "000001.npy", "manifest": "vectors.json"}[damage]
+    file.write_bytes(file.read_bytes()[:-9] + b"123456789")
+    after = teacher_vectors(str(folder / "model"), "float32", sentences, ALL).take(np.arange(len(LINES)))
+    np.testing.assert_array_equal(before, after)
+
+
+def test_another_precision_or_text_has_another_entry(folder, cache, tmp_path):
+    (tmp_path / "other.txt").write_text("\n".join(LINES[1:]) + "\n", encoding="utf-8")
+    prints = {
+        teacher_vectors(str(folder / "model"), dtype, open_corpus(str(text)), ALL).fingerprint
+        for dtype, text in (
+            ("float32", folder / "corpus.txt"),
+            ("bfloat16", folder / "corpus.txt"),
+            ("float32", tmp_path / "other.txt"),
+        )
+    }
+    assert len(prints) == len(list(cache.glob("*.vectors"))) == 3
+
+
+def write_directory(folder, path, corpus_sha256, rows=LINES):
+    metadata = {
+        "model_sha256": "m", "corpus_sha256": corpus_sha256, "precision": "float32", "dtype": "float32", "normalize": False,
+        "truncate_dim": None, "max_seq_length": 40, "rows_per_shard": 32, "format": "npy",
+    }  # fmt: skip
+    write_shards(path, metadata, rows, lambda texts: EncodedSentences(3 * expected(folder, texts), 0), lambda rows: None)
+
+
+def test_a_directory_of_encode_is_used_as_it_is_if_it_has_the_same_text(folder, tmp_path):
+    sentences = open_corpus(str(folder / "corpus.txt"))
+    write_directory(folder, tmp_path / "vectors", sentences.fingerprint)
+    vectors = teacher_vectors(str(tmp_path / "vectors"), "float32", sentences, Subsample(10, 0))
+    np.testing.assert_allclose(vectors.take(np.array([5, 60])), expected(folder)[[5, 60]], atol=1e-5)
+    write_directory(folder, tmp_path / "other", "x")
+    write_directory(folder, tmp_path / "shorter", sentences.fingerprint, LINES[:50])
+    for name in ("other", "shorter"):
+        with pytest.raises(DataError, match=r"method\.teacher=.*of another text; this text has 71 sentences"):
+            teacher_vectors(str(tmp_path / name), "float32", sentences, ALL)
+    np.save(tmp_path / "file.npy", expected(folder))
+    alone = teacher_vectors(str(tmp_path / "file.npy"), "float32", sentences, ALL)
+    np.testing.assert_allclose(alone.take(np.array([5])), expected(folder)[[5]], atol=1e-6)
+    np.save(tmp_path / "file.npy", expected(folder)[::-1])
+    assert teacher_vectors(str(tmp_path / "file.npy"), "float32", sentences, ALL).fingerprint != alone.fingerprint
+
+
+def test_the_cosine_of_several_teachers_is_the_mean_of_theirs(folder):
+    sentences = open_corpus(str(folder / "corpus.txt"))
+    names = str(folder / "model"), "words:7"
+    both = teacher_vectors(", ".join(names), "float32", sentences, ALL)
+    rows = np.array([1, 2, 50])
+    assert both.width == 16 + 7
+    cosines = [
+        each.take(rows) @ each.take(rows).T
+        for each in (both, *(teacher_vectors(name, "float32", sentences, ALL) for name in names))
+    ]
+    np.testing.assert_allclose(cosines[0], (cosines[1] + cosines[2]) / 2, atol=1e-5)
+
+
+def test_a_path_with_a_comma_is_one_teacher(folder, tmp_path):
+    shutil.copytree(folder / "model", tmp_path / "a,b")
+    assert teacher_names(str(tmp_path / "a,b")) == [str(tmp_path / "a,b")]
+    assert teacher_names("one, two,") == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["./missing", "words:0", "words:x"])
+def test_a_teacher_that_is_missing_is_named_in_one_line(folder, name):
+    with pytest.raises(ConfigError, match=rf"^method\.teacher={name}") as caught:
+        teacher_vectors(name, "float32", open_corpus(str(folder / "corpus.txt")), ALL)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(folder, tmp_path, monkeypatch):
+    sentences = open_corpus(str(folder / "corpus.txt"))
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ResourceError, match=r"^cache .*set JAX_SENTEMB_CACHE to another folder"):
+        teacher_vectors(str(folder / "model"), "float32", sentences, ALL)
