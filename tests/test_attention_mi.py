@@ -109,6 +109,35 @@ def test_positions_lie_inside_and_cover_the_pool(sampling, padding_queries):
     assert counts.max() < 1.2 * counts.mean()
 
 
+@pytest.mark.parametrize("sampling", ["stratified", "replacement"])
+@pytest.mark.parametrize("samples", [2, 150, 3000])
+def test_positions_cover_the_pool_of_the_longest_sentences(sampling, samples):
+    ami, length = AttentionMI(samples=samples, sampling=sampling), 8192
+    seeds, lengths = jnp.arange(8, dtype=jnp.uint32), jnp.full(8, length)
+    positions = ami.sample(seeds, lengths, length, 16)
+    member, query, key = (np.array(axis, np.int64) for axis in positions)
+    index = ((member * length + query) * length + key).reshape(-1, samples)
+    if sampling == "stratified":
+        assert all(len(set(row)) == samples for row in index.tolist())
+        gaps = np.diff(np.sort(index))  # of entries of neighbouring parts: less than two parts
+        assert gaps.max() < 2 * 2 * length**2 / samples + 2
+    for axis, middle in ((member, 0.5), (query, (length - 1) / 2), (key, (length - 1) / 2)):
+        error = 6 * middle / np.sqrt(axis.size)  # more than six standard errors
+        assert axis.mean() == pytest.approx(middle, abs=error)
+        assert axis.max() == pytest.approx(2 * middle, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "sums"),
+    [("stratified", [600600306, 720207213, 1201535725]), ("replacement", [620594305, 708849066, 1081857018])],
+)
+def test_the_draws_for_usual_lengths_stay_the_same(sampling, sums):
+    """The sums were computed before pools of more than 2^24 entries were drawn from; results of all tables depend on the draws."""
+    positions = AttentionMI(samples=150, sampling=sampling).sample(SEEDS, jnp.array([3, 400, 2000]), 2000, 2)
+    index = (np.array(positions.member, np.int64) * 2000 + np.array(positions.query)) * 2000 + np.array(positions.key)
+    assert index.sum(axis=(1, 2)).tolist() == sums
+
+
 @pytest.mark.parametrize("sampling", ["stratified", "gumbel"])
 def test_a_large_pool_repeats_no_entry(sampling):
     ami = AttentionMI(samples=30, sampling=sampling)

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.senteval_toolkit import senteval_batcher
 
 
@@ -40,6 +40,19 @@ def test_a_sentence_transformer_is_asked_by_its_encode():
 def test_what_is_no_directory(tmp_path):
     with pytest.raises(ConfigError, match="is not a directory: give an export"):
         senteval_batcher(tmp_path / "absent")
+
+
+def test_what_sentence_transformers_cannot_read_is_one_line(tmp_path):
+    (tmp_path / "model.json").write_text('{"format": "jax_sentemb words", "method": "MultiView"}')
+    with pytest.raises(ModelFileError, match=r"cannot read it \(.*\); give jax_sentemb.SentenceEncoder"):
+        senteval_batcher(tmp_path)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_function_that_returns_other_rows_is_refused(rows):
+    _, batcher = senteval_batcher(lambda sentences: np.ones((rows, 2)))
+    with pytest.raises(ConfigError, match=rf"shape \[{rows}, 2\] for 2 sentences"):
+        batcher(None, [["a"], ["b"]])
 
 
 def test_nothing_heavy_is_imported():

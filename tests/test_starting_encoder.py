@@ -161,6 +161,16 @@ def test_the_export_keeps_unit_length_and_prompts(harmful, encoder):
     assert read_encode_settings(export) == read_encode_settings(encoder)
 
 
+def test_every_part_that_continues_a_loaded_one_is_averaged():
+    trained = {name: {"kernel": np.full(2, 3.0)} for name in ("encoder", "cnn", "pooler", "token_head", "classifier", "dense")}
+    loaded = {name: {"kernel": np.full(2, 1.0)} for name in ("encoder", "cnn", "pooler", "classifier", "dense", "other")}
+    mixed = averaged(trained, loaded, 0.25)
+    assert {name: part["kernel"][0] for name, part in mixed.items()} == {
+        "encoder": 2.5, "cnn": 2.5, "pooler": 2.5, "token_head": 3.0, "classifier": 3.0, "dense": 3.0,
+    }  # fmt: skip
+    assert averaged(trained, loaded, 0) is trained
+
+
 def test_an_average_with_the_start_is_exported(harmful, encoder):
     before, last, average = (
         read_encoder(path)[1] for path in (encoder, harmful["last"] / "export", harmful["averaged"] / "export")

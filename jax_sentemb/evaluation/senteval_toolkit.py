@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import user_path
 
 Tokens = Sequence[str | bytes]  # a sentence in the form of the toolkit; its SimCSE fork uses bytes for some tasks
@@ -32,7 +32,7 @@ def senteval_batcher(
     `model` is a directory that sentence-transformers loads, a SentenceTransformer, or any function from a list of sentences
     to vectors [N, E]. `prepare` encodes each distinct sentence of a task once and drops the vectors of the previous task; `batcher`
     looks vectors up, and encodes sentences that `prepare` has not seen. Threads may share both functions.
-    ConfigError without sentence-transformers.
+    ConfigError without sentence-transformers, ModelFileError for a directory that it cannot read, such as a multi-view model.
     """
     encode = _encoder(model, batch_size)
     known: dict[str, np.ndarray] = {}
@@ -50,7 +50,10 @@ def senteval_batcher(
         """Add the vectors of new sentences to `vectors` and return it."""
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in vectors]
         if new:
-            vectors.update(zip(new, np.asarray(encode(new), np.float32), strict=True))
+            rows = np.asarray(encode(new), np.float32)
+            if rows.ndim != 2 or len(rows) != len(new):
+                raise ConfigError(f"model returned shape {list(rows.shape)} for {len(new)} sentences: it must return one each")
+            vectors.update(zip(new, rows, strict=True))
         return vectors
 
     return prepare, batcher
@@ -68,7 +71,13 @@ def _encoder(model: Any, batch_size: int) -> Callable[[list[str]], np.ndarray]:
             from sentence_transformers import SentenceTransformer
         except ImportError:
             raise ConfigError("sentence-transformers is not installed: pip install 'jax_sentemb[torch]'") from None
-        model = SentenceTransformer(str(user_path(model)))
+        try:
+            model = SentenceTransformer(str(user_path(model)))
+        except Exception as error:  # of transformers, tokenizers and safetensors
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ModelFileError(
+                f"{model}: sentence-transformers cannot read it ({reason[:200]}); give jax_sentemb.SentenceEncoder({str(model)!r})"
+            ) from None
     if hasattr(model, "encode"):
         return lambda sentences: model.encode(sentences, batch_size=batch_size, show_progress_bar=False)
     return model

@@ -13,6 +13,7 @@ from jax_sentemb.models.layers import random_bits
 from jax_sentemb.types import Array
 
 STREAM = 1 << 20  # none of the encoder's dropout streams
+MOST_SAMPLES = 1 << 15  # their square is a number of 32 bits
 
 
 class Positions(NamedTuple):
@@ -63,8 +64,8 @@ class AttentionMI:
             raise ConfigError(f"method.ami.depth={self.depth!r} is not 'code', 'paper' or 'upper'")
         if self.layers and self.depth != "code":
             raise ConfigError(f"method.ami.layers={layers} and method.ami.depth={self.depth} both choose layers: give one of them")
-        if self.weight < 0 or self.samples < 2:
-            raise ConfigError(f"method.ami: weight={self.weight} must be >= 0 and samples={self.samples} at least 2")
+        if self.weight < 0 or not 2 <= self.samples <= MOST_SAMPLES:
+            raise ConfigError(f"method.ami: weight={self.weight} must be >= 0 and samples={self.samples} from 2 to {MOST_SAMPLES}")
         if self.pairing not in ("layers", "heads"):
             raise ConfigError(f"method.ami.pairing={self.pairing!r} is not 'layers' or 'heads'")
         if self.sampling not in ("stratified", "gumbel", "replacement"):
@@ -117,18 +118,27 @@ class AttentionMI:
         if self.sampling == "gumbel":
             index = self._subset(seeds, pool, 2 * width * width, slices)
         else:
-            bits = (random_bits(seeds, STREAM, (slices, self.samples)) >> 8).astype(jnp.int32)
+
+            def below(limit: Array, stream: int, count: int) -> Array:
+                """Random numbers from 0 to limit - 1; a pool of more than 2^24 entries needs all bits."""
+                bits = random_bits(seeds, stream, (slices, count)) >> jnp.where(pool > 1 << 24, 0, 8).astype(jnp.uint32)
+                return (bits % limit.astype(jnp.uint32)).astype(jnp.int32)
+
             if self.sampling == "replacement":
-                index = bits % pool
+                index = below(pool, STREAM, self.samples)
             else:
-                start = jnp.arange(self.samples) * pool // self.samples
-                end = jnp.arange(1, self.samples + 1) * pool // self.samples
-                turn = (random_bits(seeds, STREAM + 1, (slices, 1)) >> 8).astype(jnp.int32)
+                start = self._part_start(jnp.arange(self.samples), pool)
+                end = self._part_start(jnp.arange(1, self.samples + 1), pool)
                 # Parts differ by one entry in size; a random rotation of the pool makes all entries equally likely.
-                index = (start + bits % jnp.maximum(end - start, 1) + turn % pool) % pool
+                drawn = start + below(jnp.maximum(end - start, 1), STREAM, self.samples)
+                index = (drawn + below(pool, STREAM + 1, 1)) % pool
         area = (queries * lengths)[:, None, None]
         inside = index % area
         return Positions(index // area, inside // lengths[:, None, None], inside % lengths[:, None, None])
+
+    def _part_start(self, part: Int[Array, " parts"], pool: Int[Array, "batch 1 1"]) -> Int[Array, "batch 1 parts"]:
+        """Return part * pool // samples. The product itself would be too large for 32 bits."""
+        return part * (pool // self.samples) + part * (pool % self.samples) // self.samples
 
     def _subset(
         self, seeds: UInt[Array, " batch"], pool: Int[Array, "batch 1 1"], largest: int, slices: int

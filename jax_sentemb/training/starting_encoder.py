@@ -18,6 +18,7 @@ from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
 
+CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts with which a method goes on where the directory has them
 # Falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 where labels rose
 # (experiments/adapting).
 NOISE = {"eval": 0.1, "agreement": 0.1, "diagnostics": 4.0}
@@ -123,11 +124,13 @@ def _with_pooling(config: Config, pooling: str) -> Method | None:
 
 
 def averaged(params: Params, loaded: Params, share: float) -> Params:
-    """The parameters with the encoder (1 - share) * trained + share * loaded; unchanged at share 0."""
+    """Return (1 - share) * trained + share * loaded for every part that continues a loaded one; unchanged at share 0."""
     if not share:
         return params
-    encoder = jax.tree.map(lambda trained, start: (1 - share) * trained + share * start, params["encoder"], loaded["encoder"])
-    return {**params, "encoder": encoder}
+    parts = [name for name in CONTINUED if name in params and name in loaded]
+    start = {name: loaded[name] for name in parts}
+    mixed = jax.tree.map(lambda trained, old: (1 - share) * trained + share * old, {name: params[name] for name in parts}, start)
+    return {**params, **mixed}
 
 
 def compared(start: Mapping[str, float], end: Mapping[str, float]) -> bool:
