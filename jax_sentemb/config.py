@@ -297,7 +297,8 @@ def _check_encoder(encoder: Encoder) -> None:
     if encoder.layers:
         chosen_layers(encoder.layers, LARGEST)
         if not encoder.weights:
-            raise ConfigError(f"encoder.layers={encoder.layers!r} chooses layers of encoder.weights: give --config.encoder.weights")
+            advice = "give --config.encoder.weights=DIRECTORY"
+            raise ConfigError(f"encoder.layers={encoder.layers!r} chooses layers of encoder.weights: {advice}")
     if encoder.hidden_size % encoder.num_attention_heads:
         raise ConfigError(
             f"encoder.hidden_size={encoder.hidden_size} is not a multiple of "

@@ -149,6 +149,11 @@ def test_series_arrays_and_columns_are_lists_of_sentences(tmp_path):
         ({"select": "validation"}, ConfigError, r"held-out sentences: data__validation=1000$"),
         ({"average_with_start": 0.5}, ConfigError, 'needs weights to start from: model="DIRECTORY"'),
         ({"method__ami__weight": 1}, ConfigError, r"method\.ami is None in this recipe: take one that has it \(ct_ami, micse"),
+        ({"recipe": "distill_encoder:tiny", "layers": (3, 1)}, ConfigError, r"^encoder\.layers='3,1,': write a count"),
+        ({"recipe": "distill_encoder:tiny", "layers": 2.5}, ConfigError, r"^layers=2\.5: give a count such as 3, or layer numbers"),
+        ({"recipe": "distill_encoder:tiny", "layers": 1}, ConfigError, r"chooses layers of encoder\.weights"),
+        ({"teacher": "./absent"}, ConfigError, r"setting teacher is unknown"),
+        ({"recipe": "", "teacher": "./absent", "layers": 3}, ConfigError, r"^model=\./absent: no such directory"),
         ({"workdir": __file__}, ConfigError, "^workdir .*: (File exists|Not a directory)"),
     ],
 )

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model
 
-from jax_sentemb.config import Config, Data, Encoder, Evaluation, Optimizer, Train
+import jax_sentemb
+from jax_sentemb.config import Config, Data, Encoder, Evaluation, Optimizer, Train, chosen_layers
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.sentence_transformers import write_export
@@ -204,6 +205,24 @@ def test_a_student_learns_the_vectors_of_its_teacher(students):
     modules = json.loads((students / "teacher" / "export" / "modules.json").read_text())
     assert [module["type"].rpartition(".")[2] for module in modules] == ["Transformer", "Pooling", "Dense", "Normalize"]
     assert "Dense" not in (students / "student" / "export" / "modules.json").read_text()
+
+
+@pytest.mark.parametrize(("layers", "numbers"), [(1, (2,)), ((1,), (1,)), ("1,2", (1, 2))])
+def test_train_takes_a_teacher_and_some_of_its_layers(teacher, monkeypatch, layers, numbers):
+    """Without a model the student is made of layers of the teacher, by the recipe distill_encoder."""
+    configs = []
+
+    def record(config, workdir, begin, temporary):
+        configs.append(config)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("jax_sentemb.training.api.training_run.run", record)
+    with pytest.raises(ConfigError, match="enough"):
+        jax_sentemb.train(SENTENCES, teacher=teacher / "model", layers=layers)
+    (config,) = configs
+    assert isinstance(config.method, Distillation)
+    assert config.method.teacher == config.encoder.weights == str(teacher / "model")
+    assert chosen_layers(config.encoder.layers, 2) == numbers
 
 
 def test_agreement_selects_the_step_and_no_path_is_published(students):

@@ -45,7 +45,9 @@ def test_malformed_layers_are_refused_in_one_line(text):
 
 
 def test_layers_need_weights_and_a_layer_that_exists(six_layers):
-    with pytest.raises(ConfigError, match=r"encoder.layers='3' chooses layers of encoder.weights: give --config.encoder.weights"):
+    with pytest.raises(
+        ConfigError, match=r"encoder.layers='3' chooses layers of encoder.weights: give --config.encoder.weights=DIR"
+    ):
         check(Config(SimCSE(), Data(files="x.txt"), Encoder(layers="3")))
     for text in ("7", "1,7"):
         with pytest.raises(

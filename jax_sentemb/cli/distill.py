@@ -11,6 +11,11 @@ from jax_sentemb.files import user_path
 from jax_sentemb.terminal import bar
 
 EPILOG = f"""\
+A static table or a small encoder? A table runs no network: it is hundreds of times as fast as its encoder, and does not see the
+order of words. A small encoder that learns the encoder's vectors is a few times as fast and keeps more:
+  jax-sentemb train --config distill_encoder --config.data.files=corpus.txt --config.method.teacher=all-MiniLM-L6-v2 \\
+      --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=3
+
 Every piece of the encoder's vocabulary becomes a vector: its embedding, whitened to --width numbers and weighted by its rarity in
 the corpus. --epochs trains these vectors on the encoder's embeddings of the corpus: better, and it takes the time to encode it.
 The output is a model as any other: search, encode, evaluate, and sentence-transformers (StaticEmbedding) take it.

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,11 @@ CORPUS = "sentences.txt"  # in the work directory: the sentences that were given
 def train(
     sentences: str | Path | Iterable[str],
     model: str | Path = "",
-    recipe: str | Path | Config = "simcse",
+    recipe: str | Path | Config = "",
     workdir: str | Path | None = None,
+    *,
+    teacher: str | Path = "",
+    layers: int | str | Sequence[int] = "",
     **settings: Any,
 ) -> SentenceEncoder:
     """A SentenceEncoder trained on `sentences`, without labels.
@@ -43,7 +46,13 @@ def train(
     model: a directory or hub name of a BERT or sentence-transformers model; "" trains a new one of the recipe's size. For a recipe
     on word vectors, the file of the vectors.
 
-    recipe: a name (`jax-sentemb recipes` lists them), a .py or .yaml file, or a Config.
+    recipe: a name (`jax-sentemb recipes` lists them), a .py or .yaml file, or a Config; "" is `distill_encoder` with a teacher,
+    else `simcse`.
+
+    teacher: the model whose vectors a small encoder learns, or a directory of vectors (method.teacher).
+
+    layers: start from some layers of `model`, or of the teacher if no model is given: 3 takes three layers spread evenly up to the
+    last one, (1, 3, 5) those with these numbers from 1 (encoder.layers).
 
     workdir: checkpoints, metrics.jsonl, report.html and the export go there, and the same call again continues an interrupted run;
     None: a temporary directory that lives as long as the encoder.
@@ -59,6 +68,12 @@ def train(
     before anything is compiled; NumericsError for a training that diverges.
     """
     try:
+        recipe = recipe or ("distill_encoder" if str(teacher) else "simcse")
+        if str(teacher):
+            settings["teacher"] = str(teacher)
+            model = model or (teacher if str(layers) else "")
+        if layers != "":
+            settings["encoder.layers"] = _layers_text(layers)
         config = _config(sentences, model, recipe, settings)
         if workdir is not None:
             return _train(config, sentences, user_path(workdir))
@@ -73,6 +88,15 @@ def train(
     except UserError as error:
         error.args = (with_arguments(str(error)),)
         raise
+
+
+def _layers_text(layers: int | str | Sequence[int]) -> str:
+    """Return `layers` of `train` as the text of encoder.layers."""
+    if isinstance(layers, str | int) and not isinstance(layers, bool):
+        return str(layers)
+    if not isinstance(layers, Iterable) or not all(isinstance(number, int) for number in layers):
+        raise ConfigError(f"layers={layers!r}: give a count such as 3, or layer numbers from 1 such as (1, 3, 5)")
+    return "".join(f"{number}," for number in layers)
 
 
 def with_arguments(message: str) -> str:
