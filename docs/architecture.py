@@ -15,9 +15,8 @@ EXCEPTION = "`encode` in inference/encoder.py"  # has the arguments of sentence-
 
 # Files on the way from the command to the loss that miCSE differentiates, in the order of the calls (tests/test_architecture.py).
 PATH = {
-    "main.py": "the command",
     "cli/program.py": "turns errors into one line and an exit code",
-    "cli/config_flags.py": "command line to `Config`",
+    "cli/train.py": "the command: command line to `Config`, and its run",
     "training/run.py": "takes the work directory, runs `pretrain` first",
     "training/trainer.py": "resumes, trains, evaluates, saves, exports",
     "training/setup.py": "corpus, tokenizer, batches, first weights, evaluation sets",

@@ -13,7 +13,7 @@ from jax_sentemb.errors import ConfigError
 COMMANDS = {
     "recipes": ("jax_sentemb.cli.recipes", "what can be trained, by name"),
     "check": ("jax_sentemb.cli.check", "what a corpus is like, and which recipe fits it"),
-    "train": ("jax_sentemb.main", "train an encoder on a text file, score it, export it"),
+    "train": ("jax_sentemb.cli.train", "train an encoder on a text file, score it, export it"),
     "plan": ("jax_sentemb.cli.plan", "whether a run fits TPUs or GPUs that are not there, and a bound of its speed"),
     "evaluate": ("jax_sentemb.cli.evaluate", "score models on similarity, transfer, probing and argument tasks"),
     "encode": ("jax_sentemb.cli.encode", "vectors of a text file of any size, in files"),

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.methods.base import Method
 from jax_sentemb.settings import LARGEST, check_settings, check_types, setting
 from jax_sentemb.settings import NAMES as NAMES
@@ -84,7 +84,8 @@ class Optimizer:
     lr_scheduler_type: str = setting("linear", choices=("linear", "cosine", "constant", "steps", "exponential"))
     lr_steps: str = ""  # of "steps": STEP:RATE,... the rate from that step on, for instance 500:8e-6,1000:6e-6
     lr_decay: float = setting(0.99, least=0, below=1)  # of "exponential": the rate is multiplied by it after each epoch
-    plateau_factor: float = 1.0  # multiplies the rate if the score of eval.select does not improve (InferSent: 0.2)
+    # Multiplies the rate if the score of eval.select does not improve (InferSent: 0.2).
+    plateau_factor: float = setting(1.0, above=0, most=1)
     warmup_steps: int = setting(0, least=0)
     warmup_ratio: float = setting(0.0, least=0, below=1)  # of all steps, where warmup_steps is 0
     adam_beta1: float = setting(0.9, least=0, below=1)
@@ -214,42 +215,49 @@ def check(config: Config) -> None:
     if isinstance(config.encoder, Encoder):
         _check_encoder(config.encoder)
     if config.train.fused_attention == "cudnn" and config.train.precision != "bfloat16":
-        raise ConfigError("train.fused_attention=cudnn needs train.precision=bfloat16")
+        raise ConfigError(Setting("train.fused_attention", "cudnn"), " needs ", Setting("train.precision", "bfloat16"))
     if config.train.activations == "bfloat16" and config.train.precision != "bfloat16":
-        raise ConfigError("train.activations=bfloat16 needs train.precision=bfloat16")
+        raise ConfigError(Setting("train.activations", "bfloat16"), " needs ", Setting("train.precision", "bfloat16"))
     if config.train.fused_attention and config.train.attention_block:
-        raise ConfigError("train.fused_attention and train.attention_block exclude each other: set only one of them")
-    if not 0 < config.optimizer.plateau_factor <= 1:
         raise ConfigError(
-            f"optimizer.plateau_factor={config.optimizer.plateau_factor} must be above 0 and at most 1 (1: the rate never drops)"
+            Setting("train.fused_attention"), " and ", Setting("train.attention_block"), " exclude each other: set only one of them"
         )
     if config.optimizer.plateau_factor < 1 and not config.data.validation:
         raise ConfigError(
-            f"optimizer.plateau_factor={config.optimizer.plateau_factor} needs held-out sentences: --config.data.validation=1000"
+            Setting("optimizer.plateau_factor", config.optimizer.plateau_factor),
+            " needs held-out sentences: ",
+            Setting("data.validation", 1000),
         )
     if 0 < config.data.validation < config.data.batch_size:
         raise ConfigError(
-            f"data.validation={config.data.validation} must be 0 or at least data.batch_size={config.data.batch_size}: "
-            "it is read in batches"
+            Setting("data.validation", config.data.validation),
+            " must be 0 or at least ",
+            Setting("data.batch_size", config.data.batch_size),
+            ": it is read in batches",
         )
     if config.train.average_with_start and not getattr(config.encoder, "weights", "") and config.pretrain is None:
-        raise ConfigError("train.average_with_start needs weights to start from: --config.encoder.weights=DIRECTORY")
+        raise ConfigError(
+            Setting("train.average_with_start"), " needs weights to start from: ", Setting("encoder.weights", "DIRECTORY")
+        )
     _check_selection(config)
     _check_variants(config)
     rate_steps(config.optimizer)
     rewind_window(config.train)
     chunk = config.train.grad_cache_chunk
     if chunk and config.data.batch_size % chunk:
-        raise ConfigError(f"data.batch_size={config.data.batch_size} is not a multiple of train.grad_cache_chunk={chunk}")
+        raise ConfigError(
+            Setting("data.batch_size", config.data.batch_size), " is not a multiple of ", Setting("train.grad_cache_chunk", chunk)
+        )
     if not config.data.files and "data.files=" not in config.sweep:
-        raise ConfigError("data.files is empty: name a text file, --config.data.files=corpus.txt")
+        raise ConfigError(Setting("data.files"), " is empty: name a text file, ", Setting("data.files", "corpus.txt"))
     if config.pretrain is not None:
         if config.pretrain.pretrain is not None or config.pretrain.sweep or config.pretrain.variants:
             raise ConfigError("pretrain: a pretraining run cannot have pretrain, sweep or variants: set them in the main config")
         try:
             check(config.pretrain)
         except ConfigError as error:
-            raise ConfigError(f"pretrain.{error}".replace("--config.", "--config.pretrain.")) from None
+            error.within("pretrain")
+            raise
 
 
 def _check_variants(config: Config) -> None:
@@ -268,9 +276,11 @@ def _check_variants(config: Config) -> None:
 
 def _check_selection(config: Config) -> None:
     if config.eval.select == "validation" and not config.data.validation:
-        raise ConfigError("eval.select=validation needs held-out sentences: --config.data.validation=1000")
+        raise ConfigError(Setting("eval.select", "validation"), " needs held-out sentences: ", Setting("data.validation", 1000))
     if config.eval.patience and not config.eval.eval_steps:
-        raise ConfigError(f"eval.patience={config.eval.patience} counts evaluations during training: set eval.eval_steps")
+        raise ConfigError(
+            Setting("eval.patience", config.eval.patience), " counts evaluations during training: set ", Setting("eval.eval_steps")
+        )
 
 
 def chosen_layers(layers: str, count: int) -> tuple[int, ...]:
@@ -285,9 +295,11 @@ def chosen_layers(layers: str, count: int) -> tuple[int, ...]:
     numbers = [int(name) for name in names if name.isdecimal()]
     rising = all(first < second for first, second in itertools.pairwise([0, *numbers]))
     if len(numbers) != len(names) or not rising:
-        raise ConfigError(f"encoder.layers={layers!r}: write a count such as 3, or rising layer numbers such as 1,3,5")
+        raise ConfigError(Setting("encoder.layers", layers), ": write a count such as 3, or rising layer numbers such as 1,3,5")
     if numbers[-1] > count:
-        raise ConfigError(f"encoder.layers={layers!r}: encoder.weights has {count} layers; choose from 1 to {count}")
+        raise ConfigError(
+            Setting("encoder.layers", layers), ": ", Setting("encoder.weights"), f" has {count} layers; choose from 1 to {count}"
+        )
     if "," in layers:
         return tuple(numbers)
     return tuple(count * number // numbers[0] for number in range(1, numbers[0] + 1))
@@ -297,12 +309,12 @@ def _check_encoder(encoder: Encoder) -> None:
     if encoder.layers:
         chosen_layers(encoder.layers, LARGEST)
         if not encoder.weights:
-            advice = "give --config.encoder.weights=DIRECTORY"
-            raise ConfigError(f"encoder.layers={encoder.layers!r} chooses layers of encoder.weights: {advice}")
+            raise ConfigError(Setting("encoder.layers", encoder.layers), " needs ", Setting("encoder.weights"))
     if encoder.hidden_size % encoder.num_attention_heads:
         raise ConfigError(
-            f"encoder.hidden_size={encoder.hidden_size} is not a multiple of "
-            f"encoder.num_attention_heads={encoder.num_attention_heads}"
+            Setting("encoder.hidden_size", encoder.hidden_size),
+            " is not a multiple of ",
+            Setting("encoder.num_attention_heads", encoder.num_attention_heads),
         )
 
 
@@ -310,8 +322,10 @@ def rate_steps(options: Optimizer) -> dict[int, float]:
     """Parses optimizer.lr_steps to {step: learning rate from that step on}; ConfigError if it is malformed."""
     if (options.lr_scheduler_type == "steps") != bool(options.lr_steps):
         raise ConfigError(
-            f"optimizer.lr_scheduler_type={options.lr_scheduler_type} and lr_steps={options.lr_steps!r} do not fit: "
-            "steps needs lr_steps, for instance 500:8e-6,1000:6e-6; other schedules have none"
+            Setting("optimizer.lr_scheduler_type", options.lr_scheduler_type),
+            " and ",
+            Setting("optimizer.lr_steps", options.lr_steps),
+            " do not fit: steps needs lr_steps, for instance 500:8e-6,1000:6e-6; other schedules have none",
         )
     try:
         pairs = [entry.split(":") for entry in options.lr_steps.split(",") if entry]
@@ -319,7 +333,9 @@ def rate_steps(options: Optimizer) -> dict[int, float]:
     except ValueError:
         rates = {0: -1.0}
     if any(step < 1 or not 0 <= rate < math.inf for step, rate in rates.items()) or list(rates) != sorted(rates):
-        raise ConfigError(f"optimizer.lr_steps={options.lr_steps!r}: write rising STEP:RATE pairs, for instance 500:8e-6,1000:6e-6")
+        raise ConfigError(
+            Setting("optimizer.lr_steps", options.lr_steps), ": write rising STEP:RATE pairs, for instance 500:8e-6,1000:6e-6"
+        )
     return rates
 
 
@@ -328,6 +344,6 @@ def rewind_window(options: Train) -> int:
     name, _, count = options.on_nan.partition(":")
     if options.on_nan and not (name == "rewind" and count.isdecimal() and int(count) > 0):
         raise ConfigError(
-            f"train.on_nan={options.on_nan!r} is not rewind:K with K at least 1, for instance rewind:10, or empty to stop"
+            Setting("train.on_nan", options.on_nan), " is not rewind:K with K at least 1, for instance rewind:10, or empty to stop"
         )
     return int(count or 0)

@@ -1,6 +1,11 @@
 """Errors that a user can cause, and the exit codes of the command line for them (listed in docs/errors.md)."""
 
+import contextlib
+import json
+import os
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self, TypeAlias
 
 LONGEST = 2000  # characters of a message
 
@@ -17,17 +22,142 @@ def plain(text: str) -> str:
     return text if text.isprintable() else _CONTROL.sub(lambda found: " " if len(found[0]) == 1 else "", text)
 
 
+class Setting(NamedTuple):
+    """A setting that a message names: `Setting("data.batch_size", 1)`, or an option of a command: `Setting("--workdir", path)`.
+
+    Where the setting can be given, it is spelled in its own way: see `dotted`, `flag`, `keyword` and `yaml_key`.
+    """
+
+    name: str
+    value: Any = ...  # ...: the message names the setting alone
+
+    @property
+    def is_option(self) -> bool:
+        """Whether this is an option of a command, or the argument of one: "--workdir", "jax-sentemb check"."""
+        return self.name.startswith(("--", "jax-sentemb "))
+
+
+# Settings that are arguments of jax_sentemb.train with names of their own.
+KEYWORDS = {
+    "encoder.weights": "model", "encoder.layers": "layers", "method.teacher": "teacher", "data.files": "sentences",
+    "--config": "recipe",
+}  # fmt: skip
+
+
+def dotted(setting: Setting) -> str:
+    """Spell a setting as in a sweep and in a Config: data.batch_size=1."""
+    if setting.is_option:
+        return flag(setting)
+    return setting.name if setting.value is ... else f"{setting.name}={_shown(setting.value)}"
+
+
+def flag(setting: Setting) -> str:
+    """Spell a setting as in the shell: --config.data.batch_size=1. An option of a command has a space: --workdir PATH."""
+    if setting.is_option:
+        return setting.name if setting.value is ... else f"{setting.name} {_shown(setting.value)}"
+    return f"--config.{dotted(setting)}"
+
+
+def keyword(setting: Setting) -> str:
+    """Spell a setting as a keyword of jax_sentemb.train: data__batch_size=1, model="path/to/bert"."""
+    renamed = KEYWORDS
+    name = renamed.get(setting.name, setting.name.removeprefix("--").replace(".", "__").replace("-", "_"))
+    if setting.value is ...:
+        return name
+    text = isinstance(setting.value, str | os.PathLike)
+    return f"{name}={json.dumps(os.fspath(setting.value), ensure_ascii=False) if text else repr(setting.value)}"
+
+
+def yaml_key(setting: Setting) -> str:
+    """Spell a setting as in a .yaml file: data.batch_size: 1."""
+    if setting.is_option or setting.value is ...:
+        return dotted(setting)
+    return f"{setting.name}: {_shown(setting.value)}"
+
+
+def _shown(value: Any) -> str:
+    """The text of a value; of a tuple, its items with commas."""
+    return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+Message: TypeAlias = tuple[str | Setting, ...]  # texts and settings in the order of the sentence
+
+
 class UserError(Exception):
     """A message of one line that says what is wrong, where, and what to do; `main` prints it without a traceback.
 
-    Names and values from files may be in it: characters that are not printable are escaped, and long messages are cut.
+    The message is given in parts, texts and Settings: `DataError(Setting("data.files", name), ": no such file")`. `text` spells
+    the settings for the shell, Python or YAML. Names and values from files may be in it: characters that are not printable are
+    escaped, and long messages are cut.
     """
 
     exit_code = 2
 
-    def __init__(self, message: str) -> None:
-        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message[: LONGEST + 1])
-        super().__init__(line if len(line) <= LONGEST else f"{line[:LONGEST]}...")
+    def __init__(self, *message: str | Setting) -> None:
+        self.message: Message = message
+        super().__init__(self.text())
+
+    @property
+    def setting(self) -> str | None:
+        """The name of the first setting in the message."""
+        return next((part.name for part in self.message if isinstance(part, Setting)), None)
+
+    @property
+    def value(self) -> Any:
+        """The value of that setting, None if the message has none."""
+        value = next((part.value for part in self.message if isinstance(part, Setting)), None)
+        return None if value is ... else value
+
+    def text(self, spell: Callable[[Setting], str] = dotted) -> str:
+        """Return the message with its settings spelled by `spell`."""
+        message = "".join(part if isinstance(part, str) else spell(part) for part in self.message)[: LONGEST + 1]
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+        return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+    def change(self, message: Iterable[str | Setting]) -> Self:
+        """Replace the parts of the message and return the same error, for an error that is raised again with its place."""
+        self.message = tuple(message)
+        self.args = (self.text(),)
+        return self
+
+    def at(self, *place: str | Setting) -> Self:
+        """Put `place`, for instance "variant A: ", before the message."""
+        return self.change((*place, *self.message))
+
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """Change names of settings, for instance to those of the options of a command: {"data.files": "--input"}."""
+        return self.change(
+            part if isinstance(part, str) else part._replace(name=names.get(part.name, part.name)) for part in self.message
+        )
+
+    def within(self, part: str) -> Self:
+        """Put the part of the config before the names of the settings: "data.files" within "pretrain" is "pretrain.data.files"."""
+        return self.rename({each.name: f"{part}.{each.name}" for each in self.message if isinstance(each, Setting)})
+
+    def spell(self, spell: Callable[[Setting], str]) -> Self:
+        """Let str(error) be the message as `spell` spells its settings."""
+        self.args = (self.text(spell),)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[UserError], arguments: tuple[Any, ...], state: dict[str, Any]) -> UserError:
+    """The error that another process has sent."""
+    error = kind.__new__(kind, *arguments)
+    error.args, error.__dict__ = arguments, state
+    return error
+
+
+@contextlib.contextmanager
+def spelled(spell: Callable[[Setting], str]) -> Iterator[None]:
+    """Spell the settings in the errors of a block as their user gives them: `with spelled(flag):` in a command."""
+    try:
+        yield
+    except UserError as error:
+        error.spell(spell)
+        raise
 
 
 class ConfigError(UserError):

@@ -21,7 +21,7 @@ from jax._src import compilation_cache, distributed
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import PyTree
 
-from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, Setting
 from jax_sentemb.files import user_path
 
 Tree = TypeVar("Tree")
@@ -36,10 +36,10 @@ def make_mesh(batch_size: int, devices: Sequence[Any] | None = None, fsdp: int =
     if batch_size % len(devices):
         near = sorted({batch_size // len(devices) * len(devices) or len(devices), -(-batch_size // len(devices)) * len(devices)})
         sizes = " or ".join(map(str, near))
-        raise ConfigError(f"data.batch_size={batch_size} is not a multiple of {len(devices)} devices: give {sizes}")
+        raise ConfigError(Setting("data.batch_size", batch_size), f" is not a multiple of {len(devices)} devices: give {sizes}")
     if len(devices) % fsdp:
         sizes = ", ".join(str(size) for size in range(1, len(devices) + 1) if len(devices) % size == 0)
-        raise ConfigError(f"train.fsdp={fsdp} does not divide {len(devices)} devices: give one of {sizes}")
+        raise ConfigError(Setting("train.fsdp", fsdp), f" does not divide {len(devices)} devices: give one of {sizes}")
     return Mesh(_network_order(devices, fsdp).reshape(-1, fsdp), AXES, axis_types=(AxisType.Auto,) * 2)
 
 
@@ -68,7 +68,7 @@ def _shape_over_slices(each: int, slices: int, fsdp: int) -> tuple[tuple[int, in
         return (each // fsdp, fsdp), (slices, 1)
     if fsdp % each == 0:
         return (1, each), (slices * each // fsdp, fsdp // each)
-    raise ConfigError(f"train.fsdp={fsdp} is neither a divisor nor a multiple of the {each} devices of a slice")
+    raise ConfigError(Setting("train.fsdp", fsdp), f" is neither a divisor nor a multiple of the {each} devices of a slice")
 
 
 def process_share(mesh: Mesh) -> tuple[int, int]:

@@ -5,18 +5,18 @@ generated sentences. A .yaml file names a recipe and the settings that differ fr
 """
 
 import ast
-import dataclasses
 import difflib
+import functools
 import re
 import runpy
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.errors import ConfigError, Message, Setting, UserError, yaml_key
 from jax_sentemb.files import user_path
-from jax_sentemb.settings import NAMES, flatten
+from jax_sentemb.settings import UnknownSetting, assign, flatten, possible
 
 if TYPE_CHECKING:
     from jax_sentemb.config import Config
@@ -142,8 +142,8 @@ def find(name: str) -> tuple[Path, list[str]]:
     if re.fullmatch(r"\w+", file) and (folder() / f"{file}.py").is_file():
         return folder() / f"{file}.py", size
     if path.is_dir():
-        raise ConfigError(f"--config {path}: is a directory: name a file in it")
-    raise ConfigError(f"--config {path}: no such file{_similar(path)}")
+        raise ConfigError(Setting("--config", path), ": is a directory: name a file in it")
+    raise ConfigError(Setting("--config", path), f": no such file{_similar(path)}")
 
 
 def _similar(path: Path) -> str:
@@ -161,11 +161,13 @@ def read_config(name: str) -> "Config":
     file, size = find(name)
     if file.suffix in (".yaml", ".yml"):
         if size:
-            raise ConfigError(f"--config {name}: the size belongs to the recipe in the file, for instance recipe: simcse:{size[0]}")
+            raise ConfigError(
+                Setting("--config", name), f": the size belongs to the recipe in the file, for instance recipe: simcse:{size[0]}"
+            )
         try:
             return _from_yaml(file)
         except RecursionError:
-            raise ConfigError(f"--config {file}: is nested too deeply, or is its own recipe") from None
+            raise ConfigError(Setting("--config", file), ": is nested too deeply, or is its own recipe") from None
     from jax_sentemb.config import Config  # here, so that the names of recipes are known without loading JAX
 
     try:
@@ -174,11 +176,11 @@ def read_config(name: str) -> "Config":
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # whatever the file raised
-        raise ConfigError(f"--config {name}: {_where(error, file)}") from error
+        raise ConfigError(Setting("--config", name), f": {_where(error, file)}") from error
     if get_config is None:
-        raise ConfigError(f"--config {file}: defines no get_config()")
+        raise ConfigError(Setting("--config", file), ": defines no get_config()")
     if not isinstance(config, Config):
-        raise ConfigError(f"--config {name}: get_config returned {type(config).__name__}, not a jax_sentemb Config")
+        raise ConfigError(Setting("--config", name), f": get_config returned {type(config).__name__}, not a jax_sentemb Config")
     return config
 
 
@@ -195,102 +197,111 @@ def _from_yaml(file: Path) -> "Config":
     import yaml
 
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-        settings = _dotted(content) if isinstance(content, dict) else {}
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: also a date that there is not
-        raise ConfigError(f"--config {file}: not YAML: {' '.join(str(error).split())[:150]}") from None
-    if not isinstance(recipe := settings.pop("recipe", None), str):
-        raise ConfigError(f"--config {file}: has no recipe: write for instance recipe: simcse")
+        content = yaml.load(file.read_text(encoding="utf-8"), _text_loader())
+        settings = _dotted(content) if isinstance(content, dict) else []
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(Setting("--config", file), f": not YAML: {' '.join(str(error).split())[:150]}") from None
+    recipe = dict(settings).get("recipe")
+    if not isinstance(recipe, str):
+        raise ConfigError(Setting("--config", file), ": has no recipe: write for instance recipe: simcse")
     beside = file.parent / recipe.partition(":")[0]
     config = read_config(str(file.parent / recipe) if beside.is_file() else recipe)
-    for name, value in settings.items():
-        try:
-            override(config, name, value)
-        except ConfigError as error:
-            raise ConfigError(f"--config {file}: {error}") from None
+    try:
+        change(config, [(name, value) for name, value in settings if name != "recipe"])
+    except ConfigError as error:
+        raise ConfigError(Setting("--config", file), ": ", error.text(yaml_key)) from error
     return config
 
 
-def _dotted(content: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """{"data.batch_size": 128} of {"data": {"batch_size": 128}}."""
-    found: dict[str, Any] = {}
+@functools.cache
+def _text_loader() -> Any:
+    """PyYAML's safe loader, which leaves values as the text that stands in the file: `assign` reads it as in a command line."""
+    import yaml
+
+    class TextLoader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            names = [key.value for key, _ in node.value if key.value != "<<"]
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} is given twice", node.start_mark)
+            return super().construct_mapping(node, deep)
+
+    merge = {"<": yaml.SafeLoader.yaml_implicit_resolvers["<"]}
+    TextLoader.yaml_implicit_resolvers = merge
+    return TextLoader
+
+
+def _dotted(content: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """[("data.batch_size", "128")] of {"data": {"batch_size": "128"}}."""
+    found: list[tuple[str, Any]] = []
     for name, value in content.items():
-        found |= _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        found += _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
     return found
 
 
-def resolve_names(config: "Config", settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `settings` by dotted names: "learning_rate" and "optimizer__learning_rate" are "optimizer.learning_rate".
+def resolve_names(config: "Config", settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The settings by dotted names: "learning_rate" and "optimizer__learning_rate" are "optimizer.learning_rate".
 
     A field's name alone means the training's own setting, so that `batch_size` is data.batch_size and not eval.batch_size.
-    ConfigError, with a suggestion, for a name that no setting has, or that two sections have.
+    ConfigError for a name that two sections have.
     """
-    known, found = flatten(config), {}
+    known, every, found = flatten(config), possible(config), []
     for name, value in settings.items():
         dotted = name.replace("__", ".")
-        if dotted not in known and "." not in dotted:
-            ends = [one for one in known if one.rpartition(".")[2] == dotted and not one.startswith("pretrain.")]
-            ends = [one for one in ends if not one.startswith("eval.")] or ends
+        if dotted not in every and "." not in dotted:
+            ends = [each for each in known if each.rpartition(".")[2] == dotted and not each.startswith("pretrain.")]
+            ends = [each for each in ends if not each.startswith("eval.")] or ends
+            ends = ends or [each for each in every if each.rpartition(".")[2] == dotted and not each.startswith("pretrain.")]
             if len(ends) > 1:
-                spelled = " or ".join(one.replace(".", "__") for one in ends)
-                raise ConfigError(f"{name}: the settings {' and '.join(ends)} have this name; write {spelled}")
+                choices = [part for each in ends for part in (" or ", Setting(each))]
+                raise ConfigError(f"{name} is a setting of several parts; write ", *choices[1:])
             dotted = ends[0] if ends else dotted
-        if dotted not in known:
-            raise ConfigError(missing_part(dotted, known) or f"setting {name} is unknown{suggestion(dotted, known)}")
-        if dotted in found:
-            raise ConfigError(f"{dotted} is given twice: leave one of them out")
-        found[dotted] = value
+        found.append((dotted, value))
     return found
 
 
-def missing_part(name: str, known: Mapping[str, Any]) -> str:
-    """A message where `name` is in an optional part of the config that is None, such as method.ami.weight; "" where it is not."""
-    empty = [one for one in known if known[one] is None and f"{name}.".startswith(f"{one}.")]
-    if not empty:
-        return ""
-    part = empty[0].rpartition(".")[2]
-    having = [one for one in names() if re.search(rf"^        .*\b{part}=[A-Z]", (folder() / f"{one}.py").read_text("utf-8"), re.M)]
-    other = f"take one that has it ({', '.join(having)}), or " if having else ""
-    return f"{name}: {empty[0]} is None in this recipe: {other}write it into a .py recipe"
+def change(config: "Config", settings: Iterable[tuple[str, Any]], create: bool = True) -> None:
+    """Assign settings by their dotted names, optional parts before what is in them. Every door to the settings ends here.
+
+    Raises:
+        ConfigError: A setting is unknown or given twice, a value does not fit, or an optional part is left out and set.
+    """
+    given: dict[str, Any] = {}
+    for name, value in settings:
+        if name in given:
+            raise ConfigError(Setting(name), " is given twice: leave one of them out")
+        given[name] = value
+    for name in sorted(given, key=lambda name: name.count(".")):
+        override(config, name, given[name], create)
+        inside = [other for other in given if other.startswith(f"{name}.")]
+        if inside and flatten(config).get(name, ...) is None:
+            raise ConfigError(Setting(name, given[name]), " leaves out the part of ", Setting(inside[0]), ": give one of them")
 
 
-def suggestion(name: str, known: Mapping[str, Any], flag: str = "") -> str:
+def override(config: "Config", name: str, value: Any, create: bool = True) -> None:
+    """Assign one setting; the error for an unknown one proposes the setting that was meant."""
+    try:
+        assign(config, name, value, create)
+    except UnknownSetting as error:
+        known = flatten(config)
+        error.change(missing_part(name, known) or (*error.message, *suggestion(name, possible(config))))
+        raise
+
+
+def missing_part(name: str, known: Mapping[str, Any]) -> Message:
+    """The message where `name` is in an optional part of the config that is None, such as pretrain.train.seed; () elsewhere."""
+    empty = [each for each in known if known[each] is None and name.startswith(f"{each}.")]
+    return (Setting(name), " cannot be set: ", Setting(empty[0]), " is None; write it into a .py recipe") if empty else ()
+
+
+def suggestion(name: str, known: Mapping[str, Any]) -> Message:
     """The end of a message on an unknown setting: the one that it means or is spelled like, or where all are listed."""
     last = name.rpartition(".")[2].lower()
-    same = [one for one in known if one.rpartition(".")[2] == last]
-    meant = [one for one in (MEANT.get(last, ""),) if one in known]
+    same = [each for each in known if each.rpartition(".")[2] == last]
+    meant = [each for each in (MEANT.get(last, ""),) if each in known]
     near = difflib.get_close_matches(name, known, 1, 0.75)
-    fields = {one.rpartition(".")[2]: one for one in reversed(list(known))}
-    close = [fields[one] for one in difflib.get_close_matches(last, fields, 1, 0.7)]
+    fields = {each.rpartition(".")[2]: each for each in reversed(list(known))}
+    close = [fields[each] for each in difflib.get_close_matches(last, fields, 1, 0.7)]
     found = [*same, *meant, *near, *close, *difflib.get_close_matches(name, known, 1)]
-    return f"; did you mean {flag}{found[0]}?" if found else "; --help beside --config lists all settings"
-
-
-def override(config: "Config", name: str, value: Any) -> None:
-    """Sets a setting by its dotted name, converted to the type of its value; ConfigError for an unknown name or a wrong value."""
-    *path, last = name.split(".")
-    target: Any = config
-    for part in path:
-        target = getattr(target, part, None)
-    if not dataclasses.is_dataclass(target) or not hasattr(target, last):
-        raise ConfigError(f"setting {name} is unknown{suggestion(name, flatten(config))}")
-    kind = type(getattr(target, last))
-    if kind not in NAMES:
-        raise ConfigError(f"setting {name} is not a number, text, or True or False")
-    try:
-        setattr(target, last, _converted(value, kind))
-    except (ValueError, TypeError, KeyError, OverflowError):
-        raise ConfigError(f"{name}={value} is not {NAMES[kind]}") from None
-
-
-def _converted(value: Any, kind: Any) -> Any:
-    """`value` as a `kind`: itself, a number of another kind without loss, or a text that writes it."""
-    if kind is bool:
-        return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
-    if kind is str and isinstance(value, Path):
-        return str(value)
-    if isinstance(value, bool) or (kind is str and not isinstance(value, str)):
-        raise TypeError
-    if kind is int and isinstance(value, float) and int(value) != value:
-        raise ValueError
-    return kind(value)
+    return (
+        ("; did you mean ", Setting(found[0]), "?") if found else ("; jax-sentemb train --config RECIPE --help lists all settings",)
+    )

@@ -97,7 +97,7 @@ def test_what_cannot_be_tested_is_said_in_one_line(table, data, error, says):
 
 def test_settings_that_do_not_fit_are_refused(table, tmp_path):
     for data, says in (
-        (Data(files=table, scheme="5-fold"), r"data\.scheme='5-fold' is not one of"),
+        (Data(files=table, scheme="5-fold"), r"data\.scheme=5-fold is not one of"),
         (Data(files=table, fold=-1), "at least 0"),
     ):
         with pytest.raises(ConfigError, match=says):

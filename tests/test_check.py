@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jax_sentemb.__main__ import main
-from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.recommend import LEAST, SMALL, CorpusSummary, advise
+from jax_sentemb.cli.train import parse
 from jax_sentemb.data.corpus import is_running_text
 from jax_sentemb.data.quality import LONG, ODD, OVERLONG, histogram, odd_sentences, token_lengths
 from jax_sentemb.data.sentences import Sentences

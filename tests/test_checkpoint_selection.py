@@ -47,7 +47,7 @@ def test_the_development_set_may_be_a_set_of_the_data_by_its_name(tmp_path):
     assert evaluation_tasks(Evaluation(data=str(tmp_path)))[2] == "STSBenchmark-dev"
     tasks, _, dev = evaluation_tasks(Evaluation(data=str(tmp_path), dev="STSBenchmark-dev-disjoint"))
     assert tasks[dev].subsets["dev"].gold.tolist() == [1, 2]
-    with pytest.raises(ConfigError, match=r"eval.dev SICKRelatedness-trial: eval.data has no such set"):
+    with pytest.raises(ConfigError, match=r"eval.dev=SICKRelatedness-trial: eval.data has no such set"):
         evaluation_tasks(Evaluation(data=str(tmp_path), dev="SICKRelatedness-trial"))
 
 
@@ -68,7 +68,7 @@ def test_what_a_run_does_not_measure_is_said(options, is_cross_encoder, says):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (Evaluation(select="dv"), "eval.select='dv' is not one of , dev, validation"),
+        (Evaluation(select="dv"), "eval.select=dv is not one of '', dev, validation"),
         (Evaluation(select="validation"), "eval.select=validation needs held-out sentences"),
         (Evaluation(patience=2, eval_steps=0), "eval.patience=2 counts evaluations during training: set eval.eval_steps"),
         (Evaluation(patience=-1), "eval.patience=-1 must be at least 0"),
@@ -211,5 +211,5 @@ def test_without_a_score_the_second_encoder_is_exported_and_the_run_says_why(tmp
     assert "exported is the second encoder: no score tells the encoders apart" in capsys.readouterr().err
     logged = (tmp_path / "metrics.jsonl").read_text()
     assert "first encoder" not in logged  # nothing is measured that decides nothing
-    with pytest.raises(ConfigError, match=r"method\.keep='best' is not 'better' or 'second'"):
+    with pytest.raises(ConfigError, match=r"method\.keep=best is not 'better' or 'second'"):
         run(two_encoders(keep="best"), tmp_path / "other")

@@ -85,7 +85,7 @@ def test_a_mistake_is_one_line(tmp_path, senteval, files, pairs, error, says):
 
 def test_a_task_needs_its_folder(tmp_path):
     for folder in ("", "grammar"):
-        with pytest.raises(ConfigError, match=r"needs the SentEval folder: --config\.eval\.data"):
+        with pytest.raises(ConfigError, match=r"needs the SentEval folder: eval\.data"):
             corpus_files(Data(files="senteval:CR"), folder, tmp_path, pairs=False)
 
 

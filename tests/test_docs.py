@@ -26,8 +26,8 @@ from stand_ins import installed
 import jax_sentemb.training.run
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli import plan
-from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import program
+from jax_sentemb.cli.train import parse
 from jax_sentemb.config import Words
 from jax_sentemb.data import synthetic
 from jax_sentemb.evaluation.sts_data import SUBSETS

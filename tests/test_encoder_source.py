@@ -45,13 +45,11 @@ def test_malformed_layers_are_refused_in_one_line(text):
 
 
 def test_layers_need_weights_and_a_layer_that_exists(six_layers):
-    with pytest.raises(
-        ConfigError, match=r"encoder.layers='3' chooses layers of encoder.weights: give --config.encoder.weights=DIR"
-    ):
+    with pytest.raises(ConfigError, match=r"encoder.layers=3 needs encoder.weights"):
         check(Config(SimCSE(), Data(files="x.txt"), Encoder(layers="3")))
     for text in ("7", "1,7"):
         with pytest.raises(
-            ConfigError, match=f"encoder.layers='{text}': encoder.weights has 6 layers; choose from 1 to 6".replace(".", r"\.")
+            ConfigError, match=f"encoder.layers={text}: encoder.weights has 6 layers; choose from 1 to 6".replace(".", r"\.")
         ):
             BertSource(Encoder(weights=str(six_layers), layers=text), Data(), {})
 

@@ -100,7 +100,7 @@ def test_zero_vectors_are_finite():
 
 
 def test_attention_information_and_a_masked_span_exclude_each_other():
-    with pytest.raises(ConfigError, match=r"method\.ami .* \(method\.span=5\).*set --config\.method\.span=0") as caught:
+    with pytest.raises(ConfigError, match=r"method\.ami .* \(method\.span=5\).*set method\.span=0") as caught:
         MirrorBERT(ami=AttentionMI(), span=5).check(ENCODER, 8)
     assert "\n" not in str(caught.value)
     MirrorBERT(ami=AttentionMI(), span=0).check(ENCODER, 8)

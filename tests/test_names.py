@@ -7,7 +7,7 @@ PACKAGE = TESTS.parent / "jax_sentemb"
 # Modules that are one subject for their tests, such as the parts of a report or the baselines on word vectors.
 TESTED_IN = {
     "test_batches.py": "data/epoch_order",
-    "test_bad_input.py": "cli/program cli/cut_files config errors settings",
+    "test_bad_input.py": "cli/program cli/cut_files config",
     "test_changeable_settings.py": "formats/encode_settings inference/similarity",
     "test_check.py": "cli/recommend data/corpus data/quality",
     "test_checkpoint.py": "formats/manifest",
@@ -30,6 +30,7 @@ TESTED_IN = {
     "test_sbert.py": "methods/cross_encoder methods/labelled_pairs",
     "test_search.py": "retrieval/index",
     "test_sentence_transformers.py": "models/heads",
+    "test_settings.py": "errors",
     "test_simcse.py": "methods/views",
     "test_sts.py": "evaluation/sts_data",
     "test_sweep.py": "reporting/low_shot reporting/sweep_table",

@@ -8,7 +8,7 @@ import pytest
 
 from jax_sentemb import recipes
 from jax_sentemb.config import flatten
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.recipes import MEANT, find, read_config, suggestion
 
 ROOT = Path(__file__).parents[1]
@@ -49,13 +49,15 @@ def test_a_yaml_file_changes_its_recipe(tmp_path):
         ("data: {files: x}", "has no recipe"),
         ("recipe: absent", "no such file"),
         ("recipe: simcse\ndata: {batch: 3}", r"data\.batch is unknown; did you mean data\.batch_size\?"),
-        ("recipe: simcse\ntrain: {seed: many}", r"train\.seed=many is not a whole number"),
+        ("recipe: simcse\ntrain: {seed: many}", r"mine\.yaml: train\.seed: many is not a whole number$"),
         ("recipe: [", "not YAML"),
         ("- simcse", "has no recipe"),
         ("recipe: mine.yaml", "or is its own recipe"),
         ("[" * 5000, "nested too deeply"),
         ("recipe: simcse\ndata: &a {b: *a}", "nested too deeply"),
-        ("recipe: simcse\ndata: 2001-99-99", "not YAML"),
+        ("recipe: simcse\ndata: 2001-99-99", "data is a part of the config, not a setting"),
+        ("recipe: simcse\ntrain: {seed: 1, seed: 2}", "seed is given twice"),
+        ("recipe: simcse\ntrain: {seed: 1}\ntrain.seed: 2", r"train\.seed is given twice"),
     ],
 )
 def test_a_yaml_file_that_cannot_be(tmp_path, text, says):
@@ -78,7 +80,7 @@ def test_a_yaml_file_that_cannot_be(tmp_path, text, says):
     ],
 )
 def test_an_unknown_setting_suggests_by_meaning(name, meant):
-    assert suggestion(name, flatten(read_config("simcse"))) == f"; did you mean {meant}?"
+    assert suggestion(name, flatten(read_config("simcse"))) == ("; did you mean ", Setting(meant), "?")
 
 
 def test_every_meant_setting_exists():

@@ -198,7 +198,7 @@ def test_with_repetition_the_views_are_the_two_texts_and_momentum_and_masks_read
     [
         (SimCSE(repetition=-0.1), r"method\.repetition=-0.1 .* 0 to 1"),
         (SimCSE(repetition=1.5), r"method\.repetition=1.5 .* 0 to 1"),
-        (SimCSE(repetition=0.3, ami=AttentionMI()), r"method\.ami .*set --config\.method\.repetition=0"),
+        (SimCSE(repetition=0.3, ami=AttentionMI()), r"method\.ami .*set method\.repetition=0"),
     ],
 )
 def test_repetition_out_of_range_or_with_ami_is_refused_in_one_line(method, says):

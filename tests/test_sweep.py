@@ -55,7 +55,7 @@ def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type(
         ("train.seed=a", "is not a whole number"),
         ("optimizer.learning_rate=fast", "is not a number"),
         ("method.head=maybe", "is not True or False"),
-        ("method.ami=1", "is not a number, text, or True or False"),
+        ("method.ami=1", "is not True or None: set what is in it"),
         ("train.seed=1..1000000000000", "more than 1,000 runs"),
         ("train.seed=1..40 data.subset_seed=1..26", "more than 1,000 runs"),
         ("train.seed=1,-2", "train.seed=-2 must be at least 0"),
@@ -192,7 +192,7 @@ def test_what_vary_says_comes_before_the_settings_of_a_variant():
     ("sweep", "says"),
     [
         ("variant=C", "variant C: unknown; the variants of this config are A, B"),
-        ("method.ami.weight=1", "variant A: sweep: setting method.ami.weight is unknown"),
+        ("method.ami.weight=1", "variant A: sweep: method.ami.weight cannot be set: method.ami is None"),
         ("train.seed,data.subset_seed=1 train.seed=2", "train.seed is given twice"),
         ("train.seed=1..600", "more than 1,000 runs"),
     ],
@@ -306,7 +306,7 @@ def test_a_study_of_too_small_a_corpus_ends_before_its_first_run(tmp_path, capsy
     assert program(main, ["main", *line, "--config.sweep=data.subset=0,0.05"]) == DataError.exit_code
     said = capsys.readouterr()
     assert "error: data.subset=0.05,variant=SimCSE: the corpus has 6 usable examples" in said.err
-    assert "fewer than data.batch_size=8: lower it, or add text" in said.err
+    assert "fewer than --config.data.batch_size=8: lower it, or add text" in said.err
     assert not list((tmp_path / "study").rglob("scores.json"))
 
 

@@ -74,12 +74,12 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         from jax_sentemb.formats.huggingface import max_positions, resolve, transformer_folder
         from jax_sentemb.formats.model_dir import sentence_pooling
 
-        folder = resolve(options.weights, "--weights ")
+        folder = resolve(options.weights, "--weights")
         vocabulary, positions = vocabulary or transformer_folder(folder), max_positions(folder)
         readout = sentence_pooling(folder)
     if options.max_seq_length > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
-    sentences = open_text("check", options.files, options.column)
+    sentences = open_text("jax-sentemb check", options.files, options.column)
     files = [STANDARD_INPUT] if options.files == "-" else list(sources_of(options.files))
     if not len(sentences):
         raise DataError(f"{options.files}: no sentence in {sentences.report['lines']} lines, all are blank")

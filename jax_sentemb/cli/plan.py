@@ -5,8 +5,9 @@ import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from jax_sentemb.cli.config_flags import parse
 from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.cli.train import parse
+from jax_sentemb.errors import flag, spelled
 
 if TYPE_CHECKING:
     from jax_sentemb.planning.plan import Plan
@@ -32,10 +33,15 @@ examples:
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first): 0 if the run fits, 7 if not."""
     options, rest = parser().parse_known_args(argv[1:])
+    with spelled(flag):
+        return _plan(options, [argv[0], *rest])
+
+
+def _plan(options: Any, argv: list[str]) -> int:
     from jax_sentemb.planning.targets import describe_devices, parse_target
 
     target = parse_target(options.target)
-    config, _, _ = parse([argv[0], *_with_files(rest)])
+    config, _, _ = parse([argv[0], *_with_files(argv[1:])])
     import jax
 
     jax.config.update("jax_platforms", "cpu")  # nothing runs, and an accelerator of this machine may be at work

@@ -10,7 +10,7 @@ from jax_sentemb.data.divided import Part
 from jax_sentemb.data.epoch_order import EpochOrder
 from jax_sentemb.data.examples import Examples, RoundRobin
 from jax_sentemb.data.tokens import pad
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import DataError, Setting
 from jax_sentemb.types import ROW_NUMBERS, Batch
 
 BUCKETS = (16, 24, 32, 48, 64, 96, 128, 256, 512)  # widths in tokens for which the step is compiled
@@ -31,8 +31,9 @@ class Batches:
                 f"{tokens.report[name]} {name}" for name in ("lines", "blank", "duplicates") if name in tokens.report
             )
             raise DataError(
-                f"the corpus has {len(tokens)} usable examples{f' ({counts})' if counts else ''}, fewer than "
-                f"data.batch_size={batch_size}: lower it, or add text"
+                f"the corpus has {len(tokens)} usable examples{(f' ({counts})' if counts else '')}, fewer than ",
+                Setting("data.batch_size", batch_size),
+                ": lower it, or add text",
             )
         self.tokens, self.batch_size, self.buckets = tokens, batch_size, buckets_of(tokens, buckets)
         self._order = EpochOrder(tokens.lengths, batch_size, seed, grouping, getattr(tokens, "ordered", False))
@@ -92,14 +93,15 @@ class DividedBatches:
     def __init__(self, part: Part, batch_size: int, seed: int, grouping: int = GROUP) -> None:
         self._part, self._count = part, len(part.all_lengths)
         if batch_size % self._count:
-            raise DataError(f"data.batch_size={batch_size} is not a multiple of the {self._count} parts of the corpus")
+            raise DataError(Setting("data.batch_size", batch_size), f" is not a multiple of the {self._count} parts of the corpus")
         self._share, self._buckets = batch_size // self._count, buckets_of(part)
         smallest = min(map(len, part.all_lengths))
         if smallest < self._share:
             numbers = ", ".join(str(len(lengths)) for lengths in part.all_lengths)
             raise DataError(
-                f"the parts of the corpus have {numbers} usable examples, and each process gives {self._share} to a batch: "
-                "lower data.batch_size, or divide the text evenly"
+                f"the parts of the corpus have {numbers} usable examples, and each process gives {self._share} to a batch: lower ",
+                Setting("data.batch_size"),
+                ", or divide the text evenly",
             )
         # One seed: the sorted batches of all parts are shuffled alike, so that those of a step are about equally long.
         self._orders = [EpochOrder(lengths, self._share, seed, grouping, whole=0) for lengths in part.all_lengths]

@@ -15,7 +15,7 @@ from jax_sentemb.data.targets import LineVectors, TaughtSentences
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import ALL, Subsample, Tokens, draw, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, Setting
 
 FAR = 10  # lines after which running text has moved on
 ALIKE = 0.4  # share of long words in common, from which on two sentences say nearly the same
@@ -73,8 +73,8 @@ class Corpus:
     def _ordered(self) -> tuple[Sentences, Tokens]:
         if self._subset.size:
             raise ConfigError(
-                f"data.subset={self._subset.size:g}: this method reads consecutive sentences, and random ones of them are not: "
-                "leave it out, and cut the file for less text"
+                Setting("data.subset", f"{self._subset.size:g}"),
+                ": this method reads consecutive sentences, not random ones: leave it out, and cut the file for less text",
             )
         files, column = self._files(False)
         sentences = open_corpus(files, column)
@@ -145,8 +145,9 @@ def check_order(sentences: Lines, name: str) -> None:
     """
     if len(sentences) >= TELLING and not ordered(*words_in_common(sentences)):
         raise DataError(
-            f"data.files={name}: neighbouring sentences have no more words in common than random ones: the corpus seems to be "
-            "shuffled, and this method learns from consecutive sentences"
+            Setting("data.files", name),
+            ": neighbouring sentences have no more words in common than random ones: the corpus seems to be "
+            "shuffled, and this method learns from consecutive sentences",
         )
 
 

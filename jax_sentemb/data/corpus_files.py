@@ -18,7 +18,7 @@ from jax_sentemb.data.digest import file_digest
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tables import dataset_rows, file_kind, read_rows
 from jax_sentemb.data.text_file import check_unchanged, identity_of
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.files import check_name, naming
 from jax_sentemb.provenance import CONVERTED_TEXT, Source
 
@@ -36,7 +36,7 @@ def open_corpus(files: str, column: str = "text", cache: Path | None = None) -> 
     folder = cache or cache_folder()
     sentences = Sentences((_plain_text(source, _names(column), folder) for source in sources_of(files)), folder)
     if not len(sentences):
-        raise DataError(f"data.files={files} contains no sentence ({sentences.report['lines']} lines, all blank)")
+        raise DataError(Setting("data.files", files), f" contains no sentence ({sentences.report['lines']} lines, all blank)")
     return sentences
 
 
@@ -51,12 +51,11 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
                 shutil.copyfileobj(sys.stdin.buffer, file)
             sentences = Sentences([spooled], Path(folder), own=True)
         if not len(sentences):
-            raise DataError(f"data.files=-: no sentence in {sentences.report['lines']} lines, all are blank")
+            raise DataError(Setting("data.files", "-"), f": no sentence in {sentences.report['lines']} lines, all are blank")
         return sentences
     except (ConfigError, DataError) as error:
-        raise type(error)(
-            str(error).replace("data.files=", f"{option} ").replace("data.column=", "--column ").replace("data.column", "--column")
-        ) from None
+        error.rename({"data.files": option, "data.column": "--column"})
+        raise
 
 
 def sources_of(files: str) -> Iterator[str]:
@@ -72,24 +71,24 @@ def sources_of(files: str) -> Iterator[str]:
 def _sources_of(files: str) -> Iterator[str]:
     names = [files] if os.path.isfile(files) else [name.strip() for name in files.split(",")]  # a file name may contain a comma
     if not any(names):
-        raise DataError("data.files is empty: name a text file")
+        raise DataError(Setting("data.files"), " is empty: name a text file")
     for name in filter(None, names):
         path = os.path.expanduser(name)
         if name.startswith(("hf:", "tfds:")):
             yield name
         elif os.path.isdir(path):
-            raise DataError(f"data.files={name} is a directory: name its files, for instance {name.rstrip('/')}/*.txt")
+            raise DataError(Setting("data.files", name), f" is a directory: name its files, for instance {name.rstrip('/')}/*.txt")
         elif os.path.isfile(path):
             yield path
         elif os.path.exists(path):  # a pipe or a device: endless, or readable only once
-            raise DataError(f"data.files={name} is not a regular file: copy its content into a file")
+            raise DataError(Setting("data.files", name), " is not a regular file: copy its content into a file")
         elif glob.has_magic(path):
             matches = [match for match in sorted(_matches(path)) if os.path.isfile(match)]
             if not matches:
-                raise DataError(f"data.files={name}: no file matches")
+                raise DataError(Setting("data.files", name), ": no file matches")
             yield from matches
         else:
-            raise DataError(f"data.files={name}: no such file")
+            raise DataError(Setting("data.files", name), ": no such file")
 
 
 def _matches(pattern: str) -> set[str]:
@@ -113,7 +112,7 @@ def _matches(pattern: str) -> set[str]:
 def _names(column: str) -> tuple[str, ...]:
     names = tuple(filter(None, (name.strip() for name in column.split(","))))
     if not names:
-        raise ConfigError(f"data.column={column!r} names no column")
+        raise ConfigError(Setting("data.column", column), " names no column")
     return names
 
 

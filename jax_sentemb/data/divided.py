@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.tokens import length_report
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 
 Gather = Callable[[np.ndarray], np.ndarray]  # equally shaped arrays of all processes -> [processes, ...]
 
@@ -27,7 +27,8 @@ class Part:
         """`number` is this process's among those whose arrays `gather` returns; every process of the run calls this."""
         if getattr(own, "ordered", False):
             raise ConfigError(
-                "data.files has {process}, but its batches are consecutive sentences with this method: give each process all text"
+                Setting("data.files"),
+                " has {process}, but its batches are consecutive sentences with this method: give each process all text",
             )
         self._own, self.number = own, number
         self.line, self.lengths, self.pad_id, self.max_seq_length = own.line, own.lengths, own.pad_id, own.max_seq_length

@@ -11,7 +11,7 @@ from jax_sentemb.data import perturb
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, pad
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import DataError, Setting
 
 
 @runtime_checkable
@@ -164,8 +164,9 @@ class NeighbourPairs:
         self._tokens, self._first = tokens, self._pairs(tokens, sentences)
         if not len(self._first):
             raise DataError(
-                f"data.files has no two consecutive sentences in its {len(tokens)} usable lines: give running text, a sentence a "
-                "line, with a blank line between documents only"
+                Setting("data.files"),
+                f" has no two consecutive sentences in its {len(tokens)} usable lines: give running text, a sentence a "
+                "line, with a blank line between documents only",
             )
         first = self._first
         self.line = LazyArray(len(first), lambda rows: tokens.line[first[rows]])
@@ -227,7 +228,8 @@ class Perturbed:
             need = 3 if self._ranked else k + 1
             kind = " that a change can make different" if len(self._fixed) else ""
             raise DataError(
-                f"task {task}({k}) needs sentences of {need} words or more{kind}, and the corpus has none: lower method.k"
+                f"task {task}({k}) needs sentences of {need} words or more{kind}, and the corpus has none: lower ",
+                Setting("method.k"),
             )
 
     def __len__(self) -> int:
@@ -309,7 +311,7 @@ def train_validation_split(examples: Examples, count: int, seed: int) -> tuple[E
     Returns (examples for training, examples for validation). DataError if none are left for training.
     """
     if count >= len(examples):
-        raise DataError(f"data.validation={count} leaves none of the {len(examples)} examples to train on")
+        raise DataError(Setting("data.validation", count), f" leaves none of the {len(examples)} examples to train on")
     if getattr(examples, "ordered", False):
         rows = np.arange(len(examples) - count, len(examples))
     else:

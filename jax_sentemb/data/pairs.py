@@ -11,7 +11,7 @@ from jax_sentemb.data.corpus_files import sources_of
 from jax_sentemb.data.tables import read_rows
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.workers import Reader
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import DataError, Setting
 
 SIDES = ("sentence1", "sentence2")
 COMPARED = 1 << 20  # tokens of a side that are counted to find the longer side
@@ -40,7 +40,7 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
     row.
     """
     columns = (*SIDES, "label" if classes else "score")
-    remedy = f"labelled pairs have the columns {', '.join(columns)}"
+    remedy = (f"labelled pairs have the columns {', '.join(columns)}",)
     rows = (row for source in sources_of(files) for row in read_rows(source, columns, remedy))
     return make_pairs(rows, classes, files)
 
@@ -59,7 +59,7 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
         second.append(other.strip())
         labels.append(_class(label, classes, where) if classes else _score(label, where))
     if not first:
-        raise DataError(f"data.files={files}: none of the {left_out} rows is a pair with a label")
+        raise DataError(Setting("data.files", files), f": none of the {left_out} rows is a pair with a label")
     return LabelledPairs(first, second, np.array(labels, np.float32), left_out)
 
 

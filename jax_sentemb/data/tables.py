@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from jax_sentemb.data.text_file import identity_of, not_utf8_error, open_bytes
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, Message, Setting
 from jax_sentemb.files import user_path
 
 KINDS = (".txt", ".jsonl", ".csv", ".tsv")
@@ -23,12 +23,12 @@ COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 UNPACKED = 1 << 30  # bytes: the longest row, and the size of unpacked text that is always accepted
 ROWS = 1000  # read at once
 BUFFER = 1 << 20  # bytes of a Parquet column
-SET_COLUMN = "set data.column"
+SET_COLUMN = ("set ", Setting("data.column"))
 
 Rows = Iterator[tuple[str, Sequence[Any]]]  # the position of a row for messages, and its values
 
 
-def read_rows(source: str, columns: tuple[str, ...], remedy: str = SET_COLUMN) -> Rows:
+def read_rows(source: str, columns: tuple[str, ...], remedy: Message = SET_COLUMN) -> Rows:
     """The position and the values of `columns` of each row of a structured file or a data set.
 
     `remedy` is the advice in the error about a missing column. DataError as in `open_corpus`.
@@ -39,7 +39,8 @@ def read_rows(source: str, columns: tuple[str, ...], remedy: str = SET_COLUMN) -
     kind, opener = file_kind(path)
     if kind == ".txt":
         raise DataError(
-            f"data.files={source} has no columns: this method reads {', '.join(columns)} of .tsv, .csv, .jsonl or .parquet files"
+            Setting("data.files", source),
+            f" has no columns: this method reads {', '.join(columns)} of .tsv, .csv, .jsonl or .parquet files",
         )
     if kind == PARQUET:
         return parquet_rows(path, columns, remedy)
@@ -54,7 +55,7 @@ def file_kind(path: Path) -> tuple[str, Callable[..., Any]]:
     kind = Path(path.name.removesuffix(packing)).suffix
     if kind not in KINDS and path.suffix != PARQUET:
         known = f"{', '.join(KINDS)} (each also with .gz or .xz) and {PARQUET}"
-        raise DataError(f"data.files={path}: unknown kind of file; supported are {known}")
+        raise DataError(Setting("data.files", path), f": unknown kind of file; supported are {known}")
     return kind, COMPRESSED.get(packing, open)
 
 
@@ -73,7 +74,7 @@ def _text_lines(path: Path, opener: Callable[..., Any]) -> Iterator[str]:
             at += len(line)
 
 
-def _json_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], remedy: str) -> Rows:
+def _json_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], remedy: Message) -> Rows:
     for number, line in enumerate(_text_lines(path, opener), 1):
         if not line.strip():
             continue
@@ -82,7 +83,7 @@ def _json_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...],
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path} line {number}: not JSON ({error})") from error
         if missing := [column for column in columns if not isinstance(row, dict) or column not in row]:
-            raise DataError(f"{path} line {number} has no key {missing[0]!r}: {remedy}")
+            raise DataError(f"{path} line {number} has no key {missing[0]!r}: ", *remedy)
         yield f"{path} line {number}", [row[column] for column in columns]
 
 
@@ -112,7 +113,7 @@ def _duplicate(names: list[str]) -> str:
     return next((name for place, name in enumerate(names) if name in names[:place]), "") if len(set(names)) < len(names) else ""
 
 
-def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: str) -> Rows:
+def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: Message) -> Rows:
     csv.field_size_limit(1 << 30)
     lines = _text_lines(path, opener)
     # In a TSV, only tabs separate fields, and quotes are text.
@@ -123,7 +124,7 @@ def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], 
         check_header(header, f"{path} line {rows.line_num}")
         if missing := [column for column in columns if column not in header]:
             there = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
-            raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: {remedy}")
+            raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: ", *remedy)
         places = [header.index(column) for column in columns]
         for row in rows:
             if not row and len(header) > 1:  # a blank line is no row, except in a table of one column
@@ -145,28 +146,30 @@ def dataset_rows(source: str, wanted: tuple[str, ...]) -> tuple[Rows, str]:
     kind, _, rest = source.partition(":")
     name, _, split = rest.partition(":")
     if not name:
-        raise ConfigError(f"data.files={source}: write {kind}:NAME or {kind}:NAME:SPLIT")
+        raise ConfigError(Setting("data.files", source), f": write {kind}:NAME or {kind}:NAME:SPLIT")
     read = _hugging_face if kind == "hf" else _tensorflow
     columns, rows, identity = read(source, name, split or "train", wanted)
     if missing := [column for column in wanted if column not in columns]:
-        raise DataError(f"data.files={source} has no column {missing[0]!r}, only {', '.join(columns)}: set data.column")
-    numbered = ((f"data.files={source} row {number}", row) for number, row in enumerate(rows))
+        raise DataError(
+            Setting("data.files", source), f" has no column {missing[0]!r}, only {', '.join(columns)}: set ", Setting("data.column")
+        )
+    numbered = ((f"{source} row {number}", row) for number, row in enumerate(rows))
     return numbered, f"{kind}|{','.join(wanted)}|{identity}"
 
 
-def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: str) -> Rows:
+def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: Message) -> Rows:
     """The `wanted` columns of a Parquet file, row by row; a null becomes an empty field, as in a table.
 
     Memory holds one buffer of each column, whatever the size of a row group. ConfigError if the extra is not installed, DataError
     for a file that is damaged or lacks a column.
     """
-    pyarrow = import_arrow(f"data.files={path}")
+    pyarrow = import_arrow(path.name)
     try:
         with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
             names = file.schema_arrow.names
             check_header(names, str(path))
             if missing := [column for column in wanted if column not in names]:
-                raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(names)[:200] or 'none'}: {remedy}")
+                raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(names)[:200] or 'none'}: ", *remedy)
             number = 0
             for block in file.iter_batches(ROWS, columns=list(wanted)):
                 places = map(block.schema.names.index, wanted)
@@ -190,7 +193,7 @@ def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -
     try:
         import datasets
     except ImportError:
-        raise ConfigError(f'data.files={source} needs an extra: pip install "jax_sentemb[hub]"') from None
+        raise ConfigError(Setting("data.files", source), ' needs an extra: pip install "jax_sentemb[hub]"') from None
     saved = any((user_path(name) / file).is_file() for file in ("state.json", "dataset_dict.json"))
     try:
         data: Any = datasets.load_from_disk(user_path(name)) if saved else datasets.load_dataset(name, split=split)
@@ -198,7 +201,7 @@ def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -
         raise _cannot_load(source, error) from error
     if isinstance(data, datasets.DatasetDict):
         if split not in data:
-            raise DataError(f"data.files={source} has no split {split!r}, only {', '.join(map(str, data))}")
+            raise DataError(Setting("data.files", source), f" has no split {split!r}, only {', '.join(map(str, data))}")
         data = data[split]
 
     def values() -> Iterator[Sequence[Any]]:
@@ -213,7 +216,7 @@ def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...]) -> 
     try:
         import tensorflow_datasets as tfds
     except ImportError:
-        raise ConfigError(f'data.files={source} needs an extra: pip install "jax_sentemb[tfds]"') from None
+        raise ConfigError(Setting("data.files", source), ' needs an extra: pip install "jax_sentemb[tfds]"') from None
     try:
         builder: Any = tfds.builder_from_directory(name) if Path(name).is_dir() else tfds.builder(name)
         data = builder.as_data_source(split=split)
@@ -234,9 +237,9 @@ def _decoded(text: Any, source: str) -> Any:
     try:
         return text.decode("utf-8") if isinstance(text, bytes) else text
     except UnicodeDecodeError as error:
-        raise DataError(f"data.files={source}: a text is not UTF-8 ({error.reason})") from error
+        raise DataError(Setting("data.files", source), f": a text is not UTF-8 ({error.reason})") from error
 
 
 def _cannot_load(source: str, error: Exception) -> DataError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return DataError(f"data.files={source} cannot be loaded: {reason[:300]}")
+    return DataError(Setting("data.files", source), f" cannot be loaded: {reason[:300]}")

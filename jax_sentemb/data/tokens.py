@@ -12,7 +12,7 @@ from jaxtyping import Int, Integer
 from jax_sentemb.data.cache import cache_folder, cached, mapped, read_about
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.workers import Reader, TokenizeJob, blocks, id_type
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.provenance import TOKENS, Source, fingerprint
 from jax_sentemb.types import Rows
 
@@ -152,9 +152,9 @@ def draw(count: int, subset: Subsample) -> Int[np.ndarray, " drawn"]:
     size = subset.size
     wanted = int(size) if size >= 1 else max(round(size * count), 1)
     if size < 0 or (size > 1 and size != wanted):
-        raise ConfigError(f"data.subset={size} must be a whole number of sentences, or a fraction between 0 and 1")
+        raise ConfigError(Setting("data.subset", size), " must be a whole number of sentences, or a fraction between 0 and 1")
     if wanted > count:
-        raise DataError(f"data.subset={size} exceeds the {count} sentences of the corpus")
+        raise DataError(Setting("data.subset", size), f" exceeds the {count} sentences of the corpus")
     return np.sort(np.random.Generator(np.random.Philox(subset.seed)).choice(count, wanted, replace=False))
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Int, UInt64
 
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.shuffle import hash64
-from jax_sentemb.errors import ResourceError
+from jax_sentemb.errors import ResourceError, Setting
 
 SENTENCES = 10_000  # tokenised at once
 CHARACTERS = 1 << 24  # of these sentences that are in memory
@@ -117,8 +117,9 @@ def _in_workers(job: TokenizeJob, parts: Iterator[Sequence[int] | np.ndarray], w
                 yield waiting.popleft().result()
         except BrokenProcessPool:
             raise ResourceError(
-                "a worker process that tokenises the corpus ended (killed, or out of memory): run the same command again, or set "
-                "data.num_workers=0 to tokenise without workers"
+                "a worker process that tokenises the corpus ended (killed, or out of memory): run the same command again, or set ",
+                Setting("data.num_workers", 0),
+                " to tokenise without workers",
             ) from None
         finally:
             for future in waiting:

@@ -21,7 +21,7 @@ from jax_sentemb.data.cache import cache_folder
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
 from jax_sentemb.data.tokens import Subsample, draw
-from jax_sentemb.errors import ConfigError, DataError, ResourceError
+from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting
 from jax_sentemb.files import sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.views import unit_length
@@ -96,8 +96,9 @@ class EncodedLines:
         made_from = vectors.manifest.get("corpus_sha256")
         if len(vectors) != len(sentences) or made_from not in (None, sentences.fingerprint):
             raise DataError(
-                f"method.teacher={name}: has {len(vectors)} vectors of another text; this text has {len(sentences)} sentences; "
-                "encode it with jax-sentemb encode, or name the model"
+                Setting("method.teacher", name),
+                f": has {len(vectors)} vectors of another text; this text has {len(sentences)} sentences; "
+                "encode it with jax-sentemb encode, or name the model",
             )
         alone = user_path(name).is_file() and not manifest_path(user_path(name)).is_file()
         return cls(vectors, content=sha256(user_path(name)) if alone else "")
@@ -112,7 +113,7 @@ class RandomWordVectors:
 
     def __init__(self, name: str, sentences: Sentences) -> None:
         if not (match := re.fullmatch(rf"{WORDS}(\d{{1,4}})", name)) or not int(match[1]):
-            raise ConfigError(f"method.teacher={name}: write words:WIDTH, for instance words:64")
+            raise ConfigError(Setting("method.teacher", name), ": write words:WIDTH, for instance words:64")
         self.width, self._sentences = int(match[1]), sentences
         self.fingerprint = f"{name}|{sentences.fingerprint}"
 
@@ -196,4 +197,4 @@ def _naming() -> Any:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"method.teacher={error}") from None
+        raise ConfigError(Setting("method.teacher", error)) from None

@@ -36,9 +36,9 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
         return _of_pairs(encode, load_pairs(path))
     if not path.exists():
         raise DataError(f"data={str(data)!r}: no such file or folder")
-    root = senteval_root(path, "data=")
+    root = senteval_root(path, "data")
     protocols = suite.Protocols(sts.PROTOCOLS["simcse"], transfer.check_protocol("senteval"), 0)
-    loaded = suite.load_all(suite.select(tasks, "tasks="), root)
+    loaded = suite.load_all(suite.select(tasks, "tasks"), root)
     for error in loaded.errors:
         raise error
     model = EvalModel("encoder", lambda _: encode, False, (), {})

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from jax_sentemb.data.tables import check_header, check_width
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import DataError, Setting
 from jax_sentemb.files import user_path
 
 # The subsets of each year, by the names of SentEval's files. SentEval's STS13 has no SMT, because its licence does not allow
@@ -83,11 +83,13 @@ def load_sts(folder: str | Path, required: bool = True) -> tuple[dict[str, StsTa
 
     `folder` contains `downstream`, or is `downstream`. DataError for a malformed file, or if there is no set and one is `required`.
     """
-    root = senteval_root(folder, "eval.data=")
+    root = senteval_root(folder, "eval.data")
     names = (*SUBSETS, *BENCHMARK, *SICK)
     tasks = {name: load_sts_task(name, root) for name in names if _is_there(name, root)}
     if not tasks and required:
-        raise DataError(f"eval.data={str(folder)!r} has no evaluation set: expected folders such as downstream/STS/STS12-en-test")
+        raise DataError(
+            Setting("eval.data", str(folder)), " has no evaluation set: expected folders such as downstream/STS/STS12-en-test"
+        )
     return tasks, [name for name in names if name not in tasks]
 
 
@@ -102,13 +104,13 @@ def _is_there(name: str, root: Path) -> bool:
     return first.parent.is_dir() if name in SUBSETS else first.is_file()
 
 
-def senteval_root(folder: str | Path, setting: str = "--data ") -> Path:
+def senteval_root(folder: str | Path, setting: str = "--data") -> Path:
     """The folder that contains `downstream`, from itself or from `downstream`; DataError that names the `setting` for others."""
     folder = user_path(folder)
     for root in (folder, folder.parent):
         if root / "downstream" in (folder, folder / "downstream") and (root / "downstream").is_dir():
             return root
-    raise DataError(f"{setting}{str(folder)!r} is not a SentEval directory: give the folder that contains downstream/STS")
+    raise DataError(Setting(setting, folder), " is not a SentEval directory: give the folder that contains downstream/STS")
 
 
 def load_sts_task(name: str, root: Path, smt: bool = False) -> StsTask:
@@ -181,7 +183,7 @@ def _without(pairs: ScoredPairs, others: set[frozenset[str]]) -> ScoredPairs:
     sides = zip(pairs.first, pairs.second, strict=True)
     rows = [row for row, side in enumerate(sides) if _pair_key(*side) not in others]
     if len(set(pairs.gold[rows])) < 2:
-        raise DataError(f"{DISJOINT}: {len(rows)} pairs are left; use another development set (--config.eval.dev)")
+        raise DataError(f"{DISJOINT}: {len(rows)} pairs are left; use another development set (", Setting("eval.dev"), ")")
     return ScoredPairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.gold[rows])
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb import __version__
-from jax_sentemb.errors import ConfigError, DataError, NumericsError, UserError
+from jax_sentemb.errors import ConfigError, DataError, NumericsError, Setting, UserError
 from jax_sentemb.evaluation import arguments, sts, sts_data, tasks, transfer
 from jax_sentemb.evaluation.model_spec import Embeddings, Encode, EvalModel
 from jax_sentemb.files import sha256
@@ -89,7 +89,7 @@ class Protocols(NamedTuple):
     resamples: int = 1000
 
 
-def select(text: str, setting: str = "--tasks ") -> list[tuple[str, bool]]:
+def select(text: str, setting: str = "--tasks") -> list[tuple[str, bool]]:
     """Task names of a comma-separated list of tasks and groups, True for those named individually; `setting` is for messages."""
     chosen: dict[str, bool] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
@@ -104,11 +104,11 @@ def select(text: str, setting: str = "--tasks ") -> list[tuple[str, bool]]:
             close = difflib.get_close_matches(_letters(word), spellings, 1)
             hint = f"did you mean {spellings[close[0]]}? " if close else ""
             raise ConfigError(
-                f"{setting}{word} is unknown; the groups are {', '.join(GROUPS)}, all; {hint}"
-                "jax-sentemb evaluate --tasks help lists the tasks"
+                Setting(setting, word),
+                f" is unknown; the groups are {', '.join(GROUPS)}, all; {hint}jax-sentemb evaluate --tasks help lists the tasks",
             )
     if not chosen:
-        raise ConfigError(f"{setting.rstrip(' =')} is empty: name tasks or groups, for instance {setting}sts,transfer")
+        raise ConfigError(Setting(setting), " is empty: name tasks or groups, for instance ", Setting(setting, "sts,transfer"))
     order = [name for names in GROUPS.values() for name in names]
     return sorted(chosen.items(), key=lambda entry: order.index(entry[0]))
 

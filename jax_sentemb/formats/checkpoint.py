@@ -20,7 +20,7 @@ import orbax.checkpoint as ocp
 
 from jax_sentemb import __version__, files
 from jax_sentemb.allocator import return_freed_memory
-from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
+from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError, Setting
 from jax_sentemb.formats import manifest
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.types import Params, TrainState
@@ -62,7 +62,8 @@ class Checkpoints:
             there = saved.get(name)
             if there != value:
                 raise ModelFileError(
-                    f"{where} was written with {name}={there!r}, this run has {value!r}: give the old value, or another --workdir"
+                    f"{where} was written with {name}={there!r}, this run has {value!r}: give the old value, or another ",
+                    Setting("--workdir"),
                 )
         return state._replace(**self._latest.read(found, _leaves(state))), saved
 

@@ -14,7 +14,7 @@ from flax.traverse_util import unflatten_dict
 
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
-from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.errors import ConfigError, ModelFileError, Setting
 from jax_sentemb.files import read_json, shown, user_path
 from jax_sentemb.formats.families import FAMILIES, check_stated, family_of
 from jax_sentemb.formats.model_dir import check_hashes, transformer_folder
@@ -186,16 +186,16 @@ def _table_name(stored: str) -> str:
     return stored
 
 
-def resolve(name: str, field: str = "encoder.weights=") -> Path:
-    """The local directory of a model: `name`, or a snapshot of the repository of this name on the hub; `field` begins errors.
+def resolve(name: str, option: str = "encoder.weights") -> Path:
+    """The local directory of a model: `name`, or a snapshot of the repository of this name on the hub; errors name `option`.
 
     A name without an owner that the hub does not know is one of sentence-transformers, as there: all-MiniLM-L6-v2.
     """
-    path = user_path(name)
+    path, where = user_path(name), Setting(option, name) if option else name
     if path.is_dir():
         return path
     if path.exists() or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise ConfigError(f"{field}{name}: no such directory")
+        raise ConfigError(where, ": no such directory")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -208,4 +208,4 @@ def resolve(name: str, field: str = "encoder.weights=") -> Path:
             return Path(snapshot_download(f"sentence-transformers/{name}", allow_patterns=DOWNLOADED))
     except Exception as error:  # the hub client raises a dozen kinds of exceptions
         problem = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"{field}{name}: no such directory, and it cannot be downloaded from the hub ({problem})") from error
+        raise ConfigError(where, f": no such directory, and it cannot be downloaded from the hub ({problem})") from error

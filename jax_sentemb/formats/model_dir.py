@@ -6,7 +6,7 @@ Code that a file names is never imported, and paths out of the directory are err
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ModelFileError, Setting
 from jax_sentemb.files import inside, read_json, sha256, shown, user_path
 
 MODULES = 16  # largest number of modules
@@ -29,7 +29,9 @@ def transformer_folder(path: str | Path) -> Path:
 def read_modules(root: Path) -> list[tuple[str, Path]]:
     """(kind, folder) of the modules of a sentence-transformers directory; a directory without modules.json is one Transformer."""
     if not root.is_dir():
-        raise ModelFileError(f"encoder.weights={str(root)!r} is not a directory: give one with config.json and model.safetensors")
+        raise ModelFileError(
+            Setting("encoder.weights", str(root)), " is not a directory: give one with config.json and model.safetensors"
+        )
     file = root / "modules.json"
     if not file.is_file():
         return [("Transformer", root)]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Shaped, UInt
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import Scalar, correlation, gaussian_mutual_information
 from jax_sentemb.models.attention import Attention, Capture
 from jax_sentemb.models.layers import random_bits
@@ -61,21 +61,36 @@ class AttentionMI:
         """Raise ConfigError if a setting is invalid, or does not fit the encoder's numbers of layers and heads."""
         layers = self.chosen_layers(num_layers)
         if self.depth not in ("code", "paper", "upper"):
-            raise ConfigError(f"method.ami.depth={self.depth!r} is not 'code', 'paper' or 'upper'")
+            raise ConfigError(Setting("method.ami.depth", self.depth), " is not 'code', 'paper' or 'upper'")
         if self.layers and self.depth != "code":
-            raise ConfigError(f"method.ami.layers={layers} and method.ami.depth={self.depth} both choose layers: give one of them")
-        if self.weight < 0 or not 2 <= self.samples <= MOST_SAMPLES:
-            raise ConfigError(f"method.ami: weight={self.weight} must be >= 0 and samples={self.samples} from 2 to {MOST_SAMPLES}")
+            raise ConfigError(
+                Setting("method.ami.layers", layers),
+                " and ",
+                Setting("method.ami.depth", self.depth),
+                " both choose layers: give one of them",
+            )
+        if self.weight < 0:
+            raise ConfigError(Setting("method.ami.weight", self.weight), " must be at least 0")
+        if not 2 <= self.samples <= MOST_SAMPLES:
+            raise ConfigError(Setting("method.ami.samples", self.samples), f" must be at least 2 and at most {MOST_SAMPLES}")
         if self.pairing not in ("layers", "heads"):
-            raise ConfigError(f"method.ami.pairing={self.pairing!r} is not 'layers' or 'heads'")
+            raise ConfigError(Setting("method.ami.pairing", self.pairing), " is not 'layers' or 'heads'")
         if self.sampling not in ("stratified", "gumbel", "replacement"):
-            raise ConfigError(f"method.ami.sampling={self.sampling!r} is not 'stratified', 'gumbel' or 'replacement'")
+            raise ConfigError(Setting("method.ami.sampling", self.sampling), " is not 'stratified', 'gumbel' or 'replacement'")
         if not layers or min(layers) < 1 or max(layers) > num_layers or len(set(layers)) != len(layers):
-            raise ConfigError(f"method.ami.layers={layers} must be different numbers from 1 to {num_layers}, the encoder's depth")
+            raise ConfigError(
+                Setting("method.ami.layers", layers), f" must be different numbers from 1 to {num_layers}, the encoder's depth"
+            )
         if self.pairing == "layers" and len(layers) % 2:
-            raise ConfigError(f"method.ami.layers={layers} cannot be paired: give an even number, or method.ami.pairing=heads")
+            raise ConfigError(
+                Setting("method.ami.layers", layers),
+                " cannot be paired: give an even number, or ",
+                Setting("method.ami.pairing", "heads"),
+            )
         if self.pairing == "heads" and num_heads % 2:
-            raise ConfigError(f"method.ami.pairing=heads needs an even number of heads; the encoder has {num_heads}")
+            raise ConfigError(
+                Setting("method.ami.pairing", "heads"), f" needs an even number of heads; the encoder has {num_heads}"
+            )
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...]:
         """The 1-based layers whose attention is compared."""

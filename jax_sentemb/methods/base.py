@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Key, PyTree, UInt
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import Scalar
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.models.architectures import bert_config
@@ -126,7 +126,7 @@ class Method(ABC):
     def check_pooling(self) -> None:
         """Raise ConfigError for a pooling that a BERT does not have."""
         if self.pooling not in POOLINGS:
-            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(POOLINGS)}")
+            raise ConfigError(Setting("method.pooling", self.pooling), f" is not one of {', '.join(POOLINGS)}")
 
     def check_ami(self, encoder: TokenEncoder) -> None:
         """Raise ConfigError if the attention mutual information does not fit the encoder."""

@@ -11,7 +11,7 @@ from jaxtyping import Float, Key
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.perturb import CLASSIFIED, RANKED
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import ranking_loss, softmax_cross_entropy
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
@@ -69,12 +69,12 @@ class ConsSent(Method):
         check_words(encoder)
         tasks = (*CLASSIFIED, *RANKED, MULTITASK)
         if self.task not in tasks:
-            raise ConfigError(f"method.task={self.task!r} is not one of {', '.join(tasks)}")
+            raise ConfigError(Setting("method.task", self.task), f" is not one of {', '.join(tasks)}")
         least = 1 if self.task in ("D", "I", "R") else 2
         if self.k < least:
-            raise ConfigError(f"method.k={self.k} must be at least {least} for task {self.task}")
+            raise ConfigError(Setting("method.k", self.k), f" must be at least {least} for task {self.task}")
         if self.task not in CLASSIFIED and self.k > batch_size:
-            raise ConfigError(f"method.k={self.k} candidates are more than data.batch_size={batch_size}")
+            raise ConfigError(Setting("method.k", self.k), " candidates are more than ", Setting("data.batch_size", batch_size))
         if min(self.hidden, self.classifier_width) < 1 or self.pooling != "max":
             raise ConfigError("method: hidden and classifier_width must be at least 1, pooling max")
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Key
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
@@ -40,18 +40,21 @@ class ContrastiveTension(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
         if self.form not in ("pairs", "in_batch"):
-            raise ConfigError(f"method.form={self.form!r} is not 'pairs' or 'in_batch'")
+            raise ConfigError(Setting("method.form", self.form), " is not 'pairs' or 'in_batch'")
         if self.group < 2:
-            raise ConfigError(f"method.group={self.group} must be at least 2 pairs, one of them positive (paper: 8)")
+            raise ConfigError(Setting("method.group", self.group), " must be at least 2 pairs, one of them positive (paper: 8)")
         if self.form == "pairs" and (batch_size % self.group or batch_size - batch_size // self.group < 2):
             raise ConfigError(
-                f"data.batch_size={batch_size} must be a multiple of method.group={self.group} with at least 2 negative pairs"
+                Setting("data.batch_size", batch_size),
+                " must be a multiple of ",
+                Setting("method.group", self.group),
+                " with at least 2 negative pairs",
             )
         if not self.scale > 0:
-            raise ConfigError(f"method.scale={self.scale} must be greater than 0 (sentence-transformers: 20)")
+            raise ConfigError(Setting("method.scale", self.scale), " must be greater than 0 (sentence-transformers: 20)")
         self.check_pooling()
         if self.keep not in ("better", "second"):
-            raise ConfigError(f"method.keep={self.keep!r} is not 'better' or 'second'")
+            raise ConfigError(Setting("method.keep", self.keep), " is not 'better' or 'second'")
         self.check_ami(encoder)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:

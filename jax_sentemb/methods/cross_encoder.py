@@ -9,7 +9,7 @@ from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import softmax_cross_entropy
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.methods.labelled_pairs import check_task
@@ -46,7 +46,7 @@ class CrossEncoder(Method):
         """Raise ConfigError if a hyper-parameter is out of range."""
         check_task(self.task, self.classes, self.top_score)
         if (kind := bert_config(encoder).model_type) != "bert":
-            raise ConfigError(f"a cross-encoder of a {kind} is not supported: give a BERT as encoder.weights")
+            raise ConfigError(f"a cross-encoder of a {kind} is not supported: give a BERT as ", Setting("encoder.weights"))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Pairs with a class or a score, as one row each."""

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, Key, Shaped
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import Scalar, l2_normalize, map_in_chunks, paired_cosine
 from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.models.dense import DENSE
@@ -73,9 +73,9 @@ class Distillation(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         if not self.teacher.strip(" ,"):
-            raise ConfigError("method.teacher is empty: name a model, or a directory that jax-sentemb encode wrote")
+            raise ConfigError(Setting("method.teacher"), " is empty: name a model, or a directory that jax-sentemb encode wrote")
         if self.teacher_precision not in ("float32", "bfloat16"):
-            raise ConfigError(f"method.teacher_precision={self.teacher_precision!r} is not 'float32' or 'bfloat16'")
+            raise ConfigError(Setting("method.teacher_precision", self.teacher_precision), " is not 'float32' or 'bfloat16'")
         weights = {name: getattr(self, name) for name in ("cosine", "congen", "rank")}
         if min(weights.values()) < 0 or not any(weights.values()):
             shown = ", ".join(f"method.{name}={value}" for name, value in weights.items())
@@ -84,11 +84,18 @@ class Distillation(Method):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"method.{name}={getattr(self, name)} must be greater than 0")
         if self.queue_size < 1:
-            raise ConfigError(f"method.queue_size={self.queue_size} must be at least 1 (ConGen: 16384)")
+            raise ConfigError(Setting("method.queue_size", self.queue_size), " must be at least 1 (ConGen: 16384)")
         if self.output not in ("student", "teacher"):
-            raise ConfigError(f"method.output={self.output!r} is not 'student' or 'teacher'")
+            raise ConfigError(Setting("method.output", self.output), " is not 'student' or 'teacher'")
         if self.output == "teacher" and not self.has_map:
-            raise ConfigError("method.output=teacher needs the matrix W: set method.cosine or method.congen above 0")
+            raise ConfigError(
+                Setting("method.output", "teacher"),
+                " needs the matrix W: set ",
+                Setting("method.cosine"),
+                " or ",
+                Setting("method.congen"),
+                " above 0",
+            )
         self.check_pooling()
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import token_sentence_jsd
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.cnn import Convolution
@@ -42,9 +42,9 @@ class ISBERT(Method):
         """Raise ConfigError if a hyper-parameter is out of range."""
         self.convolution.check()
         if self.normalization not in ("pairs", "sentences"):
-            raise ConfigError(f"method.normalization={self.normalization!r} is not 'pairs' (code) or 'sentences' (paper)")
+            raise ConfigError(Setting("method.normalization", self.normalization), " is not 'pairs' (code) or 'sentences' (paper)")
         if self.pooling != "mean":
-            raise ConfigError(f"method.pooling={self.pooling!r}: IS-BERT's embedding is the mean of its tokens, set mean")
+            raise ConfigError(Setting("method.pooling", self.pooling), ": IS-BERT's embedding is the mean of its tokens, set mean")
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """{"encoder", "cnn"}; the convolution is fresh unless the directory has one."""

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int, Key, UInt
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.attention import MAX_POSITIONS
@@ -99,7 +99,7 @@ class MaskedLM(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         if not 0 < self.mlm_probability < 1:
-            raise ConfigError(f"method.mlm_probability={self.mlm_probability} must be inside 0 to 1 (BERT: 0.15)")
+            raise ConfigError(Setting("method.mlm_probability", self.mlm_probability), " must be inside 0 to 1 (BERT: 0.15)")
         self.check_pooling()
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:

@@ -6,7 +6,7 @@ from jaxtyping import Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, nt_xent
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
@@ -34,14 +34,17 @@ class MirrorBERT(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or two of them exclude each other."""
         if not self.temperature > 0:
-            raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (paper: 0.04)")
+            raise ConfigError(Setting("method.temperature", self.temperature), " must be greater than 0 (paper: 0.04)")
         self.check_pooling()
         if self.span < 0:
-            raise ConfigError(f"method.span={self.span} must be at least 0 characters (paper: 5; 0: no masking)")
+            raise ConfigError(Setting("method.span", self.span), " must be at least 0 characters (paper: 5; 0: no masking)")
         if self.ami is not None and self.span:
             raise ConfigError(
-                f"method.ami cannot be used with span masking (method.span={self.span}): the mask moves the tokens behind it, "
-                "so the attention of the two views does not correspond; set --config.method.span=0"
+                Setting("method.ami"),
+                " cannot be used with span masking (",
+                Setting("method.span", self.span),
+                "): the mask moves the tokens behind it, so the attention of the two views does not correspond; set ",
+                Setting("method.span", 0),
             )
         self.check_ami(encoder)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import (
     context_loss,
     l2_normalize,
@@ -80,26 +80,32 @@ class MultiView(Method):
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
         if self.form not in ("discriminative", "generative", "both"):
-            raise ConfigError(f"method.form={self.form!r} is not discriminative, generative or both")
+            raise ConfigError(Setting("method.form", self.form), " is not discriminative, generative or both")
         if self.views not in VIEWS or (self.views != "fg" and self.form != "discriminative"):
-            raise ConfigError(f"method.views={self.views!r}: give fg or, with the discriminative objective, {', '.join(VIEWS)}")
+            raise ConfigError(
+                Setting("method.views", self.views), f": give fg or, with the discriminative objective, {', '.join(VIEWS)}"
+            )
         if self.ensemble not in ("average", "concatenation", *self._all_views()):
             raise ConfigError(
-                f"method.ensemble={self.ensemble!r} is not average, concatenation or {' or '.join(self._all_views())}"
+                Setting("method.ensemble", self.ensemble), f" is not average, concatenation or {' or '.join(self._all_views())}"
             )
         if min(self.hidden, self.negatives, self.iterations) < 1 or not 0 <= self.beta < 1:
             raise ConfigError("method: hidden, negatives and iterations must be at least 1, beta from 0 to below 1")
         if not self.temperature > 0:
-            raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (its start; it is trained)")
+            raise ConfigError(Setting("method.temperature", self.temperature), " must be greater than 0 (its start; it is trained)")
         poolings = self.pooling.split("+")
         if not set(poolings) <= set(POOLINGS) or len(set(poolings)) < len(poolings):
-            raise ConfigError(f"method.pooling={self.pooling!r}: give one or more of {', '.join(POOLINGS)}, joined by +")
+            raise ConfigError(Setting("method.pooling", self.pooling), f": give one or more of {', '.join(POOLINGS)}, joined by +")
         if self.pooling == "last" and any(name[0] != "f" for name in self.embedding_params):
-            raise ConfigError("method.pooling=last: a linear view has no last state; add mean, max or min")
+            raise ConfigError(Setting("method.pooling", "last"), ": a linear view has no last state; add mean, max or min")
         if self.ensemble == "average" and "last" in poolings and len({name[0] == "f" for name in self.embedding_params}) == 2:
-            raise ConfigError(f"method.pooling={self.pooling} with ensemble=average: f is wider than g, take concatenation")
+            raise ConfigError(
+                Setting("method.pooling", self.pooling), " with ensemble=average: f is wider than g, take concatenation"
+            )
         if not 1 <= self.context < batch_size:
-            raise ConfigError(f"method.context={self.context} must be at least 1 and below data.batch_size={batch_size}")
+            raise ConfigError(
+                Setting("method.context", self.context), " must be at least 1 and below ", Setting("data.batch_size", batch_size)
+            )
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Sentences in the order of the corpus."""

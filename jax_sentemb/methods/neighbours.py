@@ -6,7 +6,7 @@ from jaxtyping import Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, symmetric_info_nce
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.methods.views import TwoViews, two_texts
@@ -29,7 +29,7 @@ class Neighbours(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range."""
         if not self.temperature > 0:
-            raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (DeCLUTR: 0.05)")
+            raise ConfigError(Setting("method.temperature", self.temperature), " must be greater than 0 (DeCLUTR: 0.05)")
         self.check_pooling()
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import neighbour_loss
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
@@ -50,9 +50,11 @@ class QuickThoughts(Method):
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
         if self.itself not in ("zero", "excluded"):
-            raise ConfigError(f"method.itself={self.itself!r} is not zero or excluded")
+            raise ConfigError(Setting("method.itself", self.itself), " is not zero or excluded")
         if not 1 <= self.context < batch_size:
-            raise ConfigError(f"method.context={self.context} must be at least 1 and below data.batch_size={batch_size}")
+            raise ConfigError(
+                Setting("method.context", self.context), " must be at least 1 and below ", Setting("data.batch_size", batch_size)
+            )
         if self.hidden < 1 or self.pooling != "last":
             raise ConfigError("method: hidden must be at least 1, pooling last")
 

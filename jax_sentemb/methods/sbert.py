@@ -8,7 +8,7 @@ from jaxtyping import Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import paired_cosine, softmax_cross_entropy
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.methods.labelled_pairs import EncodedPairs, check_task
@@ -42,7 +42,7 @@ class SBERT(Method):
             self.convolution.check()
         allowed = ("mean",) if self.convolution else POOLINGS
         if self.pooling not in allowed:
-            raise ConfigError(f"method.pooling={self.pooling!r} is not one of {', '.join(allowed)}")
+            raise ConfigError(Setting("method.pooling", self.pooling), f" is not one of {', '.join(allowed)}")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Pairs with a class or a score."""

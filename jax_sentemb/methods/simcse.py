@@ -14,7 +14,7 @@ from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
@@ -77,25 +77,32 @@ class SimCSE(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
         if not self.temperature > 0:
-            raise ConfigError(f"method.temperature={self.temperature} must be greater than 0 (papers: 0.05)")
+            raise ConfigError(Setting("method.temperature", self.temperature), " must be greater than 0 (papers: 0.05)")
         self.check_pooling()
         if self.mlm_weight < 0 or not 0 < self.mlm_probability < 1:
             raise ConfigError(
-                f"method.mlm_weight={self.mlm_weight} must be >= 0, mlm_probability={self.mlm_probability} inside 0 to 1"
+                Setting("method.mlm_weight", self.mlm_weight),
+                f" must be >= 0, mlm_probability={self.mlm_probability} inside 0 to 1",
             )
         if not 0 <= self.repetition <= 1:
-            raise ConfigError(f"method.repetition={self.repetition} must be a share of the tokens, from 0 to 1 (ESimCSE: 0.32)")
+            raise ConfigError(
+                Setting("method.repetition", self.repetition), " must be a share of the tokens, from 0 to 1 (ESimCSE: 0.32)"
+            )
         if self.ami is not None and self.repetition:
             raise ConfigError(
-                f"method.ami cannot be used with method.repetition={self.repetition}: a repeated token moves those behind it, "
-                "so the attention of the two views does not correspond; set --config.method.repetition=0"
+                Setting("method.ami"),
+                " cannot be used with ",
+                Setting("method.repetition", self.repetition),
+                ": a repeated token moves those behind it, so the attention of the two views does not correspond; set ",
+                Setting("method.repetition", 0),
             )
         self.check_ami(encoder)
         if (momentum := self.momentum) is not None:
             if momentum.queue_size < 1 or not 0 <= momentum.decay < 1 or not 0 <= momentum.dropout < 1:
                 raise ConfigError(
-                    f"method.momentum: queue_size={momentum.queue_size} must be at least 1, decay={momentum.decay} and "
-                    f"dropout={momentum.dropout} from 0 to below 1"
+                    Setting("method.momentum"),
+                    f": queue_size={momentum.queue_size} must be at least 1, decay={momentum.decay} and "
+                    f"dropout={momentum.dropout} from 0 to below 1",
                 )
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:

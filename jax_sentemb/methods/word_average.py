@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import check_words, pooled_states, word_states
@@ -29,7 +29,7 @@ class WordAverage(Method):
         """Raise ConfigError if the encoder is not a table of word vectors."""
         check_words(encoder)
         if self.pooling != "mean":
-            raise ConfigError(f"method.pooling={self.pooling!r}: word vectors are averaged, mean")
+            raise ConfigError(Setting("method.pooling", self.pooling), ": word vectors are averaged, mean")
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """The word vectors."""

@@ -16,7 +16,7 @@ from jax.experimental.pallas import triton
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.models.attention import NEVER, NORMALIZER_BLOCK, Attention, AttentionDropout, attend_in_blocks, counter_strides
 from jax_sentemb.models.layers import counter_step, drop_limit, hash32, row_key
 from jax_sentemb.types import Array
@@ -92,12 +92,16 @@ def check_sizes(platform: str, width: int, head_size: int) -> None:
     """Raises ConfigError for rows or heads that the kernel cannot take."""
     if width > LONGEST.get(platform, width):
         raise ConfigError(
-            f"train.fused_attention=pallas takes rows of up to {LONGEST[platform]} tokens on a {platform.upper()}, not {width}:"
-            " lower data.max_seq_length, or set train.attention_block"
+            Setting("train.fused_attention", "pallas"),
+            f" takes rows of up to {LONGEST[platform]} tokens on a {platform.upper()}, not {width}: lower ",
+            Setting("data.max_seq_length"),
+            ", or set ",
+            Setting("train.attention_block"),
         )
     if platform == "gpu" and (head_size < SHORTEST or head_size & (head_size - 1)):
         raise ConfigError(
-            f"train.fused_attention=pallas takes heads of 16, 32, 64... numbers on a GPU, not {head_size}: leave it out"
+            Setting("train.fused_attention", "pallas"),
+            f" takes heads of 16, 32, 64... numbers on a GPU, not {head_size}: leave it out",
         )
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Key
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.models.layers import matmul
 from jax_sentemb.types import Array, Params
 
@@ -35,9 +35,11 @@ class Convolution:
         """Raise ConfigError for invalid windows or filters."""
         windows = tuple(self.windows)
         if not windows or min(windows) < 1 or any(window % 2 == 0 for window in windows) or len(set(windows)) < len(windows):
-            raise ConfigError(f"method.convolution.windows={windows} must be different odd numbers, for instance (1, 3, 5)")
+            raise ConfigError(
+                Setting("method.convolution.windows", windows), " must be different odd numbers, for instance (1, 3, 5)"
+            )
         if self.filters < 1:
-            raise ConfigError(f"method.convolution.filters={self.filters} must be at least 1")
+            raise ConfigError(Setting("method.convolution.filters", self.filters), " must be at least 1")
 
     def init(self, key: Key[Array, ""], inputs: int) -> Params:
         """{"window_K": kernel [K, inputs, filters] and bias [filters]} from U(-b, b), b = 1 / sqrt(K * inputs), as in torch."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jax.sharding import Mesh
 from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.models.attention import Attention, AttentionDropout, attend, attend_fused, attend_in_blocks, queried_bias
 from jax_sentemb.types import Array
 
@@ -45,7 +45,9 @@ def self_attention(
 
         assert memory.mesh is not None, "fused_attention=pallas needs the mesh of the run"
         if bias is not None:
-            raise ConfigError("train.fused_attention=pallas has no relative or local positions: leave it out for this encoder")
+            raise ConfigError(
+                Setting("train.fused_attention", "pallas"), " has no relative or local positions: leave it out for this encoder"
+            )
         return attend_in_kernel(query, key, value, mask, dropout, memory.mesh)
     if memory.fused:
         return attend_fused(query, key, value, mask, memory.fused, bias)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jax_sentemb.config import Config
-from jax_sentemb.errors import ConfigError, ResourceError
+from jax_sentemb.errors import ConfigError, ResourceError, Setting
 from jax_sentemb.planning.hlo import Collective, Program
 from jax_sentemb.planning.roofline import Bound, bound, product_flop
 from jax_sentemb.planning.step import PlannedRun
@@ -62,8 +62,9 @@ def compile_plan(run: PlannedRun, target: Target, devices: list[Any], batch_size
         message = " ".join(str(error).split())
         if not any(sign in message for sign in OUT_OF_MEMORY):
             raise ResourceError(
-                f"XLA's compiler for {target.name} does not take this program: try --config.train.precision=bfloat16 or other "
-                f"sizes ({message.partition(' = ')[0][:160]})"
+                f"XLA's compiler for {target.name} does not take this program: try ",
+                Setting("train.precision", "bfloat16"),
+                f" or other sizes ({message.partition(' = ')[0][:160]})",
             ) from error
         needs = re.search(r"\(?([\d.]+[KMGT])\)? exceeds|Used ([\d.]+[KMGT])", message)
         reason = f"needs {needs[1] or needs[2]}iB of temporaries" if needs else message[:200]
@@ -113,7 +114,9 @@ def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int) -> Plan
         if plan.fits:
             fitting = sorted([*fitting, plan], key=lambda plan: plan.batch_size)
         elif size == unit:
-            raise ResourceError(f"not even {unit} sentences fit: raise --config.train.fsdp, or set --config.train.remat=True")
+            raise ResourceError(
+                f"not even {unit} sentences fit: raise ", Setting("train.fsdp"), ", or set ", Setting("train.remat", True)
+            )
         else:
             too_large = size
         size = _next_size(fitting, too_large, unit)
@@ -130,8 +133,14 @@ def smallest_split(plan_of: Callable[[int], Plan], chips: int) -> Plan:
             return tried[-1]
     found = tried[-1].reason or f"{tried[-1].total / GIB:.1f} GiB a chip"
     raise ResourceError(
-        f"no train.fsdp up to {chips} fits ({found}): lower --config.data.batch_size, "
-        "or set --config.train.grad_cache_chunk or --config.train.remat=True"
+        "no ",
+        Setting("train.fsdp"),
+        f" up to {chips} fits ({found}): lower ",
+        Setting("data.batch_size"),
+        ", or set ",
+        Setting("train.grad_cache_chunk"),
+        " or ",
+        Setting("train.remat", True),
     )
 
 
@@ -155,5 +164,5 @@ def check_units(config: Config, chips: int) -> int:
     """Sentences that a batch is a multiple of: chips, and chunks of gradient caching."""
     chunk = config.train.grad_cache_chunk
     if chunk and chunk % chips:
-        raise ConfigError(f"train.grad_cache_chunk={chunk} is not a multiple of the {chips} chips of --target")
+        raise ConfigError(Setting("train.grad_cache_chunk", chunk), f" is not a multiple of the {chips} chips of --target")
     return chunk or chips

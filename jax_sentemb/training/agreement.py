@@ -15,7 +15,7 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.distillation.teacher import WORDS, has_vectors, teacher_names, teacher_vectors
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.evaluation.agreement import AGREEMENT, MOST, agreement
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
@@ -49,7 +49,9 @@ def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines,
     method = config.method
     if not isinstance(method, Distillation):
         if config.eval.held_out:
-            raise ConfigError(f"eval.held_out={config.eval.held_out}: {type(method).__name__} has no teacher; leave it out")
+            raise ConfigError(
+                Setting("eval.held_out", config.eval.held_out), f": {type(method).__name__} has no teacher; leave it out"
+            )
         return None
     if config.eval.held_out:
         return _of_files(config.eval.held_out, config.data.column, method)
@@ -67,7 +69,10 @@ def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines,
 def _of_files(files: str, column: str, method: Distillation) -> HeldOut:
     if names := [name for name in teacher_names(method.teacher) if has_vectors(name)]:
         raise ConfigError(
-            f"eval.held_out={files}: method.teacher={names[0]} has vectors of the training text only; name the model as the teacher"
+            Setting("eval.held_out", files),
+            ": ",
+            Setting("method.teacher", names[0]),
+            " has vectors of the training text only; name the model as the teacher",
         )
     try:
         sentences = open_corpus(files, column)

@@ -6,7 +6,6 @@ encoder = jax_sentemb.train(sentences, "path/to/bert", recipe="simcse", learning
 """
 
 import copy
-import re
 import shutil
 import tempfile
 import weakref
@@ -16,12 +15,12 @@ from typing import Any
 
 from jax_sentemb.config import Config, Words, check
 from jax_sentemb.data.containers import items_of, problem_with
-from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, UserError
+from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, Setting, keyword, spelled
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
-from jax_sentemb.recipes import override, read_config, resolve_names
+from jax_sentemb.recipes import change, read_config, resolve_names
 from jax_sentemb.streams import protected
 from jax_sentemb.training import run as training_run
 
@@ -67,7 +66,7 @@ def train(
     goes on with them, and a second signal has its usual effect. ConfigError, DataError and ModelFileError for what cannot be run,
     before anything is compiled; NumericsError for a training that diverges.
     """
-    try:
+    with spelled(keyword):
         recipe = recipe or ("distill_encoder" if str(teacher) else "simcse")
         if str(teacher):
             settings["teacher"] = str(teacher)
@@ -85,9 +84,6 @@ def train(
             raise
         weakref.finalize(encoder, shutil.rmtree, folder, ignore_errors=True)
         return encoder
-    except UserError as error:
-        error.args = (with_arguments(str(error)),)
-        raise
 
 
 def _layers_text(layers: int | str | Sequence[int]) -> str:
@@ -95,22 +91,8 @@ def _layers_text(layers: int | str | Sequence[int]) -> str:
     if isinstance(layers, str | int) and not isinstance(layers, bool):
         return str(layers)
     if not isinstance(layers, Iterable) or not all(isinstance(number, int) for number in layers):
-        raise ConfigError(f"layers={layers!r}: give a count such as 3, or layer numbers from 1 such as (1, 3, 5)")
+        raise ConfigError(Setting("layers", layers), ": give a count such as 3, or layer numbers from 1 such as (1, 3, 5)")
     return "".join(f"{number}," for number in layers)
-
-
-def with_arguments(message: str) -> str:
-    """A message of the command line with the arguments of `train` in place of its options."""
-
-    def argument(found: re.Match[str]) -> str:
-        name = {"encoder.weights": "model", "data.files": "sentences"}.get(found[1], found[1].replace(".", "__"))
-        value = found[2] if re.fullmatch(r"[\d.e-]+|True|False|None", found[2]) else f'"{found[2]}"'
-        return f"{name}={value}"
-
-    message = re.sub(r"--config\.([\w.]+)=([^\s,;:)]+)", argument, message)
-    for flag, name in ((r"--config (?=\S)", "recipe "), (r"encoder\.weights=", "model="), (r"data\.files=", "sentences=")):
-        message = re.sub(f"^{flag}", name, message)
-    return message.replace("--workdir", "workdir").replace("--help beside --config", "jax-sentemb train --config RECIPE --help")
 
 
 def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path, temporary: bool = False) -> SentenceEncoder:
@@ -139,13 +121,15 @@ def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, sett
     if isinstance(sentences, str) and not sentences.strip():
         raise ConfigError("sentences is empty: give a list of str, or the name of a text file")
     config = copy.deepcopy(recipe) if isinstance(recipe, Config) else read_config(str(recipe))
-    given = resolve_names(config, settings)
-    for name, value in given.items():
-        override(config, name, value)
+    change(config, resolve_names(config, settings))
     if config.sweep or config.variants:
-        raise ConfigError(f"recipe {recipe}: trains several models; use jax-sentemb train --config for a study or a sweep")
+        raise ConfigError(
+            Setting("--config", recipe), ": trains several models; use jax-sentemb train --config for a study or a sweep"
+        )
     if config.method.is_cross_encoder:
-        raise ConfigError(f"recipe {recipe}: a cross-encoder has no sentence embeddings; use jax-sentemb train --config")
+        raise ConfigError(
+            Setting("--config", recipe), ": a cross-encoder has no sentence embeddings; use jax-sentemb train --config"
+        )
     if isinstance(config.encoder, Words):
         config.encoder.vectors = str(model or config.encoder.vectors)
     else:
@@ -159,7 +143,7 @@ def _write(sentences: Iterable[Any], path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"workdir {path.parent}: {error.strerror}") from None
+        raise ConfigError(Setting("--workdir", path.parent), f": {error.strerror}") from None
     count = 0
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         for number, sentence in enumerate(items_of(sentences)):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_sentemb.config import Data
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.evaluation.arguments import FEWEST, FOLDS, ArgumentTask, fold_of_pairs, load_arguments
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 
@@ -37,7 +37,11 @@ def split(data: Data) -> Split:
     """Splits off fold `data.fold` of `data.scheme`. ConfigError for an unknown fold, DataError if either side is empty."""
     task, count = _read(data), parts(data)
     if data.fold >= count:
-        raise ConfigError(f"data.fold={data.fold}: {task.name} has the folds 0 to {count - 1} with data.scheme={data.scheme}")
+        raise ConfigError(
+            Setting("data.fold", data.fold),
+            f": {task.name} has the folds 0 to {count - 1} with ",
+            Setting("data.scheme", data.scheme),
+        )
     tested = fold_of_pairs(task, data.scheme) == data.fold
     gold = np.concatenate([pairs.gold for pairs in task.topics.values()])
     lowest, spread = gold.min(), np.ptp(gold)
@@ -58,11 +62,13 @@ def split(data: Data) -> Split:
             left_out.append(topic)
     if not train or not test:
         what = "no pair is left for training" if not train else f"no topic has {FEWEST} pairs and two gold scores"
-        raise DataError(f"{task.name}, data.scheme={data.scheme}, data.fold={data.fold}: {what}")
+        raise DataError(f"{task.name}, ", Setting("data.scheme", data.scheme), ", ", Setting("data.fold", data.fold), f": {what}")
     return Split(train, StsTask(NAME, test), left_out, task.warnings)
 
 
 def _read(data: Data) -> ArgumentTask:
     if not is_split(data):
-        raise ConfigError(f"data.fold needs argument pairs: data.files={data.files!r} is not {SOURCE}FILE")
+        raise ConfigError(
+            Setting("data.fold"), " needs argument pairs: ", Setting("data.files", data.files), f" is not {SOURCE}FILE"
+        )
     return load_arguments(data.files.removeprefix(SOURCE))

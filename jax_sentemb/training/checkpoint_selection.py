@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from jax_sentemb.config import Evaluation
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.methods.base import Method
 from jax_sentemb.types import Params
 
@@ -21,22 +21,39 @@ def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encode
         name = agreement
         if not agreement:
             raise ConfigError(
-                "eval.select=agreement needs a teacher and held-out sentences: give --config.data.validation=1000 or "
-                "--config.eval.held_out=FILES"
+                Setting("eval.select", "agreement"),
+                " needs a teacher and held-out sentences: give ",
+                Setting("data.validation", 1000),
+                " or ",
+                Setting("eval.held_out", "FILES"),
             )
     elif options.select == "dev":
         name = on_dev
         if not dev:
-            raise ConfigError("eval.select=dev needs labelled pairs: --config.eval.dev=pairs.tsv, or STS-B in eval.data")
+            raise ConfigError(
+                Setting("eval.select", "dev"),
+                " needs labelled pairs: ",
+                Setting("eval.dev", "pairs.tsv"),
+                ", or STS-B in ",
+                Setting("eval.data"),
+            )
     elif options.select == "retrieval":
         name = "diagnostics/retrieval"
         if is_cross_encoder:
-            raise ConfigError("eval.select=retrieval: a cross-encoder has no embeddings; take dev, validation or last")
+            raise ConfigError(
+                Setting("eval.select", "retrieval"), ": a cross-encoder has no embeddings; take dev, validation or last"
+            )
     else:
         name = options.select.removesuffix("last")
     if options.patience and not name:
         raise ConfigError(
-            f"eval.patience={options.patience} needs a score that can stop rising: set eval.select, eval.dev or data.validation"
+            Setting("eval.patience", options.patience),
+            " needs a score that can stop rising: set ",
+            Setting("eval.select"),
+            ", ",
+            Setting("eval.dev"),
+            " or ",
+            Setting("data.validation"),
         )
     return name
 

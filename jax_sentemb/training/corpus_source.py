@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jax_sentemb import config as settings
 from jax_sentemb.data import synthetic
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.files import write_text
 from jax_sentemb.training.argument_folds import is_split, split
 
@@ -24,7 +24,7 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
     kind, _, name = data.files.partition(":")
     if kind == "grammar":
         if not name.isdigit() or int(name) < 1:
-            raise ConfigError(f"data.files={data.files!r}: write grammar:COUNT, for instance grammar:20000")
+            raise ConfigError(Setting("data.files", data.files), ": write grammar:COUNT, for instance grammar:20000")
         if not pairs:
             return _lines(workdir / "corpus.txt", synthetic.sentences(int(name), data.subset_seed)), data.column
         first, second, gold = synthetic.graded_pairs(int(name), data.subset_seed + PAIR_SEEDS, held_out=False)
@@ -35,7 +35,9 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
     if is_split(data):
         if not pairs:
             raise ConfigError(
-                f"data.files={data.files!r} are labelled pairs; for sentences give the table, and data.column=sentence1,sentence2"
+                Setting("data.files", data.files),
+                " are labelled pairs; for sentences give the table, and ",
+                Setting("data.column", "sentence1,sentence2"),
             )
         return _pairs(workdir / "pairs.tsv", ((*row, "") for row in split(data).train)), data.column
     return data.files, data.column
@@ -46,7 +48,13 @@ def corpus_task(files: str) -> str:
     kind, _, name = files.partition(":")
     if kind != "senteval":
         raise ConfigError(
-            f"eval.tasks=corpus needs data.files=senteval:TASK, and data.files is {files!r}: name the tasks in eval.tasks"
+            Setting("eval.tasks", "corpus"),
+            " needs ",
+            Setting("data.files", "senteval:TASK"),
+            ", not ",
+            Setting("data.files", files),
+            ": name the tasks in ",
+            Setting("eval.tasks"),
         )
     return name.partition("/")[0]
 
@@ -57,16 +65,20 @@ def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pair
 
     name, _, part = name.partition("/")
     if name not in SPECS:
-        raise ConfigError(f"data.files={data.files}: unknown task {name!r}; there are {', '.join(SPECS)}")
+        raise ConfigError(Setting("data.files", data.files), f": unknown task {name!r}; there are {', '.join(SPECS)}")
     if not senteval or senteval == "grammar":
-        raise ConfigError(f"data.files={data.files} needs the SentEval folder: --config.eval.data=path/to/SentEval/data")
-    task = load_task(name, senteval_root(senteval, "eval.data="))
+        raise ConfigError(
+            Setting("data.files", data.files), " needs the SentEval folder: ", Setting("eval.data", "path/to/SentEval/data")
+        )
+    task = load_task(name, senteval_root(senteval, "eval.data"))
     if pairs:
         part = part or "train"
         if not task.spec.pairs:
-            raise ConfigError(f"data.files={data.files}: {name} has single sentences, this method needs pairs with labels")
+            raise ConfigError(
+                Setting("data.files", data.files), f": {name} has single sentences, this method needs pairs with labels"
+            )
     if part and part not in task.splits:
-        raise ConfigError(f"data.files={data.files}: {name} has no part {part!r}, only {', '.join(task.splits)}")
+        raise ConfigError(Setting("data.files", data.files), f": {name} has no part {part!r}, only {', '.join(task.splits)}")
     splits = [task.splits[part]] if part else list(task.splits.values())
     if not pairs:
         return _lines(workdir / "corpus.txt", [text for split in splits for side in (split.first, split.second) for text in side])

@@ -13,7 +13,7 @@ from jax_sentemb.data.tokenizer import Lines, Tokenizer, new_tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
-from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.errors import ConfigError, ModelFileError, Setting
 from jax_sentemb.formats.huggingface import read_config, read_parts, resolve
 from jax_sentemb.formats.model_dir import transformer_folder
 from jax_sentemb.models.architectures import make_encoder
@@ -128,7 +128,8 @@ def take_layers(config: BertConfig, encoder: Params, layers: str) -> tuple[BertC
     numbers = chosen_layers(layers, config.num_hidden_layers)
     if isinstance(config, ModernBertConfig) and numbers != tuple(range(1, len(numbers) + 1)):
         raise ConfigError(
-            f"encoder.layers={layers!r}: layers of a ModernBERT differ by their position; choose its first ones, such as 1,2,3"
+            Setting("encoder.layers", layers),
+            ": layers of a ModernBERT differ by their position; choose its first ones, such as 1,2,3",
         )
     kept = {name: part for name, part in encoder.items() if not name.startswith("layer_")}
     chosen = {f"layer_{position}": encoder[f"layer_{number - 1}"] for position, number in enumerate(numbers)}
@@ -155,8 +156,12 @@ def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
         numbers = own.numbers
         if any(numbers.get(piece, number) != number for piece, number in given.numbers.items()):
             raise ModelFileError(
-                f"data.tokenizer={name} has {given.vocab_size} tokens (SHA-256 {given.fingerprint[:12]}), that of encoder.weights "
-                f"{own.vocab_size} ({own.fingerprint[:12]}), with other numbers for the same tokens: leave data.tokenizer out"
+                Setting("data.tokenizer", name),
+                f" has {given.vocab_size} tokens (SHA-256 {given.fingerprint[:12]}), that of ",
+                Setting("encoder.weights"),
+                f" {own.vocab_size} ({own.fingerprint[:12]}), with other numbers for the same tokens: leave ",
+                Setting("data.tokenizer"),
+                " out",
             )
     return given
 

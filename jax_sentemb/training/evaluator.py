@@ -9,7 +9,7 @@ import scipy
 from jax_sentemb.config import Evaluation
 from jax_sentemb.data import synthetic
 from jax_sentemb.data.pairs import JoinedPairs
-from jax_sentemb.errors import ConfigError, NumericsError, UserError
+from jax_sentemb.errors import ConfigError, NumericsError, Setting, UserError
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
@@ -45,7 +45,12 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
         dev = "STSBenchmark-dev" if "STSBenchmark-dev" in tasks else ""
     if options.dev in DEVELOPMENT:
         if options.dev not in tasks:
-            raise ConfigError(f"eval.dev {options.dev}: eval.data has no such set; give the SentEval folder that contains it")
+            raise ConfigError(
+                Setting("eval.dev", options.dev),
+                ": ",
+                Setting("eval.data"),
+                " has no such set; give the SentEval folder that contains it",
+            )
         dev = options.dev
     elif options.dev:
         tasks["dev"] = StsTask("dev", {"dev": load_pairs(options.dev)})
@@ -64,8 +69,10 @@ class DownstreamTasks:
         from jax_sentemb.evaluation import suite, transfer
 
         if not folder or folder == "grammar":
-            raise ConfigError(f"eval.tasks={names} needs the SentEval folder: --config.eval.data=path/to/SentEval/data")
-        loaded = suite.load_all(suite.select(names, "eval.tasks="), senteval_root(folder, "eval.data="))
+            raise ConfigError(
+                Setting("eval.tasks", names), " needs the SentEval folder: ", Setting("eval.data", "path/to/SentEval/data")
+            )
+        loaded = suite.load_all(suite.select(names, "eval.tasks"), senteval_root(folder, "eval.data"))
         if loaded.errors:
             raise loaded.errors[0]
         self.items, self.missing_tasks = loaded.items, loaded.missing_tasks

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from jax_sentemb.config import Train
-from jax_sentemb.errors import ConfigError, ResourceError, plain
+from jax_sentemb.errors import ConfigError, ResourceError, Setting, plain
 from jax_sentemb.files import is_full, naming, replacing, write_text
 from jax_sentemb.terminal import bar, in_notebook
 
@@ -161,7 +161,7 @@ def _import_tensorboard() -> Any:
     try:
         import tensorboardX
     except ImportError:
-        raise ConfigError('train.tensorboard=True needs TensorBoard: pip install "jax_sentemb[tb]"') from None
+        raise ConfigError(Setting("train.tensorboard", True), ' needs TensorBoard: pip install "jax_sentemb[tb]"') from None
     return tensorboardX
 
 
@@ -173,7 +173,7 @@ def _import_wandb() -> Any:
     try:
         import wandb  # pyright: ignore[reportMissingImports]
     except ImportError:
-        raise ConfigError('train.wandb needs Weights & Biases: pip install "jax_sentemb[wandb]"') from None
+        raise ConfigError(Setting("train.wandb"), ' needs Weights & Biases: pip install "jax_sentemb[wandb]"') from None
     return wandb
 
 
@@ -188,7 +188,7 @@ def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
         )
     except wandb.Error as error:
         reason = (str(error).splitlines() or ["unknown"])[0]
-        raise ConfigError(f"train.wandb={project}: {reason} (WANDB_MODE=offline needs no account)") from None
+        raise ConfigError(Setting("train.wandb", project), f": {reason} (WANDB_MODE=offline needs no account)") from None
     write_text(known, f"{run.id}\n")
     # The step count of Weights & Biases only grows; ours returns to that of the checkpoint when a run continues.
     run.define_metric("step")

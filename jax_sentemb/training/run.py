@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from jax_sentemb.config import Config
-from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError
+from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting
 from jax_sentemb.files import naming, user_path
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.parallel import is_main_process, use_compilation_cache
@@ -76,7 +76,7 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
     try:
         workdir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--workdir {workdir}: {error.strerror}") from error
+        raise ConfigError(Setting("--workdir", workdir), f": {error.strerror}") from error
     with _lock(workdir) if is_main_process() else contextlib.nullcontext():
         begin()
         if config.pretrain is not None:
@@ -105,7 +105,9 @@ def _lock(workdir: Path) -> Iterator[None]:
         while not (who := _holder(path)) and time.monotonic() < until:
             time.sleep(0.02)
         raise BusyError(
-            f"--workdir {workdir} is in use by {who or 'another run'}: wait for it, or give another --workdir"
+            Setting("--workdir", workdir),
+            f" is in use by {who or 'another run'}: wait for it, or give another ",
+            Setting("--workdir"),
         ) from None
     try:
         if who:

@@ -21,7 +21,7 @@ from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import Subsample
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_vectors
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.distillation import Distillation
@@ -122,10 +122,16 @@ def corpus_parts(config: Config) -> int:
     if PROCESS not in name:
         return 1
     if count == 1:
-        raise ConfigError(f"data.files={name}: {PROCESS} is the number of a process, and this run is one process: name all files")
+        raise ConfigError(
+            Setting("data.files", name), f": {PROCESS} is the number of a process, and this run is one process: name all files"
+        )
     if isinstance(config.encoder, Words) or not (config.encoder.weights or config.data.tokenizer):
         raise ConfigError(
-            f"data.files={name}: each process would make a vocabulary of its own part: give encoder.weights or data.tokenizer"
+            Setting("data.files", name),
+            ": each process would make a vocabulary of its own part: give ",
+            Setting("encoder.weights"),
+            " or ",
+            Setting("data.tokenizer"),
         )
     return count
 
@@ -178,7 +184,7 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
     final = None
     if options.tasks:
         if method.is_cross_encoder:
-            raise ConfigError("eval.tasks: a cross-encoder has no embeddings to train classifiers on; leave it empty")
+            raise ConfigError(Setting("eval.tasks"), ": a cross-encoder has no embeddings to train classifiers on; leave it empty")
         names = corpus_task(data.files) if options.tasks == "corpus" else options.tasks
         final = DownstreamTasks(names, options.data, options.classifier)
     return EvaluationSets(tasks, missing, dev, final)
@@ -187,7 +193,9 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
 def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, workdir: Path) -> Corpus:
     """The corpus, which is read and tokenised when `method` makes its examples. Generated text is written into `workdir`."""
     if data.pack and not method.reads_packed:
-        raise ConfigError(f"data.pack=True: {type(method).__name__} reads single sentences; only MaskedLM reads packed rows")
+        raise ConfigError(
+            Setting("data.pack", True), f": {type(method).__name__} reads single sentences; only MaskedLM reads packed rows"
+        )
     folder = workdir if is_main_process() else workdir / f"process-{jax.process_index()}"
     folder.mkdir(parents=True, exist_ok=True)
     return Corpus(

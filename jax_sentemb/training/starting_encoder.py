@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jax_sentemb.config import Config, Encoder, Evaluation
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, resolve
@@ -71,9 +71,11 @@ def check_anchor(config: Config) -> None:
     """Raise ConfigError for an anchor that is negative, or without a start."""
     anchor = config.method.anchor
     if anchor < 0:
-        raise ConfigError(f"method.anchor={anchor} must be at least 0")
+        raise ConfigError(Setting("method.anchor", anchor), " must be at least 0")
     if anchor and not getattr(config.encoder, "weights", ""):
-        raise ConfigError(f"method.anchor={anchor} is the weight of the distance to the start: give --config.encoder.weights")
+        raise ConfigError(
+            Setting("method.anchor", anchor), " is the weight of the distance to the start: give ", Setting("encoder.weights")
+        )
 
 
 def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.config import Config, check, flatten, swept
-from jax_sentemb.errors import ConfigError, DataError, UserError
+from jax_sentemb.errors import ConfigError, DataError, Setting, UserError
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
-from jax_sentemb.recipes import override
+from jax_sentemb.recipes import change
 from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, terminal_table, write_tables
 
 MAX_RUNS = 1000  # of one command
+OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not one between the items of a tuple: (1,2),(3,4)
 
 
 class Expanded(NamedTuple):
@@ -31,26 +32,27 @@ class Expanded(NamedTuple):
 
 
 def parse(text: str) -> dict[str, list[str]]:
-    """Parses "NAME=VALUE,VALUE NAME=FIRST..LAST" to {"train.seed": ["1", "2"], ...}; "|" separates values that have commas.
+    """Parses "NAME=VALUE,VALUE NAME=FIRST..LAST" to {"train.seed": ["1", "2"], ...}.
 
-    "NAME,NAME=..." gives several settings the same value: data.subset_seed,train.seed=1..5 is five runs.
+    A value with commas needs brackets, (1,2), or "|" between the values. "NAME,NAME=..." gives several settings the same value:
+    data.subset_seed,train.seed=1..5 is five runs.
     """
     found: dict[str, list[str]] = {}
     for entry in text.split():
         name, equals, values = entry.partition("=")
         span = re.fullmatch(r"(\d+)\.\.(\d+)", values)
         if not equals or not values:
-            raise ConfigError(f"sweep={text!r}: write SETTING=VALUE,VALUE for instance train.seed=1..10")
+            raise ConfigError(Setting("sweep", text), ": write SETTING=VALUE,VALUE for instance train.seed=1..10")
         if span:
             several = range(int(span[1]), int(span[2]) + 1)
             found[name] = [str(number) for number in several[: MAX_RUNS + 1]]
         else:
-            found[name] = [value for value in values.split("|" if "|" in values else ",") if value]
+            found[name] = [value for value in (values.split("|") if "|" in values else OUTER_COMMA.split(values)) if value]
         if not found[name]:
-            raise ConfigError(f"sweep={text!r}: {name} has no value")
+            raise ConfigError(Setting("sweep", text), f": {name} has no value")
     settings = swept(text)
     if twice := [name for name in settings if settings.count(name) > 1]:
-        raise ConfigError(f"sweep={text!r}: {twice[0]} is given twice")
+        raise ConfigError(Setting("sweep", text), f": {twice[0]} is given twice")
     return found
 
 
@@ -65,14 +67,15 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
     if config.variants:
         settings.setdefault(VARIANT, list(config.variants))
     if math.prod(map(len, settings.values())) > MAX_RUNS:
-        raise ConfigError(f"sweep={config.sweep!r}: more than {MAX_RUNS:,} runs")
+        raise ConfigError(Setting("sweep", config.sweep), f": more than {MAX_RUNS:,} runs")
     found = []
     for values in itertools.product(*settings.values()):
         chosen = {name: value for names, value in zip(settings, values, strict=True) for name in names.split(",")}
         try:
             found.append((chosen, _chosen_config(config, chosen)))
         except ConfigError as error:
-            raise ConfigError(f"variant {chosen[VARIANT]}: {error}" if VARIANT in chosen else str(error)) from None
+            error.at(*([f"variant {chosen[VARIANT]}: "] if VARIANT in chosen else []))
+            raise
     return found
 
 
@@ -88,10 +91,9 @@ def _chosen_config(config: Config, chosen: dict[str, str]) -> Config:
         one.method = variant.method
         settings = variant.settings | overrides
         if "data.subset" in settings:
-            _set(one, "data.subset", str(settings["data.subset"]))
+            _change(one, {"data.subset": settings["data.subset"]}, False)
         overrides = variant.settings | variant.by_subset.get(one.data.subset, {}) | overrides
-    for name, value in overrides.items():
-        _set(one, name, str(value))
+    _change(one, overrides, VARIANT not in chosen)
     check(one)
     return one
 
@@ -101,7 +103,9 @@ def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
 
     if others := sorted({"data.files", "data.scheme"} & settings.keys()):
         raise ConfigError(
-            f"sweep: data.fold=all cannot be combined with a sweep of {others[0]}, which changes the folds: run them separately"
+            "sweep: ",
+            Setting("data.fold", "all"),
+            f" cannot be combined with a sweep of {others[0]}, which changes the folds: run them separately",
         )
     return [str(fold) for fold in range(parts(config.data))]
 
@@ -194,7 +198,8 @@ def _check_smallest(expanded: list[Expanded], workdir: Path, check: Callable[[Co
         try:
             check(run.config, workdir / run.folder)
         except DataError as error:
-            raise DataError(f"{run.label}: {error}") from None
+            error.at(f"{run.label}: ")
+            raise
 
 
 def _label(chosen: dict[str, str]) -> str:
@@ -231,9 +236,10 @@ def _result(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _set(config: Config, name: str, value: str) -> None:
-    """Sets config.NAME to a value, converted to the type of the present one."""
+def _change(config: Config, settings: dict[str, Any], create: bool) -> None:
+    """Change settings; a study does not `create` an optional part, such as AMI, in the variants that have none."""
     try:
-        override(config, name, value)
+        change(config, settings.items(), create)
     except ConfigError as error:
-        raise ConfigError(f"sweep: {error}") from None
+        error.at("sweep: ")
+        raise

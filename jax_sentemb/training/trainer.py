@@ -12,7 +12,7 @@ from jax_sentemb.config import Config, Train, flatten, rewind_window
 from jax_sentemb.data.batches import after_skips
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite
+from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite, Setting
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import write_metadata
@@ -182,8 +182,9 @@ class Trainer:
         self.state, saved = restored
         if self.step > self.steps:
             raise ModelFileError(
-                f"{self.workdir} is already at step {self.step}, this run has {self.steps} steps: give at least {self.step}, "
-                "or another --workdir"
+                f"{self.workdir} is already at step {self.step}, this run has {self.steps} steps: "
+                f"give at least {self.step}, or another ",
+                Setting("--workdir"),
             )
         selected = self.progress.selected_by
         self.progress = dataclasses.replace(self.progress, **{name: saved[name] for name in vars(self.progress) if name in saved})
@@ -331,6 +332,10 @@ def check_attention(options: Train, mesh: Mesh) -> None:
     """Raises ConfigError for an attention kernel that the devices of `mesh` do not have."""
     platform = mesh.devices.flat[0].platform
     if options.fused_attention == "cudnn" and platform not in ("gpu", "cuda"):
-        raise ConfigError(f"train.fused_attention=cudnn needs an NVIDIA GPU, and this run has {platform}: leave it out")
+        raise ConfigError(
+            Setting("train.fused_attention", "cudnn"), f" needs an NVIDIA GPU, and this run has {platform}: leave it out"
+        )
     if options.fused_attention == "pallas" and platform == "cpu":
-        raise ConfigError("train.fused_attention=pallas needs a TPU or an NVIDIA GPU, and this run has cpu: leave it out")
+        raise ConfigError(
+            Setting("train.fused_attention", "pallas"), " needs a TPU or an NVIDIA GPU, and this run has cpu: leave it out"
+        )

@@ -1,19 +1,24 @@
-"""From `--config RECIPE --config.section.field=value` to a Config."""
+"""jax-sentemb train: from `--config RECIPE --config.section.field=value` to a Config, and its run."""
 
+import contextlib
 import functools
 import os
 import re
 import shutil
+import signal
+import sys
 import textwrap
-from collections import Counter
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jax_sentemb.cli.program import Parser
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.allocator import keep_freed_memory
+from jax_sentemb.cli.program import Parser, program
+from jax_sentemb.errors import ConfigError, Setting, flag, spelled
 from jax_sentemb.files import user_path
-from jax_sentemb.recipes import description, missing_part, suggestion
-from jax_sentemb.recipes import read_config as read_config
+from jax_sentemb.recipes import change, description, read_config, suggestion
+from jax_sentemb.settings import BOOLEANS, possible
 
 if TYPE_CHECKING:
     from jax_sentemb.config import Config, Variant
@@ -71,7 +76,8 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
         raise ConfigError("no --config: name a recipe, for instance --config micse (jax-sentemb recipes lists them)")
     from jax_sentemb.config import check
 
-    config = _overridden(options.config, [argv[0], *rest], found)
+    config = read_config(options.config)
+    change(config, _settings(rest, config, found))
     if options.help:
         found.print_help()
         about = f"\n{options.config}:\n\n{text}\n" if (text := description(options.config)) else ""
@@ -88,29 +94,25 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
     return config, options.workdir or user_path(f"runs/{stem}"), how
 
 
-def _overridden(recipe: str, argv: list[str], options: Parser) -> Any:
-    """The Config of a recipe with the settings of a command line."""
-    from absl import flags
-    from ml_collections import config_flags
-
-    from jax_sentemb.config import flatten
-
-    if twice := [name for name, count in Counter(filter(None, map(_name, argv[1:]))).items() if count > 1]:
-        raise ConfigError(f"--{twice[0]} is given twice: leave one of them out")
-    config = read_config(recipe)
-    for name in filter(None, map(_name, argv[1:])):
-        if not re.match(r"(no)?config\.", name):
-            options.refuse(f"--{name}", suggestion(name.replace("-", "_"), flatten(config), "--config."))
-    argv = [argv[0], f"--config={recipe}", *argv[1:]]
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_dataclass("config", config, flag_values=values, sys_argv=argv, parse_fn=lambda path: config)
-    try:
-        stray = values(argv)[1:]
-    except (flags.Error, LookupError, TypeError, ValueError) as error:  # a dozen kinds from the library, for the same mistakes
-        raise ConfigError(_why_not(argv, config, str(error))) from error
-    if stray:
-        raise ConfigError(f"unexpected argument {stray[0]!r}: settings are written --config.section.field=value")
-    return values.config
+def _settings(arguments: list[str], config: "Config", options: Parser) -> list[tuple[str, Any]]:
+    """The settings in the arguments --config.NAME=VALUE, --config.NAME VALUE, and --config.NAME for True."""
+    known, found, rest = possible(config), [], list(arguments)
+    while rest:
+        option, equals, value = rest.pop(0).partition("=")
+        if not option.startswith("--"):
+            raise ConfigError(f"unexpected argument {option + equals + value!r}: settings are written --config.section.field=value")
+        if not option.startswith("--config."):
+            advice = ConfigError(*suggestion(option.removeprefix("--").replace("-", "_"), known)).text(flag)
+            options.refuse(option, advice)
+        name = option.removeprefix("--config.")
+        if not equals and isinstance(known.get(name), bool) and (not rest or rest[0].lower() not in BOOLEANS):
+            value = "true"
+        elif not equals and rest and not rest[0].startswith("--"):
+            value = rest.pop(0)
+        elif not equals and name in known:
+            raise ConfigError(Setting(name), " has no value: write for instance ", Setting(name, known[name]))
+        found.append((name, value))
+    return found
 
 
 def settings_text(config: "Config") -> str:
@@ -142,31 +144,41 @@ def _own_settings(variant: "Variant") -> set[str]:
     return {*variant.settings, *(name for settings in variant.by_subset.values() for name in settings)}
 
 
-def _name(argument: str) -> str:
-    """The name in --NAME and --NAME=VALUE, "" for an argument that is not an option."""
-    found = re.match("--([a-z][^=]*)", argument)
-    return found[1] if found else ""
+def main(argv: list[str]) -> int:
+    """Exit code of a run with the command line `argv` (program name first)."""
+    with spelled(flag):
+        config, workdir, how = parse(argv)
+        keep_freed_memory()
+        from jax_sentemb.parallel import Join, join  # after parsing: --help and mistakes answer without loading JAX's compiler
+
+        join(Join(**how))
+        from jax_sentemb.training.run import run
+
+        with interrupts_end_at_once():
+            return run(config, workdir)
 
 
-def _why_not(argv: list[str], config: Any, error: str) -> str:
-    """What to say of the `error` of the flags' library: of the first --config.NAME that is not a setting, or of a wrong value.
+@contextlib.contextmanager
+def interrupts_end_at_once() -> Iterator[None]:
+    """A block in which SIGINT ends the process with exit code 130, until a run that has something to save handles it.
 
-    A name is unknown (the nearest one is proposed), or it is a part of the config.
+    As an exception it can be lost: JAX calls Python from its compiler and from finalizers, which swallow it or crash.
     """
-    from jax_sentemb.config import NAMES, flatten
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
+        yield
+        return
 
-    settings = flatten(config)
-    for name in (_name(argument) for argument in argv if _name(argument).startswith("config.")):
-        path = name.removeprefix("config.")
-        if problem := missing_part(path, settings):
-            return f"--config.{problem}"
-        if inside := [key for key in settings if key.startswith(f"{path}.")]:
-            return f"--{name} is a part of the config, not a setting: set what is in it, for instance --config.{inside[0]}"
-        if path not in settings:
-            return f"--{name} is unknown{suggestion(path, settings, '--config.')}"
-        if isinstance(settings[path], dict):
-            return f"--{name} is not a number, text, or True or False: write it into a .py recipe"
-    wrong = re.match(r"flag --config\.([\w.]+)=(.*?): ", error)
-    if wrong and (kind := NAMES.get(type(settings.get(wrong[1])))):
-        return f"--config.{wrong[1]}={wrong[2]} is not {kind}"
-    return error.splitlines()[0]
+    def end(number: int, frame: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the signal came during a print
+            sys.stdout.flush()
+        os._exit(130)
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if __name__ == "__main__":
+    sys.exit(program(main, sys.argv))
