@@ -20,12 +20,12 @@ NOISE = 0.5  # length of the noise on a query of length 1
 
 def stored_as_int8(source):
     """The int8 copy of a directory of vectors, written where it is not there."""
-    from jax_sentemb.retrieval.vector_manifest import SAME
+    from jax_sentemb.retrieval.vector_manifest import marked
     from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_shards
 
     vectors = Vectors(source, verify=False)
     folder = source.with_name(f"{source.name}-int8")
-    facts = {name: vectors.manifest.get(name) for name in SAME} | {"precision": "int8", "format": "npy", "rows_per_shard": 1 << 16}
+    facts = marked({**vectors.sources, "precision": "int8", "format": "npy", "rows_per_shard": 1 << 16})
     rows = [str(row) for row in range(len(vectors))]
     write_shards(
         folder, facts, rows, lambda part: EncodedSentences(vectors[int(part[0]) : int(part[-1]) + 1], 0), lambda count: None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb import files
-from jax_sentemb.errors import DataError, ModelFileError, UserError
+from jax_sentemb.errors import DataError, ModelFileError, Setting, UserError
 
 KEY = "provenance"
 
@@ -41,7 +41,6 @@ DIGEST = FileType("sha256", 1, "")
 VOCABULARY = FileType("vocabulary", 1, "")
 TOKENS = FileType("tokens", 4, "")
 PACKED_ROWS = FileType("packed", 2, "")
-TEACHER_VECTORS = FileType("vectors", 1, "")
 
 VECTORS = FileType("vectors", 1, "encode the corpus into a new directory or file")
 SEARCH_INDEX = FileType("search index", 1, "delete it, or give another --index")
@@ -66,7 +65,7 @@ def fingerprint(file_type: FileType, sources: Mapping[str, Any]) -> str:
 
 
 def check(
-    where: str | Path,
+    where: str | Path | Setting,
     content: Any,
     file_type: FileType,
     sources: Mapping[str, Any] | None = None,
@@ -76,7 +75,7 @@ def check(
     """Return the recorded sources of a file, after comparing its mark.
 
     Args:
-        where: The file as the user knows it, for the message.
+        where: The file as the user knows it, or the setting that names it, for the message.
         content: The JSON value that has the mark.
         file_type: What the file must be.
         sources: The sources that it must have been made from; other recorded sources are not compared.
@@ -87,7 +86,8 @@ def check(
         UserError: The mark is missing, of another type or format, or has another source. The message names both.
     """
     if problem := difference(content, file_type, sources or {}):
-        raise (error or file_type.error)(f"{where} {problem}; {remedy or file_type.remedy}")
+        named = where if isinstance(where, Setting) else str(where)
+        raise (error or file_type.error)(named, f" {problem}; {remedy or file_type.remedy}")
     return content[KEY]["sources"]
 
 

@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from jax_sentemb import SentenceEncoder, __version__
 from jax_sentemb.__main__ import COMMANDS, main
@@ -270,11 +272,15 @@ def test_a_list_of_shards_that_is_wrong_is_made_again(copy, vectors, model, corp
 
 
 SIGNED = "with its own SHA-256: "  # damage that the hash does not show, as a program that writes such a file would leave it
+SOURCE = f"{SIGNED}a source "
 BROKEN = (
     "", "[]", "{", "null", "{}", '{"shards": 5}', "\x00", '"rows": 421', '"normalize": 1', '"rows_per_shard": 0', '"sha256": 3',
     *(SIGNED + text for text in (
-        '"shards": {}', '"shards": ""', '"shards": [1]', '"shards": [{}]', '"rows": "x"', '"truncate_dim": "x"',
-        '"width": []', '"ranges": 3', '"model_sha256": 3', '"corpus_sha256": []', '"precision": {}',
+        '"shards": {}', '"shards": ""', '"shards": [1]', '"shards": [{}]', '"rows": "x"',
+        '"width": []', '"ranges": 3', '"provenance": {}', '"provenance": 3',
+    )),
+    *(SOURCE + text for text in (
+        '"truncate_dim": "x"', '"max_seq_length": 0.5', '"prompt": 3', '"precision": {}', '"precision": "float64"',
     )),
 )  # fmt: skip
 
@@ -283,7 +289,9 @@ BROKEN = (
 def test_a_damaged_description_of_vectors_is_one_line(copy, model, corpus, capsys, text):
     file = copy / "vectors.json"
     if '"' in text and not text.startswith("{"):
-        manifest = json.loads(file.read_text(encoding="utf-8")) | json.loads("{" + text.removeprefix(SIGNED) + "}")
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        changed = manifest["provenance"]["sources"] if text.startswith(SOURCE) else manifest
+        changed |= json.loads("{" + text.removeprefix(SOURCE).removeprefix(SIGNED) + "}")
         if text.startswith(SIGNED):
             manifest["sha256"] = vectors_module.digest(manifest)
         text = json.dumps(manifest)
@@ -341,15 +349,15 @@ def test_another_model_text_or_setting_is_refused_with_both_values(vectors, mode
     other = tmp_path / "other.txt"
     other.write_text("a man\n", encoding="utf-8")
     for arguments, named in (
-        ((f"{model}@mean", corpus, vectors), "model_sha256="),
-        ((model, other, vectors), "corpus_sha256="),
-        ((model, corpus, vectors, "--precision", "int8"), "precision=float32, this command has precision=int8"),
-        ((model, corpus, vectors, "--dtype", "bfloat16"), "dtype=float32, this command has dtype=bfloat16"),
-        ((model, corpus, vectors, "--normalize"), "normalize=False, this command has normalize=True"),
-        ((model, corpus, vectors, "--truncate-dim", 4), "truncate_dim=None, this command has truncate_dim=4"),
-        ((model, corpus, vectors, "--max-seq-length", 5), "this command has max_seq_length=5"),
-        ((model, corpus, vectors, "--format", "parquet"), "format=npy, this command has format=parquet"),
-        (("--rows-per-shard",), "rows_per_shard=100, this command has rows_per_shard=7"),
+        ((f"{model}@mean", corpus, vectors), "was made from model export (SHA-256"),
+        ((model, other, vectors), "not from corpus other.txt (SHA-256"),
+        ((model, corpus, vectors, "--precision", "int8"), "with precision='float32', not with precision='int8'"),
+        ((model, corpus, vectors, "--dtype", "bfloat16"), "with dtype='float32', not with dtype='bfloat16'"),
+        ((model, corpus, vectors, "--normalize"), "with normalize=False, not with normalize=True"),
+        ((model, corpus, vectors, "--truncate-dim", 4), "without truncate_dim, not with truncate_dim=4"),
+        ((model, corpus, vectors, "--max-seq-length", 5), "not with max_seq_length=5"),
+        ((model, corpus, vectors, "--format", "parquet"), "with format='npy', not with format='parquet'"),
+        (("--rows-per-shard",), "with rows_per_shard=100, not with rows_per_shard=7"),
     ):
         if arguments[0] == "--rows-per-shard":
             code = run("encode", "--model", model, "--input", corpus, "--output", vectors, "--rows-per-shard", 7)
@@ -509,7 +517,7 @@ def table(tmp_path, model, corpus, vectors):
         ("mine --corpus VECTORS --top-k 3 --top-k=3", 2, "--top-k is given twice"),
         ("search --corpus VECTORS --query x", 2, "no --model"),
         ("search --corpus VECTORS --model MODEL", 2, "--queries FILE or --query TEXT"),
-        ("search --corpus VECTORS --model MODEL@mean --query x", 3, "is another model"),
+        ("search --corpus VECTORS --model MODEL@mean --query x", 3, "was made from model export (SHA-256"),
         ("search --corpus VECTORS --model MODEL --queries TMP/absent.txt", 3, "--queries TMP/absent.txt: no such file"),
         ("mine --corpus CORPUS", 2, "no --model"),
         ("cluster --corpus VECTORS --k 5 --threshold 0.9", 2, "leave out --threshold"),
@@ -526,7 +534,7 @@ def table(tmp_path, model, corpus, vectors):
         ("mine --corpus TMP/full", 3, "has no vectors.json"),
         ("mine --corpus TMP/one.npy", 3, "cannot be read as .npy"),
         ("mine --corpus TMP/two.npy", 3, "cannot be read as .npy"),
-        ("cluster --corpus VECTORS --corpus-text MODEL/vocab.txt", 3, "is not what"),
+        ("cluster --corpus VECTORS --corpus-text MODEL/vocab.txt", 3, "not from corpus vocab.txt (SHA-256"),
         ("cluster --corpus TMP/damaged", 3, "vectors.json is damaged"),
     ],
 )
@@ -573,3 +581,94 @@ def test_a_reader_that_stops_early_is_no_error(vectors):
     with process.stderr:
         said = process.stderr.read()
     assert re.fullmatch(r"note: 1 of 1,000 random pairs .* of \d\.\d+ or more: below it, expect chance\n", said)
+
+
+@pytest.fixture
+def indexed(model, tmp_path):
+    """A function that searches with an index of a.txt, and the folder: a.txt, b.txt, and `model`, a copy of the export."""
+    pytest.importorskip("faiss")
+    (tmp_path / "a.txt").write_text("a man\na dog\ntwo women dance\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("the grass\ntall guitar\na man\n", encoding="utf-8")
+    shutil.copytree(model, tmp_path / "model")
+
+    def search(*more, corpus="a.txt", model="model"):
+        options = ("--model", tmp_path / model, "--corpus", tmp_path / corpus, "--query", "a man", "--top-k", 1)
+        return run("search", *options, "--index", tmp_path / "idx", *more)
+
+    assert search() == 0
+    return search, tmp_path
+
+
+def test_an_index_of_something_else_is_refused_by_name(indexed, capsys):
+    search, folder = indexed
+    before = (folder / "idx").read_bytes()
+    assert search() == 0
+    short = ("--input", folder / "a.txt", "--output", folder / "short", "--truncate-dim", 4)
+    assert run("encode", "--model", folder / "model", *short) == 0
+    for changed, more, named in (
+        ({"corpus": "b.txt"}, (), "idx was made from corpus a.txt (SHA-256"),
+        ({"model": "model@mean"}, (), "idx was made from model model (SHA-256"),
+        ({}, ("--max-seq-length", 5), "not with max_seq_length=5"),
+        ({}, ("--dtype", "bfloat16"), "not with dtype='bfloat16'"),
+        ({"corpus": "short"}, (), "was made without truncate_dim, not with truncate_dim=4"),
+    ):
+        assert search(*more, **changed) == 3
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert named in error
+        assert error.endswith("delete it, or give another --index")
+    assert (folder / "idx").read_bytes() == before
+
+
+def test_an_index_of_a_corpus_that_was_edited_is_refused(indexed, capsys):
+    search, folder = indexed
+    stat = (folder / "a.txt").stat()
+    (folder / "a.txt").write_text("a man\na cat\ntwo women dance\n", encoding="utf-8")  # of the same length
+    os.utime(folder / "a.txt", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert search() == 3
+    assert "from corpus a.txt (SHA-256" in capsys.readouterr().err
+
+
+def test_an_index_of_a_model_whose_prompt_or_weights_changed_at_the_same_path_is_refused(indexed, capsys):
+    search, folder = indexed
+    (folder / "model" / "jax_sentemb.json").unlink()
+    settings = folder / "model" / "config_sentence_transformers.json"
+    whole = settings.read_text(encoding="utf-8")
+    settings.write_text(json.dumps({**json.loads(whole), "prompts": {"document": "passage: "}}), encoding="utf-8")
+    assert search() == 3
+    assert "was made without prompt, not with prompt='passage: '" in capsys.readouterr().err
+    settings.write_text(whole, encoding="utf-8")
+    assert search() == 0
+    weights = load_file(folder / "model" / "model.safetensors")
+    weights["embeddings.word_embeddings.weight"] *= 1.5
+    save_file(weights, folder / "model" / "model.safetensors")
+    assert search() == 3
+    assert "from model model (SHA-256" in capsys.readouterr().err
+
+
+def test_a_vectors_directory_is_the_same_source_as_its_text_and_an_array_file_is_its_own(indexed, capsys):
+    search, folder = indexed
+    assert run("encode", "--model", folder / "model", "--input", folder / "a.txt", "--output", folder / "vectors") == 0
+    assert search(corpus="vectors") == 0
+    np.save(folder / "own.npy", Vectors(folder / "vectors")[:])
+    assert search(corpus="own.npy") == 3
+    error = capsys.readouterr().err
+    assert "warning: --corpus" in error
+    assert "was made without vectors, not from vectors own.npy" in error
+
+
+def test_queries_are_cut_as_the_vectors_were(indexed, capsys):
+    _, folder = indexed
+    encoded = ("--model", folder / "model", "--input", folder / "a.txt", "--output", folder / "cut")
+    assert run("encode", *encoded, "--max-seq-length", 3) == 0
+    capsys.readouterr()
+    found = ("search", "--model", folder / "model", "--corpus", folder / "cut", "--query", "a man dances", "--top-k", 1)
+    assert run(*found) == 0
+    assert capsys.readouterr().out.split("\t")[2] == "1.000000"  # the query is cut to "a", as each sentence is
+    assert run(*found, "--max-seq-length", 9) == 3
+    assert "with max_seq_length=3, not with max_seq_length=9; leave --max-seq-length out" in capsys.readouterr().err
+
+
+def test_a_model_that_did_not_make_the_vectors_is_refused_although_no_query_needs_it(vectors, model, capsys):
+    for command in ("mine", "cluster"):
+        assert run(command, "--corpus", vectors, "--model", f"{model}@mean") == 3
+        assert "was made from model export (SHA-256" in capsys.readouterr().err

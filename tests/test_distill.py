@@ -170,3 +170,15 @@ def test_no_sentence_and_no_piece_are_zero_rows():
     embedder = StaticEmbedder(tokenizer, True)
     assert embedder(params, []).shape == (0, 3)
     np.testing.assert_allclose(embedder(params, ["", "one two"]), [[0, 0, 0], [3**-0.5] * 3], atol=1e-6)
+
+
+def test_vectors_of_another_model_or_length_are_refused_by_name(teacher, static, tmp_path, capsys):
+    model, corpus = teacher / "model", teacher / "corpus.txt"
+    common = ("distill", "--model", model, "--corpus", corpus, "--width", 8, "--epochs", 1, "--output", tmp_path / "out")
+    for name, of, more, expected in (
+        ("cut", model, ("--max-seq-length", 5), "was made with max_seq_length=5, not with max_seq_length="),
+        ("other", f"{model}@cls", (), "was made from model model@cls (SHA-256"),
+    ):
+        assert run("encode", "--model", of, "--input", corpus, "--output", tmp_path / name, *more) == 0
+        assert run(*common, "--vectors", tmp_path / name) == 3
+        assert expected in capsys.readouterr().err

@@ -42,7 +42,7 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
-from jax_sentemb.retrieval.vector_manifest import digest
+from jax_sentemb.retrieval.vector_manifest import digest, marked
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.training.encoder_source import given_tokenizer
 
@@ -500,8 +500,8 @@ def as_shard_of_vectors(folder, name):
 
 
 VECTORS = {
-    "model_sha256": None, "corpus_sha256": None, "precision": "float32", "dtype": "float32", "normalize": False,
-    "truncate_dim": None, "max_seq_length": 9, "rows_per_shard": 9, "format": "npy", "rows": 2, "width": 3, "ranges": None,
+    **marked({"precision": "float32", "max_seq_length": 9, "rows_per_shard": 9, "format": "npy"}),
+    "rows": 2, "width": 3, "ranges": None,
     "truncated": 0, "complete": True, "shards": [{"file": "000000.npy", "rows": 2, "bytes": 152, "truncated": 0, "sha256": ""}],
 }  # fmt: skip
 

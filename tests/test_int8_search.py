@@ -6,7 +6,7 @@ import pytest
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.retrieval import int8_search
 from jax_sentemb.retrieval.search import search
-from jax_sentemb.retrieval.vector_manifest import SAME
+from jax_sentemb.retrieval.vector_manifest import marked
 from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_shards
 
 pytest.importorskip("numkong")
@@ -21,7 +21,7 @@ QUERIES = np.concatenate([QUERIES[:11], -np.ones((1, 24), np.float32)])  # the l
 @pytest.fixture(scope="module", params=["int8", "uint8"])
 def stored(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    facts = {**dict.fromkeys(SAME), "precision": request.param, "rows_per_shard": 400, "format": "npy"}
+    facts = marked({"precision": request.param, "rows_per_shard": 400, "format": "npy"})
     texts = [str(row) for row in range(len(ROWS))]
     write_shards(folder, facts, texts, lambda part: EncodedSentences(ROWS[[int(text) for text in part]], 0), lambda count: None)
     return Vectors(folder)

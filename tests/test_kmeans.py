@@ -10,6 +10,7 @@ import pytest
 from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.retrieval import kmeans as module
 from jax_sentemb.retrieval.kmeans import Groups, kmeans
+from jax_sentemb.retrieval.vector_manifest import marked
 from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_shards
 
 
@@ -104,8 +105,7 @@ def test_fewer_different_rows_than_groups_leave_groups_empty_and_it_ends(rows, m
 
 
 def test_vectors_on_disk_are_the_same(rows, tmp_path):
-    facts = dict.fromkeys(("model_sha256", "corpus_sha256", "dtype", "normalize", "truncate_dim", "max_seq_length"))
-    facts |= {"precision": "float32", "rows_per_shard": 70, "format": "npy"}
+    facts = marked({"precision": "float32", "rows_per_shard": 70, "format": "npy"})
     texts = [str(row) for row in range(300)]
     write_shards(tmp_path, facts, texts, lambda part: EncodedSentences(rows[[int(text) for text in part]], 0), lambda count: None)
     for one, two in zip(kmeans(Vectors(tmp_path), 10), kmeans(rows, 10), strict=True):

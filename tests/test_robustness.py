@@ -45,7 +45,8 @@ from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.parallel import use_compilation_cache
 from jax_sentemb.reporting import html_report, plots
 from jax_sentemb.retrieval import vector_store
-from jax_sentemb.retrieval.vector_store import SAME, EncodedSentences, Vectors, write_file, write_shards
+from jax_sentemb.retrieval.vector_manifest import marked
+from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_file, write_shards
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Rows
 
@@ -91,7 +92,7 @@ def test_a_text_file_that_shrinks_under_workers_is_one_line(corpus, monkeypatch)
 
 
 def test_of_two_writers_of_a_file_the_second_says_so_and_leaves_the_first_alone(tmp_path):
-    metadata = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 5}
+    metadata = marked({"precision": "float32", "rows_per_shard": 5})
 
     def encode(texts):
         with pytest.raises(BusyError, match=r"x\.npy is being written by another process"):
@@ -120,11 +121,12 @@ from pathlib import Path
 import numpy as np
 from jax_sentemb.cli.program import program
 from jax_sentemb.retrieval import vector_store
-from jax_sentemb.retrieval.vector_store import SAME, EncodedSentences, write_file, write_shards
+from jax_sentemb.retrieval.vector_manifest import marked
+from jax_sentemb.retrieval.vector_store import EncodedSentences, write_file, write_shards
 
 def main(argv):
     output, texts = Path(argv[1]), ["a"] * 2000
-    facts = {**dict.fromkeys(SAME, ""), "precision": "float32", "rows_per_shard": 1000, "format": "npy"}
+    facts = marked({"precision": "float32", "rows_per_shard": 1000, "format": "npy"})
     encode = lambda texts: EncodedSentences(np.random.default_rng(0).random((len(texts), 64), np.float32), 0)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     if output.suffix:
@@ -147,7 +149,7 @@ sys.exit(program(main, sys.argv))
 @pytest.mark.parametrize("failing", ["write_manifest", "replace"])
 def test_vectors_without_their_hash_are_never_published_and_the_same_command_continues(tmp_path, monkeypatch, failing):
     """The disk is full when the hash is written, or the process ends before the vectors get their name."""
-    metadata, full = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 5}, OSError(errno.ENOSPC, "full")
+    metadata, full = marked({"precision": "float32", "rows_per_shard": 5}), OSError(errno.ENOSPC, "full")
 
     def encode(texts):
         return EncodedSentences(np.ones((len(texts), 2), np.float32), 0)
@@ -489,7 +491,7 @@ def test_a_file_of_the_cache_that_is_cut_is_one_line_and_one_that_is_deleted_sta
 
 
 def test_a_shard_that_is_cut_while_it_is_searched_is_one_line(tmp_path):
-    metadata = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 1000, "format": "npy"}
+    metadata = marked({"precision": "float32", "rows_per_shard": 1000, "format": "npy"})
 
     def encode(texts):
         return EncodedSentences(np.ones((len(texts), 64), np.float32), 0)
@@ -527,7 +529,7 @@ def test_a_file_that_is_cut_while_a_block_is_read_is_one_line(tmp_path):
 
 
 def test_a_single_file_of_vectors_is_compared_with_the_manifest_beside_it(tmp_path):
-    metadata = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 5}
+    metadata = marked({"precision": "float32", "rows_per_shard": 5})
 
     def encode(texts):
         return EncodedSentences(np.arange(2.0 * len(texts), dtype=np.float32).reshape(-1, 2), 0)

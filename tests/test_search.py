@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.retrieval import search as module
-from jax_sentemb.retrieval.index import build_index, search_index
+from jax_sentemb.retrieval.index import build_index, search_index, vector_sources
 from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
 
 
@@ -138,12 +138,33 @@ def test_an_approximate_index_finds_nearly_all(vectors, tmp_path):
     assert np.mean([len(set(a) & set(b)) / 5 for a, b in zip(exact.indices, found.indices, strict=True)]) > 0.95
     with pytest.raises(ConfigError, match="12 dimensions"):
         search_index(vectors[:, :5], tmp_path / "index")
-    (tmp_path / "index").write_bytes(b"cannot be read as an index")
-    with pytest.raises(ConfigError, match="cannot be read as an index"):
-        search_index(vectors, tmp_path / "index")
 
 
 def test_without_faiss_one_line_says_what_to_install(vectors, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     with pytest.raises(ConfigError, match=r"jax_sentemb\[ann\]"):
         build_index(vectors, tmp_path / "index")
+
+
+def test_an_index_knows_its_vectors_and_damage_is_found(vectors, tmp_path):
+    faiss = pytest.importorskip("faiss")
+    index = tmp_path / "index"
+    build_index(vectors, index)
+    assert search_index(vectors, index, 3, sources=vector_sources(vectors)).indices[:, 0].tolist() == list(range(len(vectors)))
+    assert faiss.read_index(str(index)).ntotal == len(vectors)  # faiss itself reads the file
+    with pytest.raises(DataError, match="from vectors an array"):
+        search_index(vectors, index, sources=vector_sources(vectors[::-1].copy()))
+    content = index.read_bytes()
+    last = content.removesuffix(b"\n").rpartition(b"\n")[2]
+    damages = {
+        "is damaged": (content[:3000] + bytes([content[3000] ^ 1]) + content[3001:], content[100:]),
+        "does not say what it was made from": (b"", b"no index", content[: -len(last)], content[:-5], content + b"more\n"),
+        "has format 2": (content.replace(b'"format": 1', b'"format": 2'),),
+    }
+    for problem, contents in damages.items():
+        for damaged in contents:
+            index.write_bytes(damaged)
+            with pytest.raises(DataError, match=problem):
+                search_index(vectors, index)
+    with pytest.raises(DataError, match="directory"):
+        search_index(vectors, tmp_path)

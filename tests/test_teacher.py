@@ -16,6 +16,8 @@ from jax_sentemb.errors import ConfigError, DataError, ResourceError
 from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.encoder import SentenceEncoder
+from jax_sentemb.provenance import Source
+from jax_sentemb.retrieval.vector_manifest import marked
 from jax_sentemb.retrieval.vector_store import write_shards
 from jax_sentemb.types import EncodedSentences
 
@@ -117,11 +119,11 @@ def test_another_precision_or_text_has_another_entry(folder, cache, tmp_path):
 
 
 def write_directory(folder, path, corpus_sha256, rows=LINES):
-    metadata = {
-        "model_sha256": "m", "corpus_sha256": corpus_sha256, "precision": "float32", "dtype": "float32", "normalize": False,
-        "truncate_dim": None, "max_seq_length": 40, "rows_per_shard": 32, "format": "npy",
+    sources = {
+        "model": Source("m", "m"), "corpus": Source("text", corpus_sha256), "precision": "float32", "dtype": "float32",
+        "normalize": False, "max_seq_length": 40, "rows_per_shard": 32, "format": "npy",
     }  # fmt: skip
-    write_shards(path, metadata, rows, lambda texts: EncodedSentences(3 * expected(folder, texts), 0), lambda rows: None)
+    write_shards(path, marked(sources), rows, lambda texts: EncodedSentences(3 * expected(folder, texts), 0), lambda rows: None)
 
 
 def test_a_directory_of_encode_is_used_as_it_is_if_it_has_the_same_text(folder, tmp_path):
@@ -131,8 +133,11 @@ def test_a_directory_of_encode_is_used_as_it_is_if_it_has_the_same_text(folder, 
     np.testing.assert_allclose(vectors.take(np.array([5, 60])), expected(folder)[[5, 60]], atol=1e-5)
     write_directory(folder, tmp_path / "other", "x")
     write_directory(folder, tmp_path / "shorter", sentences.fingerprint, LINES[:50])
-    for name in ("other", "shorter"):
-        with pytest.raises(DataError, match=r"method\.teacher=.*of another text; this text has 71 sentences"):
+    for name, problem in (
+        ("other", r"from corpus text \(SHA-256 x\), not from corpus of data\.files"),
+        ("shorter", "has 50 vectors, this text has 71 sentences"),
+    ):
+        with pytest.raises(DataError, match=rf"method\.teacher=.*{problem}"):
             teacher_vectors(str(tmp_path / name), "float32", sentences, ALL)
     np.save(tmp_path / "file.npy", expected(folder))
     alone = teacher_vectors(str(tmp_path / "file.npy"), "float32", sentences, ALL)

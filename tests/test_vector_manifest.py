@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.retrieval.vector_manifest import SAME, Part, missing_parts, read_manifest
+from jax_sentemb.provenance import KEY, Source
+from jax_sentemb.retrieval.vector_manifest import Part, marked, missing_parts, read_manifest
 from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_shards
 
 TEXTS = [f"{number}" for number in range(97)]
-FACTS = {**dict.fromkeys(SAME), "precision": "float32", "rows_per_shard": 4, "format": "npy"}
+SETTINGS = {"precision": "float32", "rows_per_shard": 4, "format": "npy"}
+FACTS = marked(SETTINGS)
+OTHER_MODEL = marked({**SETTINGS, "model": Source("other", "a" * 64)})
 
 
 def encode(texts):
@@ -80,8 +83,8 @@ def test_what_is_missing_is_named(tmp_path):
 def test_a_part_with_other_settings_is_refused_before_it_writes(tmp_path):
     write(tmp_path, Part(3, 4))
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(ConfigError, match=r"part-3-of-4\.json has rows_per_shard=4, this command rows_per_shard=2: .* delete it"):
-        write(tmp_path, Part(2, 4), {**FACTS, "rows_per_shard": 2})
+    with pytest.raises(ConfigError, match=r"part-3-of-4\.json was made with rows_per_shard=4, not with rows_per_shard=2;.*delete"):
+        write(tmp_path, Part(2, 4), marked({**SETTINGS, "rows_per_shard": 2}))
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
@@ -131,23 +134,23 @@ def test_what_does_not_fit_the_folder(tmp_path):
         write(tmp_path)
     with pytest.raises(DataError, match="parts of vectors only"):
         read_manifest(tmp_path)
-    with pytest.raises(ConfigError, match="begun with model_sha256=None"):
-        write(tmp_path, Part(1, 2), {**FACTS, "model_sha256": "a"})
-    write(tmp_path.with_name("other"), Part(1, 2), {**FACTS, "model_sha256": "a"})
+    with pytest.raises(ConfigError, match=r"without model, not from model other \(SHA-256 a{12}\); give another directory"):
+        write(tmp_path, Part(1, 2), OTHER_MODEL)
+    write(tmp_path.with_name("other"), Part(1, 2), OTHER_MODEL)
     for file in tmp_path.with_name("other").iterdir():  # a part of another model, copied into the folder
         file.replace(tmp_path / file.name)
-    with pytest.raises(ConfigError, match=r"part-1-of-2\.json has model_sha256=a, this command model_sha256=None"):
+    with pytest.raises(ConfigError, match=r"part-1-of-2\.json was made from model other \(SHA-256 a+\), not without model"):
         write(tmp_path, Part(2, 2))
     with pytest.raises(ConfigError, match="int8"):
-        write(tmp_path.with_name("bytes"), Part(1, 2), {**FACTS, "precision": "int8"})
+        write(tmp_path.with_name("bytes"), Part(1, 2), marked({**SETTINGS, "precision": "int8"}))
 
 
 def test_a_part_with_other_settings_that_was_written_elsewhere_is_found_when_parts_are_put_together(tmp_path):
     write(tmp_path, Part(1, 3))
-    write(tmp_path.with_name("other"), Part(2, 3), {**FACTS, "model_sha256": "a"})
+    write(tmp_path.with_name("other"), Part(2, 3), OTHER_MODEL)
     for file in tmp_path.with_name("other").iterdir():
         file.replace(tmp_path / file.name)
-    with pytest.raises(ConfigError, match=r"part-2-of-3\.json has model_sha256=a, part-1-of-3\.json model_sha256=None: .* delete"):
+    with pytest.raises(ConfigError, match=r"part-2-of-3\.json was made from model other .*, not without model; .* delete"):
         write(tmp_path, Part(3, 3))
 
 
@@ -174,3 +177,16 @@ def test_a_folder_that_was_begun_whole(tmp_path):
         write(tmp_path / "new", encode=stops)
     with pytest.raises(ConfigError, match="begun without --part"):
         write(tmp_path / "new", Part(2, 2))
+
+
+def test_vectors_of_a_later_format_are_refused_as_such_and_nothing_is_written(tmp_path):
+    write(tmp_path)
+    file = tmp_path / "vectors.json"
+    manifest = json.loads(file.read_text())
+    manifest[KEY]["format"] += 1
+    file.write_text(json.dumps(manifest))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for use in (lambda: Vectors(tmp_path), lambda: write(tmp_path)):
+        with pytest.raises(DataError, match=r"vectors\.json has format 2, this version reads format 1; encode the corpus"):
+            use()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jax_sentemb.cli.encode import add_model_options, load_encoder
+from jax_sentemb.cli.encode import add_model_options, load_encoder, model_source, vector_sources
 from jax_sentemb.cli.program import EXIT_CODES, Parser
-from jax_sentemb.data.corpus_files import open_text
+from jax_sentemb.data.corpus_files import corpus_name, open_text
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.errors import ConfigError, DataError, plain
-from jax_sentemb.files import user_path
+from jax_sentemb.files import say, user_path
+from jax_sentemb.provenance import VECTORS, Source, check
+from jax_sentemb.retrieval.vector_manifest import manifest_path
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.streams import reader_is_gone
 
@@ -25,10 +28,11 @@ _C1 = re.compile("[\x7f-\x9f]")  # what a terminal obeys and JSON leaves as it i
 
 
 class Collection(NamedTuple):
-    """Vectors [N, E] and, where it is known, the text of each row."""
+    """Vectors [N, E] and, where it is known, the text of each row; `sources` returns what the vectors were made from."""
 
     vectors: Any
     texts: Any = None
+    sources: Callable[[], dict[str, Any]] = dict
 
     def text(self, row: int) -> str | None:
         return None if self.texts is None else self.texts[row]
@@ -71,35 +75,56 @@ class Opener:
                 raise ConfigError(f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text itself")
             return self.text("--corpus", options.corpus)
         vectors = Vectors(user_path(options.corpus), not options.no_verify)
-        if not options.corpus_text:
-            return Collection(vectors)
-        texts = open_text("--corpus-text", options.corpus_text, options.column)
-        made_from = vectors.manifest["corpus_sha256"]
-        if (made_from and made_from != texts.fingerprint) or len(texts) != len(vectors):
-            raise DataError(
-                f"--corpus-text {options.corpus_text} is not what {options.corpus} was made from: "
-                f"{len(texts)} sentences, SHA-256 {texts.fingerprint[:12]}, there {len(vectors)}, {(made_from or 'unknown')[:12]}"
+        if options.model:
+            self._check_model(vectors)
+        if not vectors.is_marked and (options.model or options.corpus_text):
+            say(
+                f"--corpus {options.corpus} has no {manifest_path(user_path(options.corpus)).name}: "
+                "whether it was made from this text and with this model is not known"
             )
-        return Collection(vectors, texts)
+        texts = self._texts_of(vectors) if options.corpus_text else None
+        return Collection(vectors, texts, lambda: vectors.sources)
+
+    def _texts_of(self, vectors: Vectors) -> Sentences:
+        """The text of --corpus-text; DataError if the vectors were made from another text."""
+        options = self.options
+        texts = open_text("--corpus-text", options.corpus_text, options.column)
+        if vectors.is_marked:
+            corpus = Source(corpus_name(options.corpus_text), texts.fingerprint)
+            check(f"--corpus {options.corpus}", vectors.manifest, VECTORS, {"corpus": corpus}, remedy="give its text")
+        if len(texts) != len(vectors):
+            raise DataError(
+                f"--corpus-text {options.corpus_text} has {len(texts)} sentences, --corpus {options.corpus} has {len(vectors)} "
+                "vectors: give the text that they were made from"
+            )
+        return texts
+
+    def _check_model(self, vectors: Vectors) -> None:
+        """DataError if the vectors were made with another model or length than those of the command line."""
+        options = self.options
+        if not vectors.is_marked:
+            return
+        where = f"--corpus {options.corpus}"
+        check(where, vectors.manifest, VECTORS, {"model": model_source(self.encoder, options)}, remedy="give its model")
+        length = vectors.sources["max_seq_length"]
+        if options.max_seq_length:
+            check(where, vectors.manifest, VECTORS, {"max_seq_length": options.max_seq_length}, remedy="leave --max-seq-length out")
+        elif length:
+            self.encoder.max_seq_length = length
 
     def text(self, option: str, files: str, like: Any = None) -> Collection:
-        """The sentences of a file, encoded; as the vectors `like` were, DataError if that was another model."""
+        """The sentences of a file, encoded; queries if there are vectors `like` them, which they are encoded as."""
         texts = open_text(option, files, self.options.column)
-        return self.sentences([texts[row] for row in range(len(texts))], like)
+        corpus = Source(corpus_name(files), texts.fingerprint)
+        return self.sentences([texts[row] for row in range(len(texts))], like, corpus)
 
-    def sentences(self, texts: list[str], like: Any = None) -> Collection:
-        """As `text`, for sentences in memory; queries if there is `like`, else documents: a model may have a prompt for each."""
-        stated = like.manifest if isinstance(like, Vectors) else {}
-        made_with = stated.get("model_sha256")
-        if made_with is not None and made_with != self.encoder.fingerprint:
-            raise DataError(
-                f"--corpus {self.options.corpus} was encoded with {stated.get('model')} ({made_with[:12]}), "
-                f"--model {self.options.model} is another model ({self.encoder.fingerprint[:12]})"
-            )
+    def sentences(self, texts: list[str], like: Any = None, corpus: Source | None = None) -> Collection:
+        """As `text`, for sentences in memory; a model may have a prompt for queries and one for documents."""
         show = sys.stderr.isatty()
-        width = stated.get("truncate_dim")
+        width = like.sources.get("truncate_dim") if isinstance(like, Vectors) and like.is_marked else None
         prompt = self.encoder.prompt_for("document" if like is None else "query")
-        return Collection(self.encoder.encode(texts, self.options.batch_size, show, truncate_dim=width, prompt_name=prompt), texts)
+        vectors = self.encoder.encode(texts, self.options.batch_size, show, truncate_dim=width, prompt_name=prompt)
+        return Collection(vectors, texts, lambda: vector_sources(self.encoder, self.options, corpus or Source("queries", "")))
 
 
 def _is_vectors(source: str) -> bool:

@@ -6,17 +6,18 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jax_sentemb import __version__
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
-from jax_sentemb.data.corpus_files import Sentences, open_text
+from jax_sentemb.data.corpus_files import Sentences, corpus_name, open_text
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import say, user_path
+from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
-from jax_sentemb.retrieval.vector_manifest import Part, missing_parts
+from jax_sentemb.retrieval.vector_manifest import Part, marked, missing_parts
 from jax_sentemb.retrieval.vector_store import EncodedSentences, write_file, write_shards
 
 if TYPE_CHECKING:
@@ -58,17 +59,17 @@ def main(argv: list[str]) -> int:
     with tqdm(total=len(sentences) if single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
         metadata = {
             "jax_sentemb": __version__,
-            "model": Path(options.model).name,
-            "model_sha256": encoder.fingerprint,
-            "corpus_sha256": sentences.fingerprint,
             **sentences.report,
-            "precision": options.precision,
-            "dtype": options.dtype,
-            "normalize": options.normalize,
-            "truncate_dim": options.truncate_dim,
-            "max_seq_length": encoder.max_seq_length,
-            "rows_per_shard": options.rows_per_shard,
-            "format": options.format,
+            **marked(
+                {
+                    **vector_sources(encoder, options, Source(corpus_name(options.input), sentences.fingerprint)),
+                    "normalize": options.normalize,
+                    "truncate_dim": options.truncate_dim or encoder.truncate_dim,
+                    "precision": options.precision,
+                    "rows_per_shard": options.rows_per_shard,
+                    "format": options.format,
+                }
+            ),
         }
         options_of = () if single else (options.part,)
         manifest = (write_file if single else write_shards)(output, metadata, sentences, encode, bar.update, *options_of)
@@ -84,6 +85,26 @@ def main(argv: list[str]) -> int:
         notes.append(f"{blank} blank lines have no vector")
     print(plain("; ".join(notes)), file=sys.stderr)
     return 0
+
+
+def vector_sources(encoder: "SentenceEncoder", options: argparse.Namespace, corpus: Source) -> dict[str, Any]:
+    """Return what the vectors of a corpus are made from, where nothing is normalised or quantised."""
+    prompt = encoder.prompt_for("document")
+    return {
+        "corpus": corpus,
+        "model": model_source(encoder, options),
+        "prompt": (encoder.prompts[prompt] if prompt else encoder.default_prompt) or None,
+        "dtype": options.dtype,
+        "normalize": False,
+        "truncate_dim": encoder.truncate_dim,
+        "max_seq_length": encoder.max_seq_length,
+        "precision": "float32",
+    }
+
+
+def model_source(encoder: "SentenceEncoder", options: argparse.Namespace) -> Source:
+    """Return the name and the fingerprint of the model of a command line."""
+    return Source(Path(options.model).name, encoder.fingerprint)
 
 
 def load_encoder(options: argparse.Namespace) -> "SentenceEncoder":

@@ -47,8 +47,8 @@ def main(argv: list[str]) -> int:
         queries = opener.sentences(options.query, corpus.vectors)
     if options.index:
         if not options.index.exists():
-            build_index(corpus.vectors, options.index)
-        hits = search_index(queries.vectors, options.index, options.top_k)
+            build_index(corpus.vectors, options.index, corpus.sources())
+        hits = search_index(queries.vectors, options.index, options.top_k, sources=corpus.sources(), verify=not options.no_verify)
     else:
         hits = search(queries.vectors, corpus.vectors, options.top_k)
     say_noise(corpus)

@@ -58,6 +58,11 @@ def open_text(option: str, files: str, column: str = "text") -> Sentences:
         raise
 
 
+def corpus_name(files: str) -> str:
+    """Return `files` without folders, to name a corpus in messages and published files."""
+    return "standard input" if files == "-" else ", ".join(Path(name.strip()).name for name in files.split(","))
+
+
 def sources_of(files: str) -> Iterator[str]:
     """Paths and data sets in the order in which they are named, globs sorted.
 

@@ -11,12 +11,13 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.distillation.regression import Regression, fit_table, linear_start, project
 from jax_sentemb.distillation.token_table import piece_counts, piece_vectors, special_ids, texts, token_table
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.files import naming, sole_writer, staging
+from jax_sentemb.files import naming, say, sole_writer, staging
 from jax_sentemb.formats.sentence_transformers import check_replaceable
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.export import export_static
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import LONGEST, Pieces
+from jax_sentemb.provenance import VECTORS, Source, check
 from jax_sentemb.retrieval.search import VectorSource
 from jax_sentemb.retrieval.vector_store import Vectors
 
@@ -58,7 +59,7 @@ def distill(
     if settings.width > width:
         raise ConfigError(f"--width {settings.width} is more than the model's {width} dimensions")
     if vectors is not None:
-        _check_vectors(vectors, model, sentences, width)
+        _check_vectors(vectors, model, name, sentences, width)
     counts, specials = piece_counts(sentences, tokenizer), special_ids(tokenizer)
     if not np.delete(counts, specials).any():
         raise DataError(f"--corpus has no piece of the vocabulary of --model {name}: is it in another script?")
@@ -77,16 +78,23 @@ def distill(
     return found
 
 
-def _check_vectors(vectors: Vectors, model: LoadedModel, sentences: Sentences, width: int) -> None:
-    made_with, made_from = (vectors.manifest.get(name) for name in ("model_sha256", "corpus_sha256"))
+def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: Sentences, width: int) -> None:
+    """Raise DataError for vectors that were not made from these sentences with this model."""
     if vectors.shape != (len(sentences), width):
         raise DataError(
             f"--vectors has {list(vectors.shape)}, the corpus has {len(sentences)} sentences and the model {width} dimensions"
         )
-    if made_from is not None and made_from != sentences.fingerprint:
-        raise DataError(f"--vectors was made from another text (SHA-256 {made_from[:12]}, here {sentences.fingerprint[:12]})")
-    if made_with is not None and made_with != model.fingerprint():
-        raise DataError(f"--vectors was made with another model (SHA-256 {made_with[:12]}, here {model.fingerprint()[:12]})")
+    if not vectors.is_marked:
+        say("--vectors has no description: whether it was made from this text and with this model is not known")
+        return
+    prompt = vectors.sources["prompt"]
+    made_from = {
+        "corpus": Source("of --corpus", sentences.fingerprint),
+        "model": Source(Path(name).name, model.fingerprint()),
+        "max_seq_length": model.embedder.max_seq_length,
+        "prompt": prompt if prompt in (*model.settings.prompts.values(), None) else model.settings.default_prompt or None,
+    }
+    check("--vectors", vectors.manifest, VECTORS, made_from)
 
 
 def _encoded(model: LoadedModel, sentences: Sentences, file: Path, width: int, progress: Progress) -> np.ndarray:

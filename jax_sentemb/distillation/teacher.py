@@ -22,11 +22,11 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
 from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting
-from jax_sentemb.files import sha256, user_path
+from jax_sentemb.files import say, sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.views import unit_length
-from jax_sentemb.provenance import TEACHER_VECTORS, fingerprint
-from jax_sentemb.retrieval.vector_manifest import SAME, manifest_path
+from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
+from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, sources_of
 from jax_sentemb.retrieval.vector_store import Vectors, write_shards
 from jax_sentemb.terminal import bar
 from jax_sentemb.types import EncodedSentences
@@ -84,24 +84,25 @@ class EncodedLines:
         `content` is the SHA-256 of a file of vectors without a manifest.
         """
         self._vectors, self._lines, self.width = vectors, lines, vectors.shape[1]
-        stated = {name: vectors.manifest.get(name) for name in SAME if name != "rows_per_shard"}
-        if not stated["model_sha256"]:
-            stated = {"file": content or vectors.manifest["sha256"]}
-        self.fingerprint = fingerprint(TEACHER_VECTORS, stated)
+        sources = sources_of(vectors.manifest) if vectors.is_marked else {"file": content}
+        self.fingerprint = fingerprint(VECTORS, {name: value for name, value in sources.items() if name != "rows_per_shard"})
 
     @classmethod
     def of_directory(cls, name: str, sentences: Sentences) -> "EncodedLines":
         """Return the vectors of a directory of `jax-sentemb encode`; DataError if it was made from another text."""
         vectors = Vectors(name)
-        made_from = vectors.manifest.get("corpus_sha256")
-        if len(vectors) != len(sentences) or made_from not in (None, sentences.fingerprint):
+        remedy = "encode this text with jax-sentemb encode, or name the model"
+        if vectors.is_marked:
+            corpus = Source("of data.files", sentences.fingerprint)
+            check(Setting("method.teacher", name), vectors.manifest, VECTORS, {"corpus": corpus}, remedy=remedy)
+        if len(vectors) != len(sentences):
             raise DataError(
                 Setting("method.teacher", name),
-                f": has {len(vectors)} vectors of another text; this text has {len(sentences)} sentences; "
-                "encode it with jax-sentemb encode, or name the model",
+                f": has {len(vectors)} vectors, this text has {len(sentences)} sentences; {remedy}",
             )
-        alone = user_path(name).is_file() and not manifest_path(user_path(name)).is_file()
-        return cls(vectors, content=sha256(user_path(name)) if alone else "")
+        if not vectors.is_marked:
+            say(f"method.teacher={name} does not say what it was made from: row by row, it is taken for vectors of data.files")
+        return cls(vectors, content="" if vectors.is_marked else sha256(user_path(name)))
 
     def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:
         """Return float32 vectors of length 1 of the lines with these numbers, in this order."""
@@ -146,10 +147,11 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
     The call waits while another process computes the same vectors. An entry that is damaged is computed again.
     """
     prompt = encoder.prompt_for("document")
-    chosen = "" if lines is None else f"|{hashlib.sha256(lines.tobytes()).hexdigest()}"
-    metadata = {
-        "model_sha256": encoder.fingerprint,
-        "corpus_sha256": sentences.fingerprint + chosen,
+    sources = {
+        "model": Source("teacher", encoder.fingerprint),
+        "corpus": Source("corpus", sentences.fingerprint),
+        "lines": None if lines is None else hashlib.sha256(lines.tobytes()).hexdigest(),
+        "prompt": (encoder.prompts[prompt] if prompt else encoder.default_prompt) or None,
         "precision": "float16",
         "dtype": dtype,
         "normalize": True,
@@ -158,8 +160,7 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
         "rows_per_shard": ROWS,
         "format": "npy",
     }
-    key = fingerprint(TEACHER_VECTORS, {**metadata, "prompt": encoder.prompts[prompt] if prompt else encoder.default_prompt})
-    folder = cache_folder() / f"{key[:24]}.{TEACHER_VECTORS.name}"
+    folder = cache_folder() / f"{fingerprint(VECTORS, sources)[:24]}.{VECTORS.name}"
     rows: Any = sentences if lines is None else _Lines(sentences, lines)
 
     def encode(texts: list[str]) -> EncodedSentences:
@@ -168,7 +169,7 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
         return EncodedSentences(np.asarray(vectors), encoder.truncated)
 
     with _writing(folder), bar()(total=len(rows), desc="teacher", unit=" sentences", disable=None) as progress:
-        write: Callable[[], Any] = lambda: write_shards(folder, metadata, rows, encode, progress.update)  # noqa: E731
+        write: Callable[[], Any] = lambda: write_shards(folder, marked(sources), rows, encode, progress.update)  # noqa: E731
         try:
             write()
         except DataError:

@@ -1,34 +1,79 @@
-"""Approximate search by cosine with an HNSW graph (Malkov and Yashunin 2018) in a file, through the faiss package."""
+"""Approximate search by cosine with an HNSW graph (Malkov and Yashunin 2018) in a file, through the faiss package.
 
+The file is faiss' own, followed by one line of JSON that says what the vectors were made from. faiss does not read this line.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from jaxtyping import Real
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb import provenance
+from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import replacing, sole_writer
+from jax_sentemb.provenance import SEARCH_INDEX, Source
 from jax_sentemb.retrieval.search import CORPUS, Hits, VectorSource, prepare
+from jax_sentemb.retrieval.vector_store import Vectors
+
+BLOCK = 1 << 20  # bytes that are hashed at once
+LAST_LINE = 1 << 16  # bytes in which the last line of an index is looked for
 
 
-def build_index(vectors: VectorSource, file: Path) -> None:
-    """Writes an HNSW graph of the vectors to a file. All vectors are in memory while the graph is built or searched."""
+def build_index(vectors: VectorSource, file: Path, sources: Mapping[str, Any] | None = None) -> None:
+    """Write an HNSW graph of the vectors to a file. All vectors are in memory while the graph is built or searched.
+
+    Args:
+        vectors: The vectors [N, E].
+        file: The file to write.
+        sources: What the vectors were made from; by default what `vector_sources` returns.
+    """
     faiss = _faiss()
     index = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = 200
     for start in range(0, len(vectors), CORPUS):
         index.add(np.asarray(prepare(vectors[start : start + CORPUS], True)))
+    made = provenance.mark(SEARCH_INDEX, vector_sources(vectors) if sources is None else sources)
     with sole_writer(file), replacing(file) as partial:
         faiss.write_index(index, str(partial))
+        with partial.open("rb+") as opened:
+            size = opened.seek(0, os.SEEK_END)
+            opened.seek(0)
+            line = {"bytes": size, "sha256": _digest(opened, size), provenance.KEY: made}
+            opened.write(f"\n{json.dumps(line)}\n".encode())
 
 
-def search_index(queries: Real[np.ndarray, "*queries width"], file: Path, top_k: int = 10, effort: int = 128) -> Hits:
-    """Same as `search`, but approximate, with a file of `build_index`. A larger `effort` misses fewer rows and takes longer."""
+def search_index(
+    queries: Real[np.ndarray, "*queries width"],
+    file: Path,
+    top_k: int = 10,
+    effort: int = 128,
+    sources: Mapping[str, Any] | None = None,
+    verify: bool = True,
+) -> Hits:
+    """Search approximately, with a file of `build_index`, and return what `search` returns.
+
+    Args:
+        queries: The queries [Q, E].
+        file: A file of `build_index`.
+        top_k: The number of rows for a query.
+        effort: A larger one misses fewer rows and takes longer.
+        sources: What the index must have been made from; None accepts any.
+        verify: Whether to compare the file with its SHA-256.
+
+    Raises:
+        DataError: The index is damaged, or was made from something else.
+    """
     faiss = _faiss()
+    _check_index(file, sources or {}, verify)
     try:
         index = faiss.read_index(str(file))
     except RuntimeError as error:
-        raise ConfigError(f"{file} cannot be read as an index: {str(error).splitlines()[0][:200]}") from None
+        raise DataError(f"--index {file} cannot be read as an index: {str(error).splitlines()[0][:200]}") from None
     queries = np.atleast_2d(queries)
     if index.d != queries.shape[1]:
         raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")
@@ -36,6 +81,51 @@ def search_index(queries: Real[np.ndarray, "*queries width"], file: Path, top_k:
     index.hnsw.efSearch = max(effort, kept)
     scores, rows = index.search(np.asarray(prepare(queries, True)), kept)
     return Hits(rows.astype(np.int64), scores)
+
+
+def vector_sources(vectors: VectorSource) -> dict[str, Any]:
+    """Return what vectors on disk were made from, or the SHA-256 of those in memory."""
+    if isinstance(vectors, Vectors):
+        return vectors.sources
+    digest = hashlib.sha256(repr(tuple(vectors.shape)).encode())
+    for start in range(0, len(vectors), CORPUS):
+        digest.update(np.ascontiguousarray(vectors[start : start + CORPUS], np.float32).data)
+    return {"vectors": Source("an array", digest.hexdigest())}
+
+
+def _check_index(file: Path, sources: Mapping[str, Any], verify: bool) -> None:
+    """Raise DataError for an index that is damaged or was made from something else."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(opened.seek(0, os.SEEK_END) - LAST_LINE, 0))
+            line = _parsed(opened.read().removesuffix(b"\n").rpartition(b"\n")[2])
+            provenance.check(f"--index {file}", line, SEARCH_INDEX, sources)
+            opened.seek(0)
+            size = line.get("bytes")
+            intact = isinstance(size, int) and 0 <= size < file.stat().st_size
+            if isinstance(size, int) and intact and verify:
+                intact = _digest(opened, size) == line.get("sha256")
+    except OSError as error:
+        raise DataError(f"--index {file}: {error.strerror}") from None
+    if not intact:
+        raise DataError(f"--index {file} is damaged: its size or SHA-256 differs from its last line; {SEARCH_INDEX.remedy}")
+
+
+def _digest(opened: IO[bytes], size: int) -> str:
+    """Return the SHA-256 of the next `size` bytes."""
+    digest = hashlib.sha256()
+    while size and (block := opened.read(min(size, BLOCK))):
+        digest.update(block)
+        size -= len(block)
+    return digest.hexdigest()
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _faiss() -> Any:

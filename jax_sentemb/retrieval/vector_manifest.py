@@ -7,6 +7,7 @@ keeps its list of shards in part-K-of-N.json; `vector_parts` puts the lists of a
 import itertools
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +16,13 @@ from jaxtyping import Real
 
 from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import fingerprint, inside, sha256, shown, write_json
+from jax_sentemb.provenance import KEY, VECTORS, check, difference, is_marked, mark
 from jax_sentemb.retrieval.quantize import PRECISIONS
 
 MANIFEST = "vectors.json"
-# Settings that all shards of a directory share.
-SAME = (
-    "model_sha256", "corpus_sha256", "precision", "dtype", "normalize", "truncate_dim", "max_seq_length", "rows_per_shard",
-    "format",
-)  # fmt: skip
+# Sources of vectors, which all shards of a directory share: content, and how it was encoded and stored.
+CONTENT = ("corpus", "model", "prompt", "dtype", "normalize", "truncate_dim", "max_seq_length", "precision")
+SOURCES = (*CONTENT, "rows_per_shard", "format")
 LISTS = "part-*-of-*.json"
 
 
@@ -112,10 +112,22 @@ def missing_parts(directory: Path) -> str:
     return ", ".join(names) + (f" and {more} others" if more > 0 else "")
 
 
+def marked(sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry of a manifest that says what its vectors are made from; SOURCES that are not given are None."""
+    return {KEY: mark(VECTORS, {**dict.fromkeys(SOURCES), **sources})}
+
+
+def sources_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return what the vectors of a manifest were made from."""
+    return manifest[KEY]["sources"]
+
+
 def read_list(file: Path) -> dict[str, Any]:
-    """A manifest, or the list of a part; DataError where it is damaged."""
+    """A manifest, or the list of a part; DataError where it is damaged or has another format."""
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
+        if is_marked(manifest, VECTORS):
+            check(file, manifest, VECTORS)
         _check_manifest(file, manifest)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ModelFileError) as error:
         raise damaged(file, f"{type(error).__name__}: {error}") from None
@@ -136,19 +148,25 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
         raise TypeError(f"its content is a {type(manifest).__name__}")
     if manifest["sha256"] != digest(manifest):
         raise ValueError("its SHA-256 does not match its content")
-    for name in (*SAME, "rows", "width", "ranges", "complete"):
-        manifest[name]
+    if problem := difference(manifest, VECTORS, {}):
+        raise ValueError(f"it {problem}")
+    sources = sources_of(manifest)
+    for value, names in ((manifest, ("rows", "width", "ranges", "complete")), (sources, SOURCES)):
+        for name in names:
+            value[name]
     if not isinstance(manifest["shards"], list):
         raise TypeError(f"shards {shown(manifest['shards'])}")
     for shard in manifest["shards"]:
         inside(file.parent, shard["file"], file)
         if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
             raise ValueError("the description of a shard is malformed")
-    for name, kind in (("rows", int), ("width", int), ("truncate_dim", int), ("model_sha256", str), ("corpus_sha256", str)):
-        if not isinstance(manifest[name], kind | None):
-            raise TypeError(f"{name} {shown(manifest[name])}")
-    if manifest["precision"] not in PRECISIONS:
-        raise ValueError(f"precision {shown(manifest['precision'])}")
+    for value, name in ((manifest, "rows"), (manifest, "width"), (sources, "truncate_dim"), (sources, "max_seq_length")):
+        if not isinstance(value[name], int | None):
+            raise TypeError(f"{name} {shown(value[name])}")
+    if not isinstance(sources["prompt"], str | None):
+        raise TypeError(f"prompt {shown(sources['prompt'])}")
+    if not isinstance(sources["precision"], str) or sources["precision"] not in PRECISIONS:
+        raise ValueError(f"precision {shown(sources['precision'])}")
     if manifest["ranges"] is not None:
         ranges = np.array(manifest["ranges"], np.float64)
         if ranges.shape != (2, manifest["width"]) or not (np.abs(ranges) <= np.finfo(np.float32).max).all():
@@ -162,7 +180,7 @@ def is_complete(manifest: dict[str, Any], single: bool) -> bool:
     rows = sum(shard["rows"] for shard in manifest["shards"])
     if single:
         return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]
-    names = [shard_name(number, manifest["format"]) for number in range(len(manifest["shards"]))]
+    names = [shard_name(number, sources_of(manifest)["format"]) for number in range(len(manifest["shards"]))]
     return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]
 
 

@@ -7,14 +7,25 @@ from typing import Any
 from filelock import FileLock
 
 from jax_sentemb.errors import ConfigError, DataError
-from jax_sentemb.retrieval.vector_manifest import LISTS, MANIFEST, SAME, Part, damage, read_list, read_manifest, write_manifest
+from jax_sentemb.provenance import VECTORS, check
+from jax_sentemb.retrieval.vector_manifest import (
+    LISTS,
+    MANIFEST,
+    Part,
+    damage,
+    read_list,
+    read_manifest,
+    sources_of,
+    write_manifest,
+)  # fmt: skip
 
 
 def check_part(directory: Path, part: Part, metadata: dict[str, Any]) -> None:
     """ConfigError where a part does not fit what is in the folder already, or its precision needs the whole corpus."""
-    if part.total > 1 and metadata["precision"] in ("int8", "uint8"):
+    precision = sources_of(metadata)["precision"]
+    if part.total > 1 and precision in ("int8", "uint8"):
         problem = "the bytes of all shards stand for the ranges of the first one"
-        raise ConfigError(f"--precision {metadata['precision']}: {problem}; encode parts with float32 or binary")
+        raise ConfigError(f"--precision {precision}: {problem}; encode parts with float32 or binary")
     if (directory / MANIFEST).is_file():
         return
     ours = f"-of-{part.total}.json" if part.total > 1 else "/"
@@ -23,7 +34,7 @@ def check_part(directory: Path, part: Part, metadata: dict[str, Any]) -> None:
         raise ConfigError(f"--output {directory} holds {strange[0]}: encode its other parts, or give another directory")
     for file in [file for file in lists if file.name != part.list_name][:1]:  # the others were compared with it
         with contextlib.suppress(DataError):  # that part says itself that its list is damaged
-            _check_same(file, read_list(file), metadata, "this command")
+            _check_same(file, read_list(file), metadata)
 
 
 def join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
@@ -38,7 +49,7 @@ def join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
         if len(lists) < part.total or not all(one["complete"] for one in lists):
             return None
         for file, one in zip(files, lists, strict=True):
-            _check_same(file, one, lists[0], files[0].name)
+            _check_same(file, one, lists[0])
             for shard in one["shards"]:
                 if problem := damage(directory / shard["file"], shard, file.name):
                     raise DataError(f"{directory / shard['file']}: {problem}; encode the part of {file.name} again")
@@ -50,14 +61,10 @@ def join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
     return manifest
 
 
-def _check_same(file: Path, found: dict[str, Any], other: dict[str, Any], name_of_other: str) -> None:
-    """ConfigError where the settings of a part differ from those of another, or of a command."""
-    if different := [name for name in SAME if found[name] != other[name]]:
-        name = different[0]
-        raise ConfigError(
-            f"{file} has {name}={found[name]}, {name_of_other} {name}={other[name]}: all parts need the same; if the file's is "
-            "wrong, delete it and encode its part again"
-        )
+def _check_same(file: Path, found: dict[str, Any], other: dict[str, Any]) -> None:
+    """ConfigError where the sources of a part differ from those of another part, or of a command."""
+    remedy = "all parts need the same: if those of the file are wrong, delete it and encode its part again"
+    check(file, found, VECTORS, sources_of(other), ConfigError, remedy)
 
 
 def _joined(lists: list[dict[str, Any]]) -> dict[str, Any]:

@@ -18,20 +18,23 @@ from jax_sentemb.data.tables import import_arrow
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import BusyError, ConfigError, DataError
 from jax_sentemb.files import PARTIAL, replacing, say, sha256, shown, sole_writer, user_path
+from jax_sentemb.provenance import KEY, VECTORS, Source, check
 from jax_sentemb.retrieval.quantize import quantize, ranges_of, restore
 from jax_sentemb.retrieval.vector_manifest import (
+    CONTENT,
     LISTS,
     MANIFEST,
-    SAME,
     Part,
     damage,
     damaged,
     is_complete,
     manifest_path,
     mapped,
+    marked,
     read_list,
     read_manifest,
     shard_name,
+    sources_of,
     write_manifest,
 )  # fmt: skip
 from jax_sentemb.retrieval.vector_parts import check_part, join_parts
@@ -53,13 +56,13 @@ def write_shards(
 ) -> dict[str, Any]:
     """Encode what is missing or damaged of `part` in `directory` and return its manifest, or vectors.json of all parts.
 
-    `metadata` has all keys of SAME and goes into the manifest. `progress` is called with the rows of each shard. ConfigError where
-    the directory holds anything else, BusyError while another process writes the same part.
+    `metadata` is `marked` with all SOURCES, and goes into the manifest. `progress` is called with the rows of each shard.
+    ConfigError where the directory holds anything else, BusyError while another process writes the same part.
     """
     _check_place(directory)
     check_part(directory, part, metadata)
     directory.mkdir(parents=True, exist_ok=True)
-    size = metadata["rows_per_shard"]
+    size = sources_of(metadata)["rows_per_shard"]
     shards = part.shards(-(-len(sentences) // size))
     try:
         with FileLock(directory / _lock_of(_list_of(directory, part)), timeout=0):
@@ -98,7 +101,8 @@ def write_file(
 
     `metadata` and `progress` as for `write_shards`.
     """
-    precision, at_once, place = metadata["precision"], metadata["rows_per_shard"], manifest_path(file)
+    precision, at_once = (sources_of(metadata)[name] for name in ("precision", "rows_per_shard"))
+    place = manifest_path(file)
     if precision in ("int8", "uint8"):
         raise ConfigError(f"--precision {precision} needs a directory as --output, which also stores the ranges of the values")
     with sole_writer(file):
@@ -115,7 +119,8 @@ def write_file(
             texts = [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else None
             _save(partial, rows, texts)
             shards = [_described(partial, len(rows), truncated) | {"file": file.name}]
-            manifest = {**metadata, "format": file.suffix[1:], "rows": len(rows), "width": width, "ranges": None, "shards": shards}
+            sources = marked({**sources_of(metadata), "format": file.suffix[1:]})
+            manifest = {**metadata, **sources, "rows": len(rows), "width": width, "ranges": None, "shards": shards}
             write_manifest(place, manifest)  # before the vectors: without a manifest nobody could continue
     return manifest
 
@@ -147,12 +152,7 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int, part: Part) -> 
     file = directory / _list_of(directory, part)
     if file.is_file():
         manifest = read_list(file)
-        for name in SAME:
-            if manifest[name] != metadata[name]:
-                raise ConfigError(
-                    f"--output {directory} was begun with {name}={manifest[name]}, this command has {name}={metadata[name]}: "
-                    "give another directory"
-                )
+        check(f"--output {directory}", manifest, VECTORS, sources_of(metadata), ConfigError, "give another directory")
         if part.total > 1 and "part" not in manifest and not manifest["complete"]:
             raise ConfigError(f"--output {directory} was begun without --part: leave it out, or give another directory")
         if manifest["rows"] != _rows_of(manifest, rows, part):
@@ -160,7 +160,7 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int, part: Part) -> 
         return manifest
     manifest = {**metadata, "rows": rows, "width": None, "ranges": None, "shards": []}
     if part.total > 1:
-        manifest |= {"part": list(part), "first_shard": part.shards(-(-rows // metadata["rows_per_shard"])).start}
+        manifest |= {"part": list(part), "first_shard": part.shards(-(-rows // sources_of(metadata)["rows_per_shard"])).start}
         manifest["rows"] = _rows_of(manifest, rows, part)
     write_manifest(_place(directory, manifest), manifest)
     return manifest
@@ -168,7 +168,7 @@ def _begin(directory: Path, metadata: dict[str, Any], rows: int, part: Part) -> 
 
 def _rows_of(manifest: dict[str, Any], rows: int, part: Part) -> int:
     """The rows that a manifest of a corpus with `rows` lists in the end."""
-    size = manifest["rows_per_shard"]
+    size = sources_of(manifest)["rows_per_shard"]
     shards = part.shards(-(-rows // size)) if "part" in manifest else range(-(-rows // size))
     return min(shards.stop * size, rows) - min(shards.start * size, rows)
 
@@ -179,7 +179,7 @@ def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: in
     listed = manifest["shards"][place : place + 1]
     if not listed:
         return True
-    name, list_name = shard_name(number, manifest["format"]), _place(directory, manifest).name
+    name, list_name = shard_name(number, sources_of(manifest)["format"]), _place(directory, manifest).name
     as_listed = (listed[0]["file"], listed[0]["rows"]) == (name, rows)
     problem = damage(directory / name, listed[0], list_name) if as_listed else f"{list_name} is wrong"
     if problem:
@@ -189,13 +189,14 @@ def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: in
 
 def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: list[str], encode: Encode) -> None:
     found = encode(texts)
-    precision = manifest["precision"]
+    precision = sources_of(manifest)["precision"]
     if precision in ("int8", "uint8") and manifest["ranges"] is None:
         manifest["ranges"] = ranges_of(found.vectors).tolist()  # those of the first shard are used for all shards
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
-    file = directory / shard_name(number, manifest["format"])
+    stored_as = sources_of(manifest)["format"]
+    file = directory / shard_name(number, stored_as)
     with replacing(file) as partial:
-        _save(partial, quantize(found.vectors, precision, ranges), texts if manifest["format"] == "parquet" else None)
+        _save(partial, quantize(found.vectors, precision, ranges), texts if stored_as == "parquet" else None)
     place = number - manifest.get("first_shard", 0)
     manifest["shards"][place : place + 1] = [_described(file, len(texts), found.truncated)]
     manifest["width"] = found.vectors.shape[1]
@@ -240,26 +241,28 @@ class Vectors:
         path = user_path(path)
         single = not path.is_dir()
         if single and not manifest_path(path).is_file():
-            self.manifest = {"precision": "float32", "ranges": None, "width": None, "model_sha256": None, "corpus_sha256": None}
+            self.manifest: dict[str, Any] = {"ranges": None, "width": None}
             files = [path]
         else:
             self.manifest = read_manifest(path)
             if not is_complete(self.manifest, single):
                 raise DataError(f"{path} is not complete: run the same encode command again")
-            if self.manifest["format"] != "npy":
-                raise DataError(f"{path} contains {shown(self.manifest['format'])} files; only .npy files can be searched")
+            if (stored_as := sources_of(self.manifest)["format"]) != "npy":
+                raise DataError(f"{path} contains {shown(stored_as)} files; only .npy files can be searched")
             shards = self.manifest["shards"]
             files = [path] if single else [path / shard["file"] for shard in shards]
             for file, shard in zip(files, shards, strict=True) if verify else ():
                 _verify(file, shard, manifest_path(path).name)
+        self.is_marked = KEY in self.manifest  # otherwise neither corpus nor model is known
+        self.precision = sources_of(self.manifest)["precision"] if self.is_marked else "float32"
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
         self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # mapped raises DataError for missing files
-        self._shards = [mapped(file, STORED[self.manifest["precision"]]) for file in files]
+        self._shards = [mapped(file, STORED[self.precision]) for file in files]
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
             raise DataError(f"{path}: the shards do not have the numbers of rows in {MANIFEST}")
-        width, bits = self.manifest["width"] or self._shards[0].shape[1], self.manifest["precision"] in ("binary", "ubinary")
+        width, bits = self.manifest["width"] or self._shards[0].shape[1], self.precision in ("binary", "ubinary")
         if any(shard.shape[1] != (-(-width // 8) if bits else width) for shard in self._shards):
             raise DataError(f"{path}: the shards do not have the width {width} in {MANIFEST}")
         self._ends = np.cumsum([len(shard) for shard in self._shards])
@@ -269,10 +272,18 @@ class Vectors:
     def __len__(self) -> int:
         return self.shape[0]
 
+    @functools.cached_property
+    def sources(self) -> dict[str, Any]:
+        """What the rows were made from: the content sources of the manifest, or for other .npy files the file itself."""
+        if not self.is_marked:
+            file = self._files[0][0]
+            return {"vectors": Source(file.name, sha256(file))}
+        return {name: value for name, value in sources_of(self.manifest).items() if name in CONTENT}
+
     @property
     def is_int8(self) -> bool:
         """Whether a number is stored in a byte, as int8 or uint8."""
-        return self.manifest["precision"] in ("int8", "uint8")
+        return self.precision in ("int8", "uint8")
 
     def __getitem__(self, rows: slice) -> Float[np.ndarray, "n width"]:
         return self._restored(self.stored(rows))
@@ -306,7 +317,7 @@ class Vectors:
         return self._restored(found)
 
     def _restored(self, found: np.ndarray) -> np.ndarray:
-        return restore(found, self.manifest["precision"], self.shape[1], self.ranges)
+        return restore(found, self.precision, self.shape[1], self.ranges)
 
 
 def _verify(file: Path, shard: dict[str, Any], described_in: str) -> None:
