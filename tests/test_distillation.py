@@ -105,12 +105,18 @@ def test_the_rank_loss_is_listnet_without_the_entropy_of_the_teacher():
 
 
 def test_the_losses_are_added_with_their_weights():
-    method = Distillation(cosine=0.5, congen=2.0, rank=3.0, queue_size=6)
+    method = Distillation(
+        cosine=0.5, congen=2.0, rank=3.0, queue_size=6, teacher_temperature=0.2, student_temperature=0.4, rank_temperature=0.3
+    )
     learned = started(method)
     state = state_of(learned.params, learned.queue, learned.queue_rows)
     encoded = Taught(jnp.array(normal(4, 8)), jnp.array(normal(4, 5)), jnp.array([40.0, 41.0, 42.0, 43.0]))
     loss, (metrics, _) = method.objective(learned.params, state, encoded)
     assert set(metrics) == {"cosine", "congen", "rank"}
+    mapped, rows = encoded.student @ learned.params[DENSE]["layer_0"]["kernel"], (encoded.row, learned.queue_rows)
+    expected = similarity_distillation(mapped, encoded.teacher, learned.queue, rows, (0.2, 0.4))
+    assert metrics["congen"].item() == pytest.approx(expected.item(), rel=1e-4)
+    assert metrics["rank"].item() == pytest.approx(rank_distillation(encoded.student, encoded.teacher, 0.3).item(), rel=1e-4)
     parts = {name: value.item() for name, value in metrics.items()}
     assert loss.item() == pytest.approx(0.5 * parts["cosine"] + 2 * parts["congen"] + 3 * parts["rank"], rel=1e-5)
 
@@ -186,6 +192,10 @@ def monkeypatch_module():
         yield patch
 
 
+def load_card(folder):
+    return (folder / "README.md").read_text()
+
+
 def cosines(first, second):
     return (unit(first) * unit(second)).sum(1)
 
@@ -230,4 +240,10 @@ def test_agreement_selects_the_step_and_no_path_is_published(students):
     assert about["selected_by"] == "agreement/neighbours"
     card = (students / "student" / "export" / "README.md").read_text()
     assert str(students) not in card
-    assert "model" in card
+    scores = json.loads((students / "student" / "scores.json").read_text())["teacher"]
+    assert scores["names"] == ["model"]
+    assert scores["sentences_per_second"]["student"] > 0
+    assert f"Distilled from model; on 64 held-out sentences {scores['agreement']['neighbours']:.1f} % of the ten nearest" in card
+    assert "times as many as the teacher" in card
+    assert "Distilled from" not in load_card(students / "model")
+    assert "on 64 held-out sentences" in (students / "student" / "report.html").read_text()
