@@ -3,11 +3,13 @@
 import difflib
 import importlib
 import os
-import sys
+from typing import TYPE_CHECKING
 
 from jax_sentemb import __version__
-from jax_sentemb.cli.program import Parser, program
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.cli import interrupts
+
+if TYPE_CHECKING:
+    from jax_sentemb.cli.program import Parser
 
 # Name -> module whose `main` it is, and what it does.
 COMMANDS = {
@@ -39,8 +41,10 @@ examples:
 """
 
 
-def parser() -> Parser:
+def parser() -> "Parser":
     """The commands; each has a parser of its own, which is imported when the command is called."""
+    from jax_sentemb.cli.program import Parser
+
     found = Parser(prog="jax-sentemb", description="Sentence embeddings without labels.", epilog=EPILOG)
     found.add_argument("--version", action="version", version=f"jax_sentemb {__version__}")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", dest="command")
@@ -58,6 +62,8 @@ def main(argv: list[str]) -> int:
     if name in COMMANDS:
         return importlib.import_module(COMMANDS[name][0]).main([f"jax-sentemb {name}", *argv[2:]])
     if not name.startswith("-"):
+        from jax_sentemb.errors import ConfigError
+
         close = difflib.get_close_matches(name, COMMANDS, 1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(COMMANDS)}"
         raise ConfigError(f"{name!r} is not a command; {hint}")
@@ -67,11 +73,14 @@ def main(argv: list[str]) -> int:
 
 def run() -> None:
     """The console script."""
+    interrupts.end_at_once()
+    from jax_sentemb.cli.program import start
+
     if "_ARGCOMPLETE" in os.environ:  # a shell asks how the command line goes on
         from jax_sentemb.cli.completion import complete
 
         complete(COMMANDS)
-    sys.exit(program(main, sys.argv))
+    start(main)
 
 
 if __name__ == "__main__":

@@ -254,7 +254,7 @@ def test_what_is_no_work_directory_is_one_line(workdir, tmp_path, capsys):
 
     fails(4, "is not the work directory of a run: it has no run.json")
     copy(workdir, tmp_path, without=("metrics.jsonl",))
-    fails(3, "metrics.jsonl: No such file")
+    fails(4, "metrics.jsonl: No such file")
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n')
     (tmp_path / "scores.json").write_text("{")
     fails(4, "scores.json is damaged")

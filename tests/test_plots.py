@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 
 from jax_sentemb.cli import plots as cli_plots
 from jax_sentemb.cli.program import program
-from jax_sentemb.errors import ConfigError, DataError, NumericsError
+from jax_sentemb.errors import ConfigError, DataError, ModelFileError, NumericsError
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.models.bert import Bert, BertConfig, Capture
 from jax_sentemb.reporting import pair_plots, plot_data, plots
@@ -175,7 +175,14 @@ def test_metrics_are_read_back_and_a_line_cut_by_a_crash_is_left_out(tmp_path, m
     assert plot_data.read_metrics(tmp_path) == expected
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('\n{"step": 5}\n')
-    with pytest.raises(DataError, match=r"metrics\.jsonl:3: not an event"):
+    with pytest.raises(ModelFileError, match=r"metrics\.jsonl:3: not an event"):
+        plot_data.read_metrics(tmp_path)
+
+
+@pytest.mark.parametrize(("content", "line"), [("", 1), ("damaged", 1), ('{"step": 1}\n\0\0\0', 2), ('{"step": 1}\n\n', 2)])
+def test_a_log_without_events_or_with_other_text_is_damaged(tmp_path, content, line):
+    (tmp_path / "metrics.jsonl").write_text(content)
+    with pytest.raises(ModelFileError, match=rf"metrics\.jsonl:{line}: not an event"):
         plot_data.read_metrics(tmp_path)
 
 
@@ -298,7 +305,7 @@ def test_the_low_shot_command_does_not_overwrite_its_input(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["run", "--workdir", "nowhere"], 3, "nowhere/metrics.jsonl: No such file"),
+        (["run", "--workdir", "nowhere"], 4, "nowhere/metrics.jsonl: No such file"),
         (["low-shot", "--results", "nowhere.csv", "--output", "x"], 3, "nowhere.csv: No such file"),
         (["attention", "--model", "nowhere", "--data", "d", "--output", "o"], 4, "nowhere"),
         (["attention", "--model", "m", "--data", "d", "--output", "o", "--dropout", "1"], 2, "--dropout 1.0"),

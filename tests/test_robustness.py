@@ -446,10 +446,27 @@ def test_a_report_of_damaged_files_is_one_line(tmp_path, capsys, name, content):
     capsys.readouterr()
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(content)
-    assert program(report.main, ["report", f"--workdir={tmp_path}"]) in (3, 4)
+    assert program(report.main, ["report", f"--workdir={tmp_path}"]) == 4
     said = capsys.readouterr().err
     assert said.startswith("error: ")
     assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run.json", "config.json", "model.json", "scores.json", "samples/end.json", "metrics.jsonl", "sweep.json", "report.html"],
+)
+@pytest.mark.parametrize("what", ["folder", "pipe"])
+def test_a_report_refuses_a_folder_or_a_pipe_in_place_of_a_file(tmp_path, capsys, name, what):
+    for file, text in (("run.json", '{"steps": 3}'), ("metrics.jsonl", '{"step": 1, "time": 3}\n')):
+        (tmp_path / file).write_text(text)
+    place = tmp_path / name
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(exist_ok=True)
+    place.mkdir() if what == "folder" else os.mkfifo(place)
+    assert program(report.main, ["report", f"--workdir={tmp_path}"]) == 4
+    assert capsys.readouterr().err == f"error: {place} is a folder or a pipe, expected a file\n"
+    assert program(report.main, ["report", f"--workdir={tmp_path / 'run.json'}"]) == 4  # a file in place of the work directory
 
 
 def test_a_few_sentences_raise_no_alarm_of_a_collapse(tmp_path):

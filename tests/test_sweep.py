@@ -90,11 +90,30 @@ def test_runs_get_folders_and_one_that_fails_does_not_keep_the_others(tmp_path, 
     text = (tmp_path / "sweep.md").read_text()
     assert "| data.files=a.txt | 3 | 20.00 ± 10.00 |" in text  # the sample standard deviation of 10, 20, 30
     assert "| data.files=b.txt | 0 (3 failed) |  |" in text
-    printed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    output = capsys.readouterr()
+    assert [line for line in output.err.splitlines() if line.startswith("error: ")] == [
+        f"error: data.files=b.txt,train.seed={seed}: b.txt: no such file" for seed in (1, 2, 3)
+    ]
+    assert "error" not in output.out
+    printed = [" ".join(line.split()) for line in output.out.splitlines()]
     assert "data.files=a.txt 3 20.00 ± 10.00" in printed
     assert "data.files=b.txt 0 (3 failed)" in printed
     rows = json.loads((tmp_path / "sweep.json").read_text())
     assert [row.get("error", "") for row in rows].count("b.txt: no such file") == 3
+
+
+@pytest.mark.parametrize("error", [ConfigError("data.batch_size=0"), OSError(28, "No space left on device", "run.json")])
+def test_an_error_that_ends_a_sweep_names_the_run(tmp_path, capsys, error):
+    def run(one, folder):
+        if one.train.seed == 2:
+            raise error
+        folder.mkdir(parents=True)
+        (folder / "scores.json").write_text(json.dumps(scores(1.0)))
+        return 0
+
+    with pytest.raises(type(error)) as raised:
+        run_all(config("train.seed=1,2,3"), tmp_path, run)
+    assert "train.seed=2" in f"{raised.value}{capsys.readouterr().err}"
 
 
 def test_a_run_that_a_signal_stopped_ends_the_loop(tmp_path):

@@ -3,12 +3,11 @@
 import argparse
 import json
 import math
-import sys
 from typing import Any
 
 import numpy as np
 
-from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
 from jax_sentemb.data.corpus import TELLING, is_running_text, ordered, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
@@ -190,4 +189,4 @@ def _advice(advice: Advice | None, usable: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_noise, show
-from jax_sentemb.cli.program import Parser, count, finite, positive, program
+from jax_sentemb.cli.program import Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.terminal import table
 
@@ -89,4 +89,4 @@ def _sizes(groups: Sequence[Sequence[int]], corpus: Collection, how: str) -> str
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -3,10 +3,9 @@
 import argparse
 import importlib
 import os
-import sys
 from itertools import pairwise
 
-from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 
 EPILOG = f"""\
 examples:
@@ -73,4 +72,4 @@ def _settings(words: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -1,11 +1,10 @@
 """jax-sentemb distill --model DIR --corpus corpus.txt --output DIR: an encoder as a static table of token vectors."""
 
 import argparse
-import sys
 from typing import Any
 
 from jax_sentemb.cli.encode import corpus_sentences, naming_model
-from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.terminal import bar
@@ -89,4 +88,4 @@ def parser() -> Parser:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

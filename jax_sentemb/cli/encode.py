@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jax_sentemb import __version__
-from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.data.corpus_files import Sentences, corpus_name, open_text
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import say, user_path
@@ -187,4 +187,4 @@ examples:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.cli.program import Parser, count, positive, program
+from jax_sentemb.cli.program import Parser, count, positive, start
 from jax_sentemb.errors import ConfigError, UserError, plain
 from jax_sentemb.files import user_path, write_text
 
@@ -238,4 +238,4 @@ def _check(root: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

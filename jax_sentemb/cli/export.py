@@ -1,8 +1,6 @@
 """jax-sentemb export --workdir runs/micse [--step best|last|N] [--output DIR]: exports a checkpoint of a run."""
 
-import sys
-
-from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.files import user_path
 
 
@@ -32,4 +30,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -1,9 +1,7 @@
 """jax-sentemb mine --model runs/micse --corpus corpus.txt: the most similar pairs of a corpus."""
 
-import sys
-
 from jax_sentemb.cli.collection import Opener, parser_of, say_noise, show
-from jax_sentemb.cli.program import Parser, finite, positive, program
+from jax_sentemb.cli.program import Parser, finite, positive, start
 
 EPILOG = """\
 prints cosine, row and row (from 0), sentence and sentence, best first
@@ -41,4 +39,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

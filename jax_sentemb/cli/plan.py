@@ -1,11 +1,10 @@
 """jax-sentemb plan --config FILE --target tpu:v5e-16: does a run fit an accelerator that is not there, and how fast can it be."""
 
 import json
-import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.cli.train import parse
 from jax_sentemb.errors import flag, spelled
 
@@ -156,4 +155,4 @@ def _facts(plan: "Plan", feed: float) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -1,11 +1,10 @@
 """jax-sentemb plots KIND: pictures of a run, of attention, or of a low-shot study."""
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from jax_sentemb.cli.program import EXIT_CODES, Parser, finite, positive, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, finite, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 from jax_sentemb.reporting.plot_data import ALIKE, UNLIKE, SentencePairs, gold_pairs, read_low_shot, read_metrics, sample_sentences
@@ -153,4 +152,4 @@ def parser() -> Parser:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

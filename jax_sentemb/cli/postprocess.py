@@ -1,9 +1,7 @@
 """jax-sentemb postprocess --model DIR --corpus corpus.txt --remove 1 --output DIR: a linear map behind the pooling."""
 
-import sys
-
 from jax_sentemb.cli.encode import corpus_sentences, naming_model
-from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import say, user_path
 
@@ -63,4 +61,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from jax_sentemb.cli import cut_files
-from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError
-from jax_sentemb.files import is_full
+from jax_sentemb.cli import cut_files, interrupts
+from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError, plain
+from jax_sentemb.files import is_full, system_error
 from jax_sentemb.streams import protect, refused_output
 
 NEW_OBJECTS = 100_000  # between collections of garbage: importing and tracing make many objects, nearly all of which stay
@@ -98,6 +98,17 @@ def finite(text: str) -> float:
     return value
 
 
+def start(main: Callable[[list[str]], int]) -> NoReturn:
+    """Run the command `main` with the arguments of this process, and end the process with its exit code."""
+    try:
+        interrupts.clean_up_first()
+        code = program(main, sys.argv)
+        interrupts.end_at_once()  # what libraries do at the exit, such as joining threads, would raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        code = interrupts.EXIT_CODE
+    sys.exit(code)
+
+
 def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     """Run `main`; a user's mistake becomes one line on stderr and its exit code, a traceback only with --debug."""
     protect()
@@ -107,7 +118,7 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        sys.unraisablehook = _without_late_answers
+        sys.unraisablehook = interrupts.show_unraisable
         warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)  # of Orbax, after a save that failed
     try:
         code = main([argument for argument in argv if argument != "--debug"])
@@ -117,35 +128,34 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0
     except KeyboardInterrupt:
-        return 130
-    except UserError as error:
-        problem, code = str(error), error.exit_code
-    except MemoryError:
-        problem, code = OUT_OF_MEMORY, ResourceError.exit_code
-    except OSError as error:
-        problem, code = f"{error.filename or 'a file'}: {error.strerror or error}", ResourceError.exit_code
-        code = code if is_full(error) else ConfigError.exit_code
-    except (RuntimeError, AssertionError) as error:
-        problem, code = _runtime_problem(error), ResourceError.exit_code
-        if traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py"):
-            problem, code = _no_device(), ConfigError.exit_code
+        return interrupts.EXIT_CODE
+    except Exception as error:
+        problem, code = _problem(error)
         if not problem:
             raise
-    if debug:
-        traceback.print_exc()
-    print(f"error: {problem}", file=sys.stderr, flush=True)
+        if debug:
+            traceback.print_exc()
+    print(plain(f"error: {problem}"), file=sys.stderr, flush=True)
     if _several_processes():
         os._exit(code)  # at once: at its exit JAX waits for the others, and they wait for this one
     return code
 
 
-def _without_late_answers(found: Any) -> None:
-    """sys.unraisablehook, without what TensorStore's threads say when a write that failed has ended the event loop they answer to.
-
-    Orbax raises the failure itself. There may be dozens of these, in the middle of the line that says so.
-    """
-    if not (isinstance(found.exc_value, RuntimeError) and str(found.exc_value) == "Event loop is closed"):
-        sys.__unraisablehook__(found)
+def _problem(error: Exception) -> tuple[str, int]:
+    """Return the error line of an exception and its exit code; "" for a defect of the program."""
+    if isinstance(error, UserError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return OUT_OF_MEMORY, ResourceError.exit_code
+    if found := system_error(error):
+        name = found.filename if found.filename is not None else "a temporary file"
+        problem = f"{os.fsdecode(name)}: {found.strerror or found}" if found is error else " ".join(str(error).split())
+        return problem, ResourceError.exit_code if is_full(found) else ConfigError.exit_code
+    if not isinstance(error, RuntimeError | AssertionError):
+        return "", 0
+    if traceback.extract_tb(error.__traceback__)[-1].filename.endswith("xla_bridge.py"):
+        return _no_device(), ConfigError.exit_code
+    return _runtime_problem(error), ResourceError.exit_code
 
 
 def _no_device() -> str:

@@ -1,8 +1,6 @@
 """jax-sentemb recipes [NAME]: the recipes by name, a line each, or the whole text of one."""
 
-import sys
-
-from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.recipes import find, recipes
 from jax_sentemb.terminal import table
 
@@ -37,4 +35,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -1,8 +1,6 @@
 """jax-sentemb report --workdir runs/micse: writes report.html from the files of a work directory."""
 
-import sys
-
-from jax_sentemb.cli.program import EXIT_CODES, Parser, program
+from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.files import user_path
 
 
@@ -27,4 +25,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

@@ -1,9 +1,7 @@
 """jax-sentemb search --model runs/micse --corpus corpus.txt --query TEXT: what is most similar to a query."""
 
-import sys
-
 from jax_sentemb.cli.collection import Opener, parser_of, say_noise, show
-from jax_sentemb.cli.program import Parser, positive, program
+from jax_sentemb.cli.program import Parser, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import user_path
 
@@ -64,4 +62,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

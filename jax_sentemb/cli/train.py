@@ -1,20 +1,16 @@
 """jax-sentemb train: from `--config RECIPE --config.section.field=value` to a Config, and its run."""
 
-import contextlib
 import functools
 import os
 import re
 import shutil
-import signal
-import sys
 import textwrap
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.allocator import keep_freed_memory
-from jax_sentemb.cli.program import Parser, program
+from jax_sentemb.cli import interrupts
+from jax_sentemb.cli.program import Parser, start
 from jax_sentemb.errors import ConfigError, Setting, flag, spelled
 from jax_sentemb.files import user_path
 from jax_sentemb.recipes import change, description, read_config, suggestion
@@ -154,31 +150,9 @@ def main(argv: list[str]) -> int:
         join(Join(**how))
         from jax_sentemb.training.run import run
 
-        with interrupts_end_at_once():
+        with interrupts.ending_at_once():
             return run(config, workdir)
 
 
-@contextlib.contextmanager
-def interrupts_end_at_once() -> Iterator[None]:
-    """A block in which SIGINT ends the process with exit code 130, until a run that has something to save handles it.
-
-    As an exception it can be lost: JAX calls Python from its compiler and from finalizers, which swallow it or crash.
-    """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) != signal.default_int_handler:
-        yield
-        return
-
-    def end(number: int, frame: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the signal came during a print
-            sys.stdout.flush()
-        os._exit(130)
-
-    signal.signal(signal.SIGINT, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 if __name__ == "__main__":
-    sys.exit(program(main, sys.argv))
+    start(main)

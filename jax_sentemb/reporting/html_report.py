@@ -14,7 +14,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import write_text
+from jax_sentemb.files import check_regular, write_text
 from jax_sentemb.reporting import sweep_table
 from jax_sentemb.reporting.html_parts import templates
 from jax_sentemb.reporting.report_data import Run, read_json_file, read_run
@@ -42,6 +42,7 @@ def write_report(workdir: Path) -> Path:
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ModelFileError(f"{workdir}: a file of the run is damaged ({type(error).__name__}: {error})") from error
     output = workdir / "report.html"
+    check_regular(output)
     write_text(output, content)
     return output
 

@@ -11,33 +11,49 @@ from typing import Any
 import numpy as np
 
 from jax_sentemb.data.tables import check_header, check_width
-from jax_sentemb.errors import DataError
-from jax_sentemb.files import user_path
+from jax_sentemb.errors import DataError, ModelFileError
+from jax_sentemb.files import check_regular, user_path
 
 SentencePairs = list[tuple[str, str]]
 ALIKE, UNLIKE = 4.0, 1.0  # gold scores of STS-B (0 to 5): positive pairs have at least the first, negative ones at most the second
 
 
+_EVENT = '{"step": '  # how a line of metrics.jsonl begins
+
+
 def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
-    """The events of a run, {"step": ..., name: value}, as `workdir`/metrics.jsonl has them; DataError where it is damaged."""
+    """Return the events of a run, {"step": ..., name: value}, as `workdir`/metrics.jsonl has them.
+
+    Raises:
+        ModelFileError: The file is missing, damaged, or not a file.
+    """
     file = user_path(workdir) / "metrics.jsonl"
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        check_regular(file)
+        lines = file.read_text(encoding="utf-8").split("\n")
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}: give the work directory of a run") from None
+        raise ModelFileError(f"{file}: {error.strerror}: give the work directory of a run") from None
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}: byte {error.start} is not UTF-8: this file was not written by a run") from None
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            record = None
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
-        elif number < len(lines):  # a crash may cut the last line
-            raise DataError(f"{file}:{number}: not an event of a run, a JSON object with a step")
-    return records
+        raise ModelFileError(f"{file}: byte {error.start} is not UTF-8: this file was not written by a run") from None
+    if not lines[-1] or (not _event(lines[-1]) and lines[-1].startswith(_BEGINNING[: len(lines[-1])])):
+        lines.pop()  # the end of the file, or an event that a crash has cut
+    records = list(map(_event, lines))
+    if not records or None in records:
+        line = 1 + (records.index(None) if records else 0)
+        raise ModelFileError(f"{file}:{line}: not an event of a run, a JSON object with a step")
+    return [record for record in records if record]
+
+
+_BEGINNING = '{"step": '  # of a line
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    """Return the event of a line, None for any other text."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
 
 
 def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[tuple[int, float, float]]]:

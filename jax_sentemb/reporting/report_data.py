@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import check_regular
 from jax_sentemb.reporting.plot_data import read_metrics
 
 
@@ -61,8 +62,8 @@ class Run(NamedTuple):
 
 
 def read_run(workdir: Path) -> Run:
-    """Reads a work directory. ModelFileError if it has no run.json or a file is damaged, DataError if the log is damaged."""
-    if not (workdir / "run.json").is_file():
+    """Read a work directory; ModelFileError if it has no run.json, or a file is damaged or a folder."""
+    if not (workdir / "run.json").exists():
         raise ModelFileError(f"{workdir} is not the work directory of a run: it has no run.json")
     about, settings, model = (read_json_file(workdir / name) for name in ("run.json", "config.json", "model.json"))
     looks = {when: found for when in ("start", "end") if (found := read_json_file(workdir / "samples" / f"{when}.json"))}
@@ -70,14 +71,17 @@ def read_run(workdir: Path) -> Run:
 
 
 def read_json_file(file: Path, kind: type = dict) -> Any:
-    """The content of a JSON file, an empty `kind` if it is missing. ModelFileError if it is damaged."""
+    """Return the content of a JSON file, an empty `kind` if it is missing; ModelFileError if it is damaged or not a file."""
     try:
+        check_regular(file)
         content = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(content, kind):
             raise ValueError(f"a {type(content).__name__}, expected a {kind.__name__}")
         return content
     except FileNotFoundError:
         return kind()
+    except OSError as error:
+        raise ModelFileError(f"{file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{file} is damaged: {str(error).splitlines()[0]}") from None
 

@@ -7,12 +7,13 @@ import itertools
 import json
 import math
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.config import Config, check, flatten, swept
-from jax_sentemb.errors import ConfigError, DataError, Setting, UserError
+from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, plain
 from jax_sentemb.files import write_json
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.recipes import change
@@ -141,7 +142,7 @@ def run_all(
 
     code = 0
     for one in expanded:
-        print(f"--- {one.label}" + ": done before" * (one.folder in rows), flush=True)
+        print(plain(f"--- {one.label}") + ": done before" * (one.folder in rows), flush=True)
         if one.folder in rows:
             continue
         row = _row(one, baselines)
@@ -149,12 +150,15 @@ def run_all(
             if stopped := run(one.config, workdir / one.folder):
                 return stopped
             row |= _result(workdir / one.folder)
-        except ConfigError:
-            raise  # invalid settings affect every run
+        except ConfigError as error:  # invalid settings affect every run
+            raise error.at(f"{one.label}: ") from None
         except UserError as error:
-            print(f"error: {one.label}: {error}", flush=True)
+            print(plain(f"error: {one.label}: {error}"), file=sys.stderr, flush=True)
             row["error"] = str(error)
             code = error.exit_code
+        except Exception:
+            print(plain(f"error: {one.label}: the run failed, and the sweep ends:"), file=sys.stderr, flush=True)
+            raise
         rows[one.folder] = row
         if is_main_process():
             workdir.mkdir(parents=True, exist_ok=True)
