@@ -582,7 +582,7 @@ def test_the_locale_changes_nothing(folder, environment):
     assert out == check(LC_ALL="C.UTF-8", JAX_SENTEMB_CACHE=str(folder / "other"))
 
 
-OWN = ("os.open", "self.open", "_job.sentences.open")  # calls of that name that open no text
+OWN = ("os.open", "self.open", "_job.sentences.open", "write_text", "files.write_text")  # calls of that name that open no text
 
 
 def test_text_files_are_opened_as_utf8_whatever_the_locale():
@@ -592,6 +592,6 @@ def test_text_files_are_opened_as_utf8_whatever_the_locale():
                 continue
             name = ast.unparse(call.func).split(".")[-1]
             mode = next((part.value for part in call.args if isinstance(part, ast.Constant)), "")
-            if name in ("read_text", "write_text") or (name == "open" and ast.unparse(call.func) not in OWN):
+            if name in ("read_text", "write_text", "open") and ast.unparse(call.func) not in OWN:
                 named = any(word.arg == "encoding" for word in call.keywords) or mode == "utf-8"
                 assert named or (name == "open" and "b" in str(mode)), f"{file}:{call.lineno}: {ast.unparse(call)}"
