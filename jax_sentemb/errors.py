@@ -146,7 +146,8 @@ class UserError(Exception):
 def _restored(kind: type[UserError], arguments: tuple[Any, ...], state: dict[str, Any]) -> UserError:
     """The error that another process has sent."""
     error = kind.__new__(kind, *arguments)
-    error.args, error.__dict__ = arguments, state
+    error.args = arguments
+    error.__dict__.update(state)  # not the dictionary itself, which belongs to the original of a copy
     return error
 
 
