@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from jax_sentemb.evaluation.score import score
     from jax_sentemb.evaluation.senteval_toolkit import senteval_batcher
     from jax_sentemb.inference.encoder import SentenceEncoder
+    from jax_sentemb.parallel import use_compilation_cache
     from jax_sentemb.retrieval.kmeans import kmeans
     from jax_sentemb.retrieval.search import community_detection, mine_pairs, search
     from jax_sentemb.retrieval.vector_store import Vectors
@@ -24,6 +25,7 @@ __all__ = [
     "search",
     "senteval_batcher",
     "train",
+    "use_compilation_cache",
 ]
 
 _LAZY = {  # name -> module and name there, imported when it is asked for: the package itself stays quick to import
@@ -36,6 +38,7 @@ _LAZY = {  # name -> module and name there, imported when it is asked for: the p
     "search": ("jax_sentemb.retrieval.search", "search"),
     "senteval_batcher": ("jax_sentemb.evaluation.senteval_toolkit", "senteval_batcher"),
     "train": ("jax_sentemb.training.api", "train"),
+    "use_compilation_cache": ("jax_sentemb.parallel", "use_compilation_cache"),
 }
 
 

@@ -10,7 +10,6 @@ import re
 import reprlib
 import secrets
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, UserError, plain
+from jax_sentemb.streams import print_line
 
 PARTIAL = ".partial"  # suffix of the names of temporary files and folders
 
@@ -30,6 +30,11 @@ def user_path(path: str | Path) -> Path:
     found = Path(os.path.expanduser(path))
     check_name(found)
     return found.absolute() if str(found).startswith("~") else found
+
+
+def cache_home() -> Path:
+    """Return the folder of all caches: JAX_SENTEMB_CACHE or, if that is empty or not set, ~/.cache/jax_sentemb."""
+    return user_path(os.environ.get("JAX_SENTEMB_CACHE", "").strip() or "~/.cache/jax_sentemb").absolute()
 
 
 def check_name(path: str | Path) -> None:
@@ -280,8 +285,8 @@ def sha256(file: Path) -> str:
 
 
 def say(text: str) -> None:
-    """Prints a warning on stderr."""
-    print(plain(f"warning: {text}"), file=sys.stderr, flush=True)
+    """Print a warning on stderr."""
+    print_line(plain(f"warning: {text}"), "stderr")
 
 
 def fingerprint(facts: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import PyTree
 
 from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, Setting
-from jax_sentemb.files import user_path
+from jax_sentemb.files import cache_home
 
 Tree = TypeVar("Tree")
 
@@ -289,12 +289,20 @@ def end_well_in_forks() -> None:
 
 
 def use_compilation_cache() -> None:
-    """Keeps compiled functions on disk for later processes, unless the user has set a cache of JAX."""
-    if not jax.config.jax_compilation_cache_dir:  # pyright: ignore[reportAttributeAccessIssue]  # defined at run time
-        home = os.environ.get("JAX_SENTEMB_CACHE", "~/.cache/jax_sentemb")
-        jax.config.update("jax_compilation_cache_dir", str(user_path(home) / "compiled"))
+    """Keep compiled programs on disk, so that later processes need not compile them again.
+
+    The commands call this. A program of your own calls it once, before it encodes or trains, since it changes settings of JAX that
+    hold for the whole process. A compilation cache that is already set is kept.
+    """
+    if not keeps_compiled_programs():
+        jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     _add_checksums()
+
+
+def keeps_compiled_programs() -> bool:
+    """Return whether JAX keeps compiled programs on disk."""
+    return bool(jax.config.jax_compilation_cache_dir)  # pyright: ignore[reportAttributeAccessIssue]  # defined at run time
 
 
 def _add_checksums() -> None:

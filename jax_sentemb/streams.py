@@ -1,4 +1,7 @@
-"""Standard streams that never end a program: what a closed pipe, a lost terminal or a full disk does not take is dropped."""
+"""Standard streams that never end a program: what a closed pipe, a lost terminal or a full disk does not take is dropped.
+
+Commands `protect` the streams of their process. The library changes no stream of its host: it prints with `print_line`.
+"""
 
 import contextlib
 import errno
@@ -6,8 +9,7 @@ import io
 import os
 import select
 import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TextIO
 
 LOST = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.ECONNRESET)  # nobody will read any more: a pipe or a terminal that is gone
 
@@ -15,6 +17,7 @@ LOST = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.ECONNRESET)  # nobody will re
 class _Lasting(io.FileIO):
     """File descriptor 1 or 2. `lost`: its reader is gone. `refused`: the error of a file that took no more, as on a full disk."""
 
+    is_of_process = False  # whether the descriptor leads to /dev/null after its reader is gone
     lost = False
     refused: OSError | None = None
 
@@ -29,10 +32,21 @@ class _Lasting(io.FileIO):
         except OSError as error:
             if error.errno in LOST:
                 self.lost = True
-                _to_nothing(self.fileno())  # for libraries in C++, too
+                if self.is_of_process:
+                    _to_nothing(self.fileno())  # for libraries in C++, too
             else:
                 self.refused = error
         return size
+
+
+class _Nowhere(io.RawIOBase):
+    """Takes everything and keeps nothing."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        return len(data)
 
 
 def protect() -> None:
@@ -53,29 +67,43 @@ def protect() -> None:
         setattr(sys, name, stream)
 
 
-@contextlib.contextmanager
-def protected() -> Iterator[None]:
-    """`protect` for the block, in a program of somebody else, whose stream objects and their encodings are put back."""
-    before = [(stream, getattr(stream, "encoding", None), getattr(stream, "errors", None)) for stream in (sys.stdout, sys.stderr)]
-    protect()
-    try:
-        yield
-    finally:
-        for name, (stream, encoding, errors) in zip(("stdout", "stderr"), before, strict=True):
-            if (ours := getattr(sys, name)) is not None:
-                ours.flush()
-            setattr(sys, name, stream)
-            if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(encoding=encoding, errors=errors)
+def print_line(text: str, name: Literal["stdout", "stderr"] = "stdout") -> None:
+    """Print text on sys.stdout or sys.stderr. A stream that takes no more drops it, so that the work goes on."""
+    with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
+        print(text, file=lasting(getattr(sys, name)), flush=True)
+
+
+def lasting(stream: TextIO | None) -> TextIO:
+    """Return a stream that never raises and leads where a standard stream leads, which it does not change.
+
+    `stream` itself where it is no plain file, as in a notebook.
+    """
+    if stream is None:  # a program without a console
+        nowhere: Any = _Nowhere()
+        return io.TextIOWrapper(nowhere, encoding="utf-8", write_through=True)
+    if (number := _descriptor(stream)) is None:
+        return stream
+    with contextlib.suppress(OSError):
+        stream.flush()
+    raw: Any = _Lasting(number, "wb", closefd=False)
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors="backslashreplace", write_through=True)
+
+
+def _descriptor(stream: Any) -> int | None:
+    """Return the file descriptor of a text stream on a plain file; None for a stream of a test or a notebook, or a closed one."""
+    if not isinstance(stream, io.TextIOWrapper) or stream.closed:
+        return None
+    raw: Any = getattr(stream.buffer, "raw", stream.buffer)
+    return raw.fileno() if type(raw) is io.FileIO else None
 
 
 def _lasting(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
     """A stream as `stream` that lasts; `stream` itself where it does not write to `number`: one of a test, or of a notebook."""
-    raw: Any = getattr(stream.buffer, "raw", stream.buffer)
-    if type(raw) is not io.FileIO or raw.fileno() != number:
+    if _descriptor(stream) != number:
         return stream
     stream.flush()
-    raw = _Lasting(number, "wb", closefd=False)
+    raw: Any = _Lasting(number, "wb", closefd=False)
+    raw.is_of_process = True
     buffer: Any = raw if stream.write_through else io.BufferedWriter(raw)  # python -u
     return io.TextIOWrapper(
         buffer, encoding="utf-8", errors="surrogateescape", line_buffering=stream.line_buffering, write_through=stream.write_through

@@ -1,10 +1,10 @@
 """Tables and progress bars for the terminal and for notebooks."""
 
 import functools
+import importlib.util
 import io
 import shutil
 import sys
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,8 +53,12 @@ def in_notebook() -> bool:
 
 @functools.cache
 def bar() -> "type[tqdm[Any]]":
-    """tqdm's progress bar: a widget in a notebook that has widgets, else text."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a notebook has no widgets
-        from tqdm.auto import tqdm
-    return tqdm
+    """Return tqdm's progress bar: a widget in a notebook that has widgets, else text.
+
+    It starts no thread that watches it, since that thread would stay in the process.
+    """
+    if in_notebook() and importlib.util.find_spec("ipywidgets"):
+        from tqdm.notebook import tqdm
+    else:
+        from tqdm.std import tqdm
+    return type("Bar", (tqdm,), {"monitor_interval": 0})

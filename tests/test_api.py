@@ -86,13 +86,14 @@ def test_a_second_call_in_a_work_directory_leaves_the_sentences_of_the_first_alo
 
 
 CLOSED = """
-import os, sys
+import sys
+from jax_sentemb.streams import print_line
 from jax_sentemb.training import api
 def run(config, workdir, begin, temporary):  # the place of the run
     sys.stdin.readline()  # the test has closed the other end
     for _ in range(3):
-        print("x" * 100_000, flush=True)
-        print("step", file=sys.stderr, flush=True)
+        print_line("x" * 100_000)
+        print_line("step", "stderr")
     return 0
 api.training_run.run, api.SentenceEncoder = run, str
 streams = sys.stdout, sys.stderr
@@ -109,7 +110,7 @@ def test_output_that_nobody_reads_does_not_stop_a_script(tmp_path, closed):
         getattr(process, name).close()
     process.stdin.write(b"\n")
     process.stdin.close()
-    process.wait(120)
+    assert process.wait(120) == 0
     assert (tmp_path / "done").read_text() == "True"
 
 

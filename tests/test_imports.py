@@ -21,8 +21,8 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"methods", "retrieval"},
     {"parallel", "data"},
     {"losses", "models", "provenance"},
-    {"types", "files", "settings", "terminal", "streams", "allocator"},
-    {"errors"},
+    {"types", "files", "settings", "terminal", "allocator", "host"},
+    {"errors", "streams"},
 )
 FLOOR = {room: number for number, rooms in enumerate(reversed(FLOORS)) for room in rooms}
 MODULES = {

@@ -1,5 +1,6 @@
 """A program goes on when its output pipe closes, its terminal is lost, its descriptors are closed or their disk is full."""
 
+import io
 import os
 import pty
 import subprocess
@@ -7,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from jax_sentemb.streams import print_line
 
 ROOT = Path(__file__).parents[1]
 # Everything that speaks: prints, a bar, warnings, logging, a library in C that writes to descriptor 2, and the flush at the end.
@@ -97,6 +100,48 @@ def test_a_full_disk_lets_it_finish_and_lost_results_are_said(tmp_path, streams,
     if streams == ("stdout",):
         last = (tmp_path / "other").read_text().splitlines()[-1]
         assert "error: standard output: No space left on device" in last
+
+
+LIBRARY = """
+import os, sys
+from jax_sentemb.streams import lasting, print_line
+before = [(stream, stream.encoding, stream.errors) for stream in (sys.stdout, sys.stderr)]
+print("begin", flush=True)
+sys.stdin.readline()  # the test has closed the other end
+for name in ("stdout", "stderr"):
+    print_line("x" * 100_000, name)
+    print("\\u4e00", file=lasting(getattr(sys, name)))
+with open("done", "w") as file:
+    same = before == [(stream, stream.encoding, stream.errors) for stream in (sys.stdout, sys.stderr)]
+    file.write(f"{same} {[os.readlink(f'/proc/self/fd/{number}')[:5] for number in (1, 2)]}")
+"""
+
+
+@pytest.mark.parametrize("streams", [("stdout",), ("stderr",), ("stdout", "stderr")])
+def test_lines_of_the_library_go_to_streams_that_it_does_not_change(tmp_path, streams):
+    read, write = os.pipe()
+    with (tmp_path / "other").open("wb") as other:
+        places = {name: write if name in streams else other for name in ("stdout", "stderr")}
+        environment = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+        command = [sys.executable, "-c", LIBRARY]
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=subprocess.PIPE, **places)
+    os.close(write)
+    os.read(read, 6) if "stdout" in streams else None
+    os.close(read)
+    assert heard(process) == 0
+    links = ["pipe:" if name in streams else str(tmp_path)[:5] for name in ("stdout", "stderr")]
+    assert (tmp_path / "done").read_text() == f"True {links}"
+    said = (tmp_path / "other").read_text()
+    assert said.count("x") == 100_000 * (2 - len(streams))
+    assert said.count("\\u4e00") == 2 - len(streams)
+
+
+@pytest.mark.parametrize("stream", [None, "closed"])
+def test_a_line_for_a_stream_that_is_gone_is_dropped(stream, monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", stream and closed)
+    print_line("nobody reads this")
 
 
 def test_a_full_pipe_that_does_not_block_is_waited_for(tmp_path):

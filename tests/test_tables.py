@@ -1,5 +1,6 @@
 """Parquet files, Hugging Face `datasets` and `tensorflow-datasets` as corpora, on small data sets made here."""
 
+import csv
 import subprocess
 import sys
 
@@ -222,3 +223,15 @@ def test_a_blank_line_of_a_table_with_one_column_is_an_empty_text(tmp_path):
     assert (list(corpus), corpus.report["lines"]) == (["a", "b"], 3)
     (tmp_path / "b.csv").write_text("text,id\na,1\n\nb,2\n", encoding="utf-8")
     assert open_corpus(str(tmp_path / "b.csv")).report["lines"] == 2
+
+
+def test_a_long_field_is_read_and_the_limit_of_the_program_stays(tmp_path):
+    limit = csv.field_size_limit()
+    assert limit < 200_000
+    for suffix, separator in ((".csv", ","), (".tsv", "\t")):
+        (tmp_path / f"long{suffix}").write_text(f"id{separator}text\n1{separator}{'x' * 200_000}\n", encoding="utf-8")
+        ((_, values),) = read_rows(str(tmp_path / f"long{suffix}"), ("text",))
+        assert values == ["x" * 200_000]
+    assert csv.field_size_limit() == limit
+    with pytest.raises(csv.Error):
+        list(csv.reader(["x" * 200_000]))

@@ -230,6 +230,18 @@ def test_a_run_with_a_rate_that_does_not_depend_on_its_length_goes_on_to_more_st
         running.run(tiny(max_steps=9), tmp_path / "longer")
 
 
+def test_a_handler_that_is_not_from_python_stays(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)  # what Python says of a handler in C
+    before = [signal.signal(number, signal.default_int_handler) for number in STOPPING]
+    try:
+        with StopSignal() as stop:
+            stop.watch()
+            assert not stop._previous
+    finally:
+        for number, handler in zip(STOPPING, before, strict=True):
+            assert signal.signal(number, handler) == signal.default_int_handler
+
+
 @pytest.mark.parametrize(
     ("options", "depends"),
     [

@@ -110,7 +110,9 @@ def model_source(encoder: "SentenceEncoder", options: argparse.Namespace) -> Sou
 def load_encoder(options: argparse.Namespace) -> "SentenceEncoder":
     """The model of a command line."""
     from jax_sentemb.inference.encoder import SentenceEncoder
+    from jax_sentemb.parallel import use_compilation_cache
 
+    use_compilation_cache()
     with naming_model():
         encoder = SentenceEncoder.load(options.model, dtype=options.dtype)
     if options.max_seq_length:

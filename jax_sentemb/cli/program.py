@@ -114,6 +114,7 @@ def program(main: Callable[[list[str]], int], argv: list[str]) -> int:
     protect()
     cut_files.install()
     gc.set_threshold(NEW_OBJECTS)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # or the library warns in each process that is forked
     debug = "--debug" in argv
     if not debug:
         for name in ("absl", "asyncio"):  # Orbax remarks on its own defaults; its errors are raised, too

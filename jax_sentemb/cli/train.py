@@ -145,9 +145,10 @@ def main(argv: list[str]) -> int:
     with spelled(flag):
         config, workdir, how = parse(argv)
         keep_freed_memory()
-        from jax_sentemb.parallel import Join, join  # after parsing: --help and mistakes answer without loading JAX's compiler
+        from jax_sentemb import parallel  # after parsing: --help and mistakes answer without loading JAX's compiler
 
-        join(Join(**how))
+        parallel.join(parallel.Join(**how))
+        parallel.use_compilation_cache()
         from jax_sentemb.training.run import run
 
         with interrupts.ending_at_once():

@@ -17,7 +17,7 @@ from jaxtyping import Shaped
 from numpy.typing import DTypeLike
 
 from jax_sentemb.errors import DataError, ResourceError
-from jax_sentemb.files import remove, staging, user_path
+from jax_sentemb.files import cache_home, remove, staging
 from jax_sentemb.provenance import KEY, FileType, difference, fingerprint, mark
 
 ABOUT = "about.json"
@@ -28,8 +28,8 @@ _maps_lock = threading.Lock()  # a dictionary must not grow while another thread
 
 
 def cache_folder() -> Path:
-    """The folder of the cache: `text` in JAX_SENTEMB_CACHE, or in ~/.cache/jax_sentemb."""
-    return user_path(os.environ.get("JAX_SENTEMB_CACHE") or "~/.cache/jax_sentemb") / "text"
+    """Return the folder for converted, indexed and tokenised text."""
+    return cache_home() / "text"
 
 
 def cached(folder: Path, file_type: FileType, sources: Mapping[str, Any], write: Callable[[Path], dict[str, Any]]) -> Path:

@@ -3,9 +3,9 @@
 The packages for Parquet files and data sets are optional and imported only when a source needs them.
 """
 
-import csv
 import functools
 import gzip
+import importlib.util
 import json
 import lzma
 from collections.abc import Callable, Iterator, Sequence
@@ -113,11 +113,22 @@ def _duplicate(names: list[str]) -> str:
     return next((name for place, name in enumerate(names) if name in names[:place]), "") if len(set(names)) < len(names) else ""
 
 
+def _own_csv() -> Any:
+    """Return a second instance of Python's csv parser, since its limit on the length of fields holds for a whole process."""
+    spec: Any = importlib.util.find_spec("_csv")
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.field_size_limit(UNPACKED)
+    return module
+
+
+_csv = _own_csv()
+
+
 def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: Message) -> Rows:
-    csv.field_size_limit(1 << 30)
     lines = _text_lines(path, opener)
     # In a TSV, only tabs separate fields, and quotes are text.
-    rows = csv.reader(lines, strict=True) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = _csv.reader(lines, strict=True) if kind == ".csv" else _csv.reader(lines, delimiter="\t", quoting=_csv.QUOTE_NONE)
     good = 0  # the last line of the last complete row: an unclosed quote extends over all lines that follow
     try:
         header = next(rows, [])
@@ -132,7 +143,7 @@ def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], 
             check_width(row or [""], header, f"{path} line {rows.line_num}")
             yield f"{path} line {rows.line_num}", [row[place] for place in places] if row else [""] * len(places)
             good = rows.line_num
-    except csv.Error as error:
+    except _csv.Error as error:
         raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
 
 

@@ -96,7 +96,6 @@ def blocks(job: TokenizeJob, lines: Sequence[int] | Int[np.ndarray, " lines"], w
         workers = workers if workers > 1 else 0
     if workers and job.sentences.indexed and len(lines) >= PARALLEL:
         return _in_workers(job, parts, workers)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     return map(job.block, map(_numbers, parts))
 
 

@@ -16,14 +16,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 
 from jax_sentemb import __version__, files
 from jax_sentemb.allocator import return_freed_memory
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError, Setting
 from jax_sentemb.formats import manifest
+from jax_sentemb.host import unchanged_logging
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.types import Params, TrainState
+
+with unchanged_logging():
+    import orbax.checkpoint as ocp
 
 PATTERN = "*?[\\"  # Orbax treats these characters of a path as a pattern: it saves there, but then reads nothing or another folder
 SHOWN = 10  # mismatching arrays that a message names
@@ -97,9 +100,8 @@ class Steps:
         self._begun: tuple[int, str] | None = None  # step and fingerprint of the save in the background
         self._error: Exception | None = None
         self._failed = 0  # number of consecutive failed saves
-        handler = ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), facts=ocp.JsonCheckpointHandler())
         self._orbax = ocp.AsyncCheckpointer(
-            handler,
+            _handler(),
             multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=folder.name),
         )
 
@@ -276,14 +278,20 @@ def check_path(folder: Path) -> None:
         raise ConfigError(f"{folder}: the path of a checkpoint must not contain {' or '.join(odd)}: choose another folder")
 
 
+def _handler() -> ocp.CompositeCheckpointHandler:
+    """Return Orbax's reader and writer of the two parts of a step."""
+    return ocp.CompositeCheckpointHandler(state=ocp.StandardCheckpointHandler(), facts=ocp.JsonCheckpointHandler())
+
+
 def read_params(folder: Path) -> Params:
     """The parameters of a checkpoint folder as NumPy arrays, for any run and number of devices that wrote it."""
     check_path(folder)
     try:
-        with ocp.StandardCheckpointer() as reader:
-            tree = reader.metadata((folder / "state").absolute()).item_metadata.tree
+        with unchanged_logging(), ocp.Checkpointer(_handler()) as reader:
+            tree = reader.metadata(folder.absolute()).item_metadata["state"].tree
             device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
             shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), tree)
-            return jax.device_get(reader.restore((folder / "state").absolute(), shapes)["params"])
+            restored = reader.restore(folder.absolute(), args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes)))
+            return jax.device_get(restored["state"]["params"])
     except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
         raise ModelFileError(f"{folder} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error

@@ -8,6 +8,7 @@ vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instru
 
 import functools
 import logging
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
@@ -32,8 +33,9 @@ from jax_sentemb.inference.load import READOUTS, LoadedModel, load, split_option
 from jax_sentemb.inference.similarity import unit_rows
 from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedder
 from jax_sentemb.models.pooling import POOLINGS
-from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated, use_compilation_cache
+from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated
 from jax_sentemb.retrieval.quantize import check_precision, quantize
+from jax_sentemb.streams import lasting
 from jax_sentemb.terminal import bar
 
 logger = logging.getLogger("jax_sentemb")
@@ -68,8 +70,6 @@ class SentenceEncoder(ChangeableSettings):
         check_fork()
         if not isinstance(model, LoadedModel):
             path = str(model)
-            use_compilation_cache()
-            logging.getLogger("absl").setLevel(logging.ERROR)  # Orbax warns of its own defaults
             source, options = split_options(path, (*POOLINGS, *READOUTS))
             model = load(source, options, dtype=dtype)
             here = user_path(source)
@@ -254,7 +254,7 @@ class SentenceEncoder(ChangeableSettings):
 
     def _vectors(self, texts: list[str], batch_size: int, show: bool, max_seq_length: int) -> np.ndarray:
         if show:
-            with bar()(total=len(set(texts)), desc="encode", unit=" sentences") as progress:
+            with bar()(total=len(set(texts)), desc="encode", unit=" sentences", file=lasting(sys.stderr)) as progress:
                 vectors, cut = self._embedder.encode(self._params, texts, batch_size, progress.update, max_seq_length)
         else:
             vectors, cut = self._embedder.encode(self._params, texts, batch_size, max_seq_length=max_seq_length)

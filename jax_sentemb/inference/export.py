@@ -24,6 +24,7 @@ from jax_sentemb.inference.load import LoadedModel, load, load_cross_encoder
 from jax_sentemb.inference.static import LONGEST, StaticEmbedder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
 from jax_sentemb.models.architectures import transformer_config
+from jax_sentemb.streams import print_line
 from jax_sentemb.types import Params
 
 STATIC_FACTS = ("base_model", "width", "sif", "regression", "sentences", "corpus_sha256")  # of how a table was made
@@ -115,7 +116,7 @@ def publish(
             "sha256": _hashes(stage),
         }
         write_json(stage / MANIFEST, manifest)
-    print(f"export {directory}: max abs difference {difference:.1e} over {len(inputs)} sentences", flush=True)
+    print_line(f"export {directory}: max abs difference {difference:.1e} over {len(inputs)} sentences")
     return difference
 
 

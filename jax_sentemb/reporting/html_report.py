@@ -5,7 +5,6 @@ directory, without loading a model.
 """
 
 import contextlib
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from jax_sentemb.reporting.html_parts import templates
 from jax_sentemb.reporting.report_data import Run, read_json_file, read_run
 from jax_sentemb.reporting.report_sections import Figure, context
 from jax_sentemb.reporting.svg import SERIES, element, size_chart
+from jax_sentemb.streams import print_line
 
 
 @contextlib.contextmanager
@@ -30,7 +30,7 @@ def not_vital(workdir: Path) -> Iterator[None]:
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         how = f"jax-sentemb report --workdir {workdir}"
-        print(f"warning: the report is not complete: {problem}; {how} tries again", file=sys.stderr)
+        print_line(f"warning: the report is not complete: {problem}; {how} tries again", "stderr")
 
 
 def write_report(workdir: Path) -> Path:

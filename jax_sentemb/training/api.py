@@ -18,10 +18,11 @@ from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, Setting, keyword, spelled
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import read_checkpoint, read_metadata
+from jax_sentemb.host import unchanged_logging
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.recipes import change, read_config, resolve_names
-from jax_sentemb.streams import protected
+from jax_sentemb.streams import print_line
 from jax_sentemb.training import run as training_run
 
 CORPUS = "sentences.txt"  # in the work directory: the sentences that were given in memory
@@ -108,7 +109,7 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path,
         if not isinstance(sentences, str | Path):
             _write(sentences, corpus)  # behind the lock: another run in this directory reads its own sentences there
 
-    with protected():
+    with unchanged_logging():
         if training_run.run(config, workdir, begin, temporary=temporary) == PREEMPTED:
             _export_best(workdir)
     return SentenceEncoder(workdir / "export")
@@ -168,4 +169,4 @@ def _export_best(workdir: Path) -> None:
         raise KeyboardInterrupt("interrupted in the run before this one; with workdir= the same call continues")
     params, step = read_checkpoint(workdir, "best")
     export_run(workdir / "export", read_metadata(workdir), params, workdir, step)
-    print(f"interrupted: the encoder has the weights of step {step}; with workdir= the same call continues", flush=True)
+    print_line(f"interrupted: the encoder has the weights of step {step}; with workdir= the same call continues")

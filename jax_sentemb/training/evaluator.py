@@ -23,6 +23,7 @@ from jax_sentemb.evaluation.sts import (
 from jax_sentemb.evaluation.sts_data import DEVELOPMENT, ScoredPairs, StsTask, load_pairs, load_sts, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.inference.embedder import Embedder
+from jax_sentemb.streams import print_line
 from jax_sentemb.terminal import table
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Params
@@ -89,7 +90,7 @@ class DownstreamTasks:
             if isinstance(outcome, UserError):
                 raise outcome
             outcomes[item.name] = outcome
-        print(
+        print_line(
             "\n\n".join(tables.as_text(table) for table in tables.layout({name: outcomes}, self.protocols, self.missing_tasks, []))
         )
         return {

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, Setting, plain
 from jax_sentemb.files import is_full, naming, replacing, write_text
+from jax_sentemb.streams import lasting, print_line
 from jax_sentemb.terminal import bar, in_notebook
 
 # Limits in seconds of the time between two lines of progress without a terminal, which is a twentieth of the run so far.
@@ -31,6 +32,7 @@ class Log:
         self.is_main = jax.process_index() == 0
         self.path = workdir / "metrics.jsonl"
         self.bar: tqdm | None = None
+        self._stream = lasting(sys.stderr)
         self.writer = _tensorboard(workdir) if options.tensorboard and self.is_main else None
         self.wandb = _wandb(workdir, options.wandb, settings or {}) if options.wandb and self.is_main else None
         self.begin: tuple[float, int] | None = None  # time and step of the first progress
@@ -87,7 +89,10 @@ class Log:
     def say(self, text: str) -> None:
         """Prints a line above the progress bar."""
         if self.is_main:
-            tqdm.write(plain(text), file=sys.stderr)
+            if self.bar is None:
+                print_line(plain(text), "stderr")
+            else:
+                self.bar.write(plain(text), file=self._stream)
 
     def progress(self, step: int, total: int, loss: float, sentences: float) -> None:
         """Shows loss, sentences and steps per second and the time left; without a terminal as a line at growing intervals."""
@@ -95,7 +100,7 @@ class Log:
             return
         if sys.stderr.isatty() or in_notebook():
             if self.bar is None:
-                self.bar = bar()(total=total, initial=step, unit="step", dynamic_ncols=True, file=sys.stderr)
+                self.bar = bar()(total=total, initial=step, unit="step", dynamic_ncols=True, file=self._stream)
             self.bar.set_postfix_str(f"loss {loss:.4f}, {sentences:,.0f} sentences/s", refresh=False)
             self.bar.update(step - self.bar.n)
             return

@@ -15,6 +15,7 @@ from jax_sentemb.inference.export import export_run
 from jax_sentemb.parallel import is_main_process, replicate
 from jax_sentemb.reporting.html_report import not_vital
 from jax_sentemb.reporting.samples import collect_samples
+from jax_sentemb.streams import print_line
 from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
 from jax_sentemb.training.logger import Log
@@ -82,7 +83,7 @@ class Results:
         self._log.summary({name: result["spearman"]["all"] for name, result in scores.items()})
         self._log.finish_progress()
         if scores or not setup.final:
-            print(score_table(scores, setup.missing_tasks, baselines))
+            print_line(score_table(scores, setup.missing_tasks, baselines))
         if setup.final:
             results["transfer"] = setup.final.score(self._workdir.name, lambda sentences: scorer.embedder(params, sentences))
             results["missing_tasks"] = [*setup.missing_tasks, *setup.final.missing_tasks]
@@ -119,6 +120,6 @@ class Results:
             if not isinstance(config.encoder, Words):  # word models have a directory format of their own
                 check_exportable(config.method.pooling, config.method.convolution)
         except ConfigError as error:  # the model can still be evaluated from its work directory
-            print(f"not exported: {error}")
+            print_line(f"not exported: {error}")
             return
         export_run(workdir / "export", read_metadata(workdir), jax.device_get(params), workdir, step)

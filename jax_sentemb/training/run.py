@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +16,9 @@ from jax_sentemb.config import Config
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting
 from jax_sentemb.files import naming, user_path
 from jax_sentemb.formats.checkpoint import check_path
-from jax_sentemb.parallel import is_main_process, use_compilation_cache
+from jax_sentemb.parallel import is_main_process
 from jax_sentemb.reporting.html_report import not_vital, write_report
+from jax_sentemb.streams import print_line
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.training.signals import Preempted
 from jax_sentemb.training.starting_encoder import stated_start, with_start
@@ -39,7 +39,7 @@ def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None,
     else:
         code = _run_one(config, workdir, begin)
     if code == 0 and is_main_process() and not temporary:
-        print(where_the_results_are(config, workdir), flush=True)
+        print_line(where_the_results_are(config, workdir))
     return code
 
 
@@ -70,8 +70,6 @@ def _check_data(config: Config, workdir: Path) -> None:
 
 def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None) -> int:
     """As `run`, for one run of a sweep or without one."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    use_compilation_cache()
     check_path(workdir)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -111,7 +109,7 @@ def _lock(workdir: Path) -> Iterator[None]:
         ) from None
     try:
         if who:
-            print(f"note: {path} was held by {who}, which is gone: taken over", file=sys.stderr)
+            print_line(f"note: {path} was held by {who}, which is gone: taken over", "stderr")
         mine = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         with naming(path):
             path.write_text(json.dumps(mine) + "\n", encoding="utf-8")

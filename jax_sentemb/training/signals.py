@@ -57,7 +57,7 @@ class StopSignal:
         else:
             self._open_pipe()
         for number, handler in handlers.items():
-            if signal.getsignal(number) != signal.SIG_IGN:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not from Python, which could not put it back
                 self._previous[number] = signal.signal(number, handler)
 
     @contextlib.contextmanager

@@ -19,7 +19,15 @@ from jax_sentemb.formats.run_dir import write_metadata
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.distillation import Distillation
-from jax_sentemb.parallel import agree, batch_sharding, fsdp_sharding, is_main_process, make_mesh, process_share
+from jax_sentemb.parallel import (
+    agree,
+    batch_sharding,
+    fsdp_sharding,
+    is_main_process,
+    keeps_compiled_programs,
+    make_mesh,
+    process_share,
+)
 from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
 from jax_sentemb.training.evaluator import Scorer
@@ -111,7 +119,8 @@ class Trainer:
     def train(self) -> None:
         """Trains to the last step, or until evaluations stop improving. Saves and raises Preempted if a signal came."""
         if self.step < self.steps:
-            self.log.say("compiling (later runs of these shapes reuse the compiled programs)")
+            reused = " (later runs of these shapes reuse the compiled programs)" if keeps_compiled_programs() else ""
+            self.log.say(f"compiling{reused}")
         evaluates_here = 0 < self.step < self.steps and self.eval_steps and self.step % self.eval_steps == 0
         if self.step == 0 or (evaluates_here and self.progress.evaluated < self.step):  # a signal interrupted the evaluation
             self.state = self._evaluate(self.step, self.state)

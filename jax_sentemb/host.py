@@ -1,0 +1,51 @@
+"""Keeps the configuration of the program that uses this package, where a library below would change it."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+_lock = threading.Lock()
+_blocks = 0  # blocks of `unchanged_logging` that run now, in all threads
+
+
+class _LastResort(logging.Handler):
+    """Prints what Python prints where no handler is configured: warnings and errors, if no other handler gets them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        last_resort = logging.lastResort
+        if last_resort and record.levelno >= last_resort.level and not self._others(record):
+            last_resort.handle(record)
+
+    def _others(self, record: logging.LogRecord) -> bool:
+        """Return whether another handler gets the record."""
+        logger: logging.Logger | None = logging.getLogger(record.name)
+        while logger:
+            if any(handler is not self for handler in logger.handlers):
+                return True
+            logger = logger.parent if logger.propagate else None
+        return False
+
+
+_stand_in = _LastResort()
+
+
+@contextlib.contextmanager
+def unchanged_logging() -> Iterator[None]:
+    """Keep absl from configuring the root logger of the process.
+
+    absl, with which Orbax logs, calls logging.basicConfig at its first message if the root logger has no handler. Later calls of
+    basicConfig by the program would then have no effect. Inside the block the root logger has a handler that changes nothing.
+    """
+    global _blocks
+    with _lock:
+        _blocks += 1
+        if _blocks == 1:
+            logging.root.addHandler(_stand_in)
+    try:
+        yield
+    finally:
+        with _lock:
+            _blocks -= 1
+            if not _blocks:
+                logging.root.removeHandler(_stand_in)
