@@ -16,7 +16,7 @@ from tiny_models import tiny_model
 from jax_sentemb import SentenceEncoder, community_detection, kmeans, mine_pairs, search, senteval_batcher
 from jax_sentemb.data import cache
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.formats.model_dir import Prompts
+from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference import embedder as embedder_module
 from jax_sentemb.inference.load import LoadedModel, load
@@ -141,7 +141,7 @@ def test_a_changed_length_holds_from_the_next_call_on(bert, monkeypatch):
 
 
 def test_changed_prompts_hold_from_the_next_call_on(bert):
-    model = load(bert.args[0])._replace(prompts=Prompts({"query": "a b "}, None))
+    model = load(bert.args[0])._replace(settings=EncodeSettings({"query": "a b "}))
     encoder = SentenceEncoder(model)
     old = encoder.encode(PARTS[0], prompt_name="query")
     new = encoder.encode(PARTS[0], prompt="c d ")
