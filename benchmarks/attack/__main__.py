@@ -1,4 +1,4 @@
-"""Attacks on the commands from outside, in 14 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
+"""Attacks on the commands from outside, in 18 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
 
 Every command runs in its own process with a time limit. "Refused" means the expected exit code and one line without a traceback.
 The exit code is 1 if an attack succeeded.
@@ -11,9 +11,11 @@ import shutil
 import sys
 import time
 
-import distillation  # noqa: F401 (all three fill CASES)
+import distillation  # noqa: F401 (all of these fill CASES)
 import faults  # noqa: F401
+import host  # noqa: F401
 import hostile  # noqa: F401
+import threads  # noqa: F401
 from commands import CASES, WORK
 
 TITLES = {
@@ -21,6 +23,7 @@ TITLES = {
     5: "metrics.jsonl and kill -9", 6: "names that are not UTF-8", 7: "signals", 8: "text that shrinks while it is read",
     9: "process 0 of two is killed", 10: "two writers, full disk", 11: "fork, pickle", 12: "devices, terminals, odd text",
     13: "hostile model directories", 14: "evaluation data, few diagnostic sentences",
+    15: "threads", 16: "the state of the host process", 17: "pickles", 18: "many calls in one process",
 }  # fmt: skip
 
 

@@ -70,10 +70,11 @@ class ChangeableSettings:
         """The text that stands before each sentence."""
         if prompt is not None and name is not None:
             raise ConfigError("prompt and prompt_name are both given: leave one of them out")
-        prompts = self.prompts  # once: another thread may replace it
-        if name is not None and name not in prompts:
-            raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(prompts) or 'no prompts'}")
-        text = self.default_prompt if prompt is None and name is None else prompts[name] if name is not None else prompt or ""
+        if name is not None:
+            prompt = self.prompts.get(name)  # looked up once, since another thread may change it
+            if prompt is None:
+                raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(self.prompts) or 'no prompts'}")
+        text = self.default_prompt if prompt is None else prompt
         if text and not self._saved_settings.include_prompt:
             raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
         return text
