@@ -30,7 +30,6 @@ TESTED_IN = {
     "test_sbert.py": "methods/cross_encoder methods/labelled_pairs",
     "test_search.py": "retrieval/index",
     "test_sentence_transformers.py": "models/heads",
-    "test_settings.py": "errors",
     "test_simcse.py": "methods/views",
     "test_sts.py": "evaluation/sts_data",
     "test_sweep.py": "reporting/low_shot reporting/sweep_table",
