@@ -21,7 +21,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"methods", "retrieval"},
     {"parallel", "data"},
     {"losses", "models", "provenance"},
-    {"types", "files", "settings", "terminal", "allocator", "host"},
+    {"types", "files", "public_text", "settings", "terminal", "allocator", "host"},
     {"errors", "streams"},
 )
 FLOOR = {room: number for number, rooms in enumerate(reversed(FLOORS)) for room in rooms}

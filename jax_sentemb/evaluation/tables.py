@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.sts_data import DEVELOPMENT
+from jax_sentemb.public_text import markdown
 from jax_sentemb.terminal import WIDTH, table
 
 # Columns that averages leave out: development sets, second metrics, and tasks that are not among the seven transfer tasks of
@@ -110,6 +111,11 @@ def as_text(found: Table) -> str:
 
 def as_markdown(table: Table) -> str:
     """A table for a README."""
-    lines = [f"### {table.title}", "", f"| model | {' | '.join(table.columns)} |", "|---|" + "---:|" * len(table.columns)]
-    lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in table.rows]
-    return "\n".join([*lines, "", *table.notes, *[""] * bool(table.notes)])
+    lines = [
+        f"### {table.title}",
+        "",
+        f"| model | {' | '.join(map(markdown, table.columns))} |",
+        "|---|" + "---:|" * len(table.columns),
+    ]
+    lines += [f"| {markdown(name)} | {' | '.join(cells)} |" for name, cells in table.rows]
+    return "\n".join([*lines, "", *map(markdown, table.notes), *[""] * bool(table.notes)])

@@ -9,6 +9,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from jax_sentemb import __version__
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.public_text import markdown
 
 POOLING_WORDS = {
     "cls": "the state of the first token ([CLS]) in the last layer, before any training head",
@@ -59,18 +60,18 @@ def render(
         loader, call = "SentenceTransformer", f"vectors = model.encode({sentences})"
         summary = f"Maps sentences to {vectors} for similarity, search and clustering."
         embedding = _embedding(pooling, max_seq_length) + modules
-    made = f" Trained with {card.method} by jax_sentemb." if card.method else " Written by jax_sentemb."
+    made = f" Trained with {markdown(card.method)} by jax_sentemb." if card.method else " Written by jax_sentemb."
     return _from_template(
         "model_card.md",
         _front_matter(card),
-        name=card.name,
+        name=markdown(card.name),
         summary=summary + made,
-        verdict=card.verdict,
+        verdict=markdown(card.verdict),
         loader=loader,
         call=call,
         embedding=embedding,
         scores=_score_rows(card.scores),
-        missing_tasks=list(card.missing_tasks),
+        missing_tasks=list(map(markdown, card.missing_tasks)),
         teacher=f"Distilled from {teacher_text(card.teacher)}." if card.teacher else "",
         training=[(_cell(key), _cell(value)) for key, value in card.training.items()],
     )
@@ -79,8 +80,9 @@ def render(
 def teacher_text(facts: Mapping[str, Any]) -> str:
     """Return in words from which teacher a student was distilled, how much of it was kept, and how much faster the student is."""
     values = facts["agreement"]
+    names = " and ".join(map(markdown, facts["names"]))
     text = (
-        f"{' and '.join(facts['names'])}; on {facts['sentences']:,} held-out sentences {values['neighbours']:.1f} % of the ten "
+        f"{names}; on {facts['sentences']:,} held-out sentences {values['neighbours']:.1f} % of the ten "
         f"nearest neighbours are the same, the similarities of pairs correlate by {values['pairs'] / 100:.3f} (Spearman)"
     )
     if "cosine" in values:
@@ -94,7 +96,8 @@ def teacher_text(facts: Mapping[str, Any]) -> str:
 def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:
     """README.md of a model on word vectors; `stock`: whether sentence-transformers can load it as well."""
     data = ModelCardData(library_name="sentence-transformers" if stock else "jax_sentemb", **_KIND)
-    facts = {key: metadata[key] for key in ("name", "method", "training")}
+    facts: dict[str, Any] = {key: markdown(metadata[key]) for key in ("name", "method")}
+    facts["training"] = {markdown(key): markdown(value) for key, value in metadata["training"].items()}
     return _from_template("word_model_card.md", data, version=__version__, step=step, stock=stock, **facts)
 
 
@@ -102,8 +105,9 @@ def render_static_card(name: str, stated: Mapping[str, Any], shape: tuple[int, .
     """README.md of a static table of token vectors, distilled from an encoder."""
     data = ModelCardData(library_name="sentence-transformers", base_model=stated["base_model"], **_KIND)
     rows, width = shape
-    facts = {key: stated[key] for key in ("base_model", "regression", "sentences", "sif")}
-    return _from_template("static_card.md", data, name=name, version=__version__, rows=rows, width=width, **facts)
+    facts = {key: stated[key] for key in ("regression", "sentences", "sif")}
+    facts["base_model"] = markdown(stated["base_model"] or "")
+    return _from_template("static_card.md", data, name=markdown(name), version=__version__, rows=rows, width=width, **facts)
 
 
 def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
@@ -168,4 +172,4 @@ def _score_rows(scores: Mapping[str, dict]) -> list[list[str]]:
 
 def _cell(value: Any) -> str:
     text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-    return text.replace("|", "\\|").replace("\n", " ")
+    return markdown(text)

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import check_regular, write_text
+from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting import sweep_table
 from jax_sentemb.reporting.html_parts import templates
 from jax_sentemb.reporting.report_data import Run, read_json_file, read_run
@@ -57,10 +58,16 @@ def sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> str:
     columns, groups = sweep_table.summary(rows)
     runs = []
     for row in rows:
-        label = " ".join(f"{name}={value}" for name, value in row["settings"].items())
+        label = without_folders(" ".join(f"{name}={value}" for name, value in row["settings"].items()))
         name: str | Markup = element("a", label, href=f"{quote(row['folder'])}/report.html") if "folder" in row else label
         scores = row.get("scores", {})
-        runs.append([name, *(f"{scores[column]:.2f}" if column in scores else "" for column in columns), row.get("error", "")])
+        runs.append(
+            [
+                name,
+                *(f"{scores[column]:.2f}" if column in scores else "" for column in columns),
+                without_folders(row.get("error", "")),
+            ]
+        )
     failed = any("error" in row for row in rows)
     return (
         templates()
@@ -71,7 +78,7 @@ def sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> str:
             average=sweep_table.average_note(sweep_table.averaged(rows)) if "average" in columns else "",
             studies=_studies(rows),
             columns=["settings", "runs", *columns],
-            groups=[[label, count, *cells] for label, count, cells in groups],
+            groups=[[without_folders(label), count, *cells] for label, count, cells in groups],
             run_columns=["run", *columns, *["error"] * failed],
             runs=[run if failed else run[:-1] for run in runs],
         )

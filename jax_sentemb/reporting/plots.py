@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike as Values  # numbers: a sequence, NumPy or JA
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.files import replacing, user_path
+from jax_sentemb.public_text import spreadsheet_cell
 
 # Okabe and Ito's colours can be told apart with any kind of colour blindness. Markers differ too, for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -338,8 +339,8 @@ def _save(figure: Any, path: str | Path, title: str, numbers: str, table: Mappin
     picture.parent.mkdir(parents=True, exist_ok=True)
     with replacing(table_path(picture)) as partial, partial.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(table)
-        writer.writerows(zip(*(_cells(column) for column in table.values()), strict=True))
+        writer.writerow(map(spreadsheet_cell, table))
+        writer.writerows(map(spreadsheet_cell, row) for row in zip(*(_cells(column) for column in table.values()), strict=True))
     with replacing(picture) as partial:
         figure.savefig(partial, format="png", metadata={"Title": f"{title}\n{numbers}"})
     return picture

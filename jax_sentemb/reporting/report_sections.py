@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from jax_sentemb.formats.model_card import teacher_text
+from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting.html_parts import duration_text, fact_text, number_text, score_text
 from jax_sentemb.reporting.report_data import (
     CURVES,
@@ -42,12 +43,13 @@ class Figure(NamedTuple):
 def context(run: Run) -> dict[str, Any]:
     """The variables of the template of a run, by name."""
     curves = find_curves(run.records)
+    run_by, *arguments = run.about.get("argv") or ["-c"]
     return {
         "name": run_name(run),
         "state": _state(run),
         "finished": bool(run.scores),
         "cards": _cards(run, curves),
-        "warnings": _warnings(run),
+        "warnings": list(map(without_folders, _warnings(run))),
         "scores": _scores(run),
         "evidence": _evidence(run, curves),
         "neighbours": _neighbours(run),
@@ -55,10 +57,10 @@ def context(run: Run) -> dict[str, Any]:
         "curves": _curve_sections(run, curves),
         "numbers": _curve_numbers(run, curves),
         "gold": _against_gold(run),
-        "command": command_line(run.about.get("argv", [])),
+        "command": command_line([run_by, *map(without_folders, arguments)]),
         "pretrained": (run.workdir / "pretrain" / "report.html").exists(),
         "facts": _facts(run),
-        "settings": [(name, fact_text(value)) for name, value in run.settings.items()],
+        "settings": [(name, without_folders(fact_text(value))) for name, value in run.settings.items()],
     }
 
 
@@ -303,7 +305,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "versions": ", ".join(f"{name} {version}" for name, version in run.about.get("versions", {}).items()),
         "Python": run.about.get("python"),
     }
-    return [(name, fact_text(value)) for name, value in facts.items() if value not in (None, "")]
+    return [(name, without_folders(fact_text(value))) for name, value in facts.items() if value not in (None, "")]
 
 
 def command_line(argv: Sequence[str]) -> str:
@@ -315,4 +317,4 @@ def command_line(argv: Sequence[str]) -> str:
         return f"jax-sentemb {shlex.join(argv[1:])}"
     if program.name.startswith("ipykernel") or program.name == "-c":
         return "jax_sentemb.train(...) in Python"
-    return shlex.join(argv)
+    return shlex.join([program.name, *argv[1:]]) if argv else ""

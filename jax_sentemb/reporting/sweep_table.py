@@ -18,6 +18,7 @@ from jax_sentemb import terminal
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.sts_data import COUNTS, DEVELOPMENT
 from jax_sentemb.files import replacing, write_text
+from jax_sentemb.public_text import markdown, spreadsheet_cell
 
 REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ in these alone are one row, with mean and spread
 ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
@@ -79,8 +80,8 @@ def average_note(sets: Sequence[str]) -> str:
 def table(rows: list[Row]) -> str:
     """Markdown with one row for runs that differ only in their seeds: mean and, of several seeds, sample standard deviation."""
     columns, groups = summary(rows)
-    lines = [f"| settings | runs | {' | '.join(columns)} |", "|---|--:|" + "--:|" * len(columns)]
-    lines += [f"| {label.replace('|', ' ')} | {runs} | {' | '.join(cells)} |" for label, runs, cells in groups]
+    lines = [f"| settings | runs | {' | '.join(map(markdown, columns))} |", "|---|--:|" + "--:|" * len(columns)]
+    lines += [f"| {markdown(label)} | {runs} | {' | '.join(cells)} |" for label, runs, cells in groups]
     if "average" in columns:
         lines += ["", average_note(averaged(rows))]
     return "\n".join(lines)
@@ -156,8 +157,12 @@ def low_shot_table(rows: Sequence[Row], baselines: Mapping[str, str]) -> str:
     lines: list[str] = []
     for study in low_shot_studies(rows, baselines):
         columns, table = by_size(study.cells, study.text)
-        lines += [study.note, "", f"| {' | '.join(columns)} |", "|---|" + "--:|" * (len(columns) - 1)]
-        lines += [*(f"| {' | '.join(row)} |" for row in table), "", *([study.foot, ""] if study.foot else [])]
+        lines += [study.note, "", f"| {' | '.join(map(markdown, columns))} |", "|---|" + "--:|" * (len(columns) - 1)]
+        lines += [
+            *(f"| {' | '.join([markdown(method), *cells])} |" for method, *cells in table),
+            "",
+            *([study.foot, ""] if study.foot else []),
+        ]
     return "\n".join([*lines, *_failed_note(rows)]).rstrip() + "\n" if lines else ""
 
 
@@ -181,9 +186,9 @@ def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -
     ]
     columns = list(dict.fromkeys(name for line in lines for name in line if name != "average")) + ["average"] * bool(sets)
     with replacing(workdir / "sweep.csv") as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(map(spreadsheet_cell, columns))
+        writer.writerows([spreadsheet_cell(line.get(name, "")) for name in columns] for line in lines)
 
 
 def draw(workdir: Path, rows: Sequence[Row], baselines: Mapping[str, str]) -> None:

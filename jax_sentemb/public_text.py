@@ -1,0 +1,33 @@
+"""Text of users in files that others see: escaped for Markdown and spreadsheets, without folders of this machine."""
+
+import html
+import re
+from typing import Any
+
+from jax_sentemb.errors import plain
+
+_SPECIAL = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^\s*[#+=-]")
+_FOLDERS = re.compile(r"(?:file://|(?<![\w.~/]))/(?=[^\s/])(?:[^/\n,'\"]*/)*|\b[A-Za-z]:\\(?:[^\\\n,'\"]*\\)*|~[\w.-]+/")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also in full width
+
+
+def markdown(text: object) -> str:
+    """Return `text` as one line that Markdown and its HTML show as it is."""
+    line = " ".join(plain(str(text)).split())
+    return html.escape(_SPECIAL.sub(lambda match: match[0][:-1] + "\\" + match[0][-1], line), quote=False)
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """Return the value of a cell of a CSV file, with a "'" before text that a spreadsheet would run as a formula."""
+    if not isinstance(value, str) or not value.lstrip(" ").startswith(_FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value  # a negative number
+
+
+def without_folders(text: str) -> str:
+    """Return `text` with absolute paths reduced to their last part, and without the machine in the message of a lock."""
+    return re.sub(r"(process \d+) on \S+ since", r"\1 since", _FOLDERS.sub("", text))
