@@ -27,6 +27,8 @@ def user_path(path: str | Path) -> Path:
 
     ConfigError if it is not UTF-8: JSON, HTML and Orbax cannot write it, and would fail only at the end of a run.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"path {shown(path)}: must be a str or a pathlib.Path")
     found = Path(os.path.expanduser(path))
     check_name(found)
     return found.absolute() if str(found).startswith("~") else found

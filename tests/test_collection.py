@@ -521,7 +521,7 @@ def table(tmp_path, model, corpus, vectors):
         ("search --corpus VECTORS --model MODEL --queries TMP/absent.txt", 3, "--queries TMP/absent.txt: no such file"),
         ("mine --corpus CORPUS", 2, "no --model"),
         ("cluster --corpus VECTORS --k 5 --threshold 0.9", 2, "leave out --threshold"),
-        ("cluster --corpus VECTORS --k 1000", 2, "k=1000 is not between 1 and 420"),
+        ("cluster --corpus VECTORS --k 1000", 2, "k=1000: must be a whole number from 1 to 420"),
         ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "is text itself"),
         ("mine --corpus VECTORS --corpus-text TMP/latin.txt", 3, "not UTF-8"),
         ("mine --corpus VECTORS --top-k 0", 2, "'0' is not a whole number from 1"),

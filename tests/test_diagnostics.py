@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.evaluation.diagnostics import (
     MAX_ROWS,
     alignment,
@@ -114,5 +114,5 @@ def test_what_is_not_finite_or_too_few_is_refused():
     vectors[2, 1] = np.nan
     with pytest.raises(NumericsError, match="1 of 6 embeddings"):
         diagnose(vectors)
-    with pytest.raises(ValueError, match="at least two"):
+    with pytest.raises(ConfigError, match="at least two"):
         diagnose(vectors[:1])

@@ -227,7 +227,7 @@ def test_restored_vectors_are_within_a_step():
         assert (np.abs(again - vectors) <= (ranges[1] - ranges[0]) / 255 * 1.001).all()
     for precision in ("binary", "ubinary"):
         np.testing.assert_array_equal(restore(quantize(vectors, precision), precision, 20), np.where(vectors > 0, 1, -1))
-    with pytest.raises(ConfigError, match="two sentences"):
+    with pytest.raises(ConfigError, match="several different embeddings"):
         ranges_of(vectors[:1])
 
 

@@ -20,7 +20,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"formats"},
     {"methods", "retrieval"},
     {"parallel", "data"},
-    {"losses", "models", "provenance"},
+    {"losses", "models", "provenance", "checks", "cosines"},
     {"types", "files", "public_text", "settings", "terminal", "allocator", "host"},
     {"errors", "streams"},
 )

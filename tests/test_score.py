@@ -42,7 +42,12 @@ def test_tasks_of_a_folder_are_scored_by_name(tmp_path):
 def test_what_cannot_be_scored_is_said(tmp_path):
     write_sts13(tmp_path)
     with pytest.raises(DataError, match="pair 1 is not"):
-        score(Letters(), [PAIRS[0], ("a", "b", "5")])
+        score(Letters(), [PAIRS[0], ("a", "b")])
+    for gold in ("5", float("nan"), True, None):
+        with pytest.raises(DataError, match=r"^pair 1: score=.* must be a finite number"):
+            score(Letters(), [PAIRS[0], ("a", "b", gold)])
+    with pytest.raises(DataError, match="all 4 pairs have the gold score 1"):
+        score(Letters(), [(first, second, 1) for first, second, _ in PAIRS])
     with pytest.raises(ConfigError, match=r"^tasks=STS99 is unknown"):
         score(Letters(), tmp_path, "STS99")
     with pytest.raises(DataError, match=r"absent\.tsv': no such file"):

@@ -12,6 +12,7 @@ import pytest
 
 from jax_sentemb import SentenceEncoder
 from jax_sentemb.config import Words
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.postprocess import remove_first_component
@@ -19,7 +20,7 @@ from jax_sentemb.formats.word_model import FORMAT, read_files, with_words, write
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import load
 from jax_sentemb.inference.verify import PROBES
-from jax_sentemb.inference.views import Views, unit_length
+from jax_sentemb.inference.views import Views
 from jax_sentemb.methods.cons_sent import ConsSent
 from jax_sentemb.methods.infer_sent import InferSent
 from jax_sentemb.methods.language_model import LanguageModel

@@ -18,7 +18,7 @@ from jax_sentemb.inference.export import export_static
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import LONGEST, Pieces
 from jax_sentemb.provenance import VECTORS, Source, check
-from jax_sentemb.retrieval.search import VectorSource
+from jax_sentemb.retrieval.sources import VectorSource
 from jax_sentemb.retrieval.vector_store import Vectors
 
 ENCODED_AT_ONCE = 1 << 13  # sentences

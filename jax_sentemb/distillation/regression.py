@@ -12,13 +12,13 @@ import numpy as np
 import optax
 from jaxtyping import Float
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.batches import bucket
 from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import DataError, NotFinite
 from jax_sentemb.inference.static import Pieces, mean_of_pieces
-from jax_sentemb.inference.views import unit_length
-from jax_sentemb.retrieval.search import VectorSource
+from jax_sentemb.retrieval.sources import VectorSource
 from jax_sentemb.types import Array, Params, Rows
 
 BLOCK = 1 << 13  # rows that are read at once, and shuffled

@@ -17,6 +17,7 @@ import numpy as np
 from filelock import FileLock
 from jaxtyping import Float, Int
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.cache import cache_folder
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.data.targets import ConcatenatedVectors, LineVectors
@@ -24,7 +25,6 @@ from jax_sentemb.data.tokens import Subsample, draw
 from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting
 from jax_sentemb.files import say, sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
-from jax_sentemb.inference.views import unit_length
 from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
 from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, sources_of
 from jax_sentemb.retrieval.vector_store import Vectors, write_shards

@@ -6,8 +6,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.errors import NumericsError
-from jax_sentemb.inference.views import unit_length
 
 AGREEMENT = "agreement/"  # begins the names of the measures in metrics.jsonl
 SELECTING = "agreement/neighbours"  # the measure that selects weights

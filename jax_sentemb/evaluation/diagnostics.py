@@ -6,7 +6,9 @@ Every function except `halves` takes embeddings [N, E] (NumPy or JAX), scales th
 import numpy as np
 from jaxtyping import Float
 
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.checks import array
+from jax_sentemb.cosines import unit_length
+from jax_sentemb.errors import ConfigError, NumericsError
 from jax_sentemb.types import Array
 
 Embeddings = Float[Array, "n width"]
@@ -97,13 +99,13 @@ def diagnose(embeddings: Embeddings, parts: tuple[Embeddings, Embeddings] | None
     """All measures by name, and "collapsed": whether spread or effective rank is below its threshold.
 
     It uses at most MAX_ROWS evenly spaced rows. `parts` (two parts of each sentence) add "alignment" and "retrieval". NumericsError
-    if an embedding is not finite, ValueError for fewer than two rows.
+    if an embedding is not finite, ConfigError for fewer than two rows.
     """
     rows = len(embeddings)
     if rows < 2:
-        raise ValueError(f"diagnostics need at least two embeddings, not {rows}")
+        raise ConfigError(f"diagnostics need at least two embeddings, not {rows}")
     chosen = np.linspace(0, rows - 1, min(rows, MAX_ROWS)).astype(int)
-    vectors = np.asarray(embeddings)[chosen]
+    vectors = array("embeddings", embeddings)[chosen]
     result: dict[str, float | bool] = {
         "uniformity": uniformity(vectors),
         "spread": spread(vectors),
@@ -121,8 +123,9 @@ def diagnose(embeddings: Embeddings, parts: tuple[Embeddings, Embeddings] | None
 
 def _unit(embeddings: Embeddings) -> Float[np.ndarray, "n width"]:
     """float64 rows of length 1; a zero row stays zero."""
-    vectors = np.asarray(embeddings, np.float64)
+    vectors = array("embeddings", embeddings).astype(np.float64)
+    if vectors.ndim != 2:
+        raise ConfigError(f"embeddings have shape {list(vectors.shape)}: expected [rows, width]")
     if not np.isfinite(vectors).all():
         raise NumericsError(f"{(~np.isfinite(vectors).all(-1)).sum()} of {len(vectors)} embeddings are not finite (NaN or Inf)")
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
+    return unit_length(vectors)

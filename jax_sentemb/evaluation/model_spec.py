@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
 from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
 from jax_sentemb.files import sha256, user_path
 from jax_sentemb.inference.load import READOUTS, load, split_options
-from jax_sentemb.inference.views import NO_VIEWS, Views, unit_length
+from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
 
 Embeddings = Float[np.ndarray, "sentences width"]  # float32

@@ -4,8 +4,8 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Real
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.inference.postprocess import VARIES, check_embeddings, principal_axes
-from jax_sentemb.inference.views import unit_length
 
 
 def first_component(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, " width"]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from jax_sentemb.checks import finite_number, text
 from jax_sentemb.data.containers import items_of, problem_with
-from jax_sentemb.errors import DataError, UserError
+from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.evaluation import sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
@@ -25,6 +26,9 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
     evaluator of sentence-transformers, whose result is returned.
     DataError for data that are missing or malformed, ConfigError for an unknown task.
     """
+    if not hasattr(encoder, "encode"):
+        raise ConfigError(f"encoder is {type(encoder).__name__}: give a SentenceEncoder")
+    text("tasks", tasks)
     if not isinstance(data, str | Path) and callable(data):
         found: Any = data(encoder)
         return found
@@ -61,9 +65,14 @@ def _pairs(rows: Any) -> ScoredPairs:
     if problem := problem_with(rows, "data", "pairs"):
         raise DataError(problem)
     triples = list(items_of(rows))
+    gold = []
     for number, row in enumerate(triples):
-        if not (len(row) == 3 and isinstance(row[0], str) and isinstance(row[1], str) and isinstance(row[2], int | float)):
+        if not (isinstance(row, Sequence) and len(row) == 3 and isinstance(row[0], str) and isinstance(row[1], str)):
             raise DataError(f"pair {number} is not (sentence, sentence, score)")
+        try:
+            gold.append(finite_number(f"pair {number}: score", row[2]))
+        except ConfigError as error:
+            raise DataError(str(error)) from None
     if not triples:
         raise DataError("data is empty: give pairs (sentence, sentence, score)")
-    return ScoredPairs([row[0] for row in triples], [row[1] for row in triples], np.array([row[2] for row in triples], np.float64))
+    return ScoredPairs([row[0] for row in triples], [row[1] for row in triples], np.array(gold, np.float64))

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb.checks import whole_number
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import user_path
 
@@ -34,7 +35,7 @@ def senteval_batcher(
     looks vectors up, and encodes sentences that `prepare` has not seen. Threads may share both functions.
     ConfigError without sentence-transformers, ModelFileError for a directory that it cannot read, such as a multi-view model.
     """
-    encode = _encoder(model, batch_size)
+    encode = _encoder(model, whole_number("batch_size", batch_size, 1))
     known: dict[str, np.ndarray] = {}
 
     def prepare(params: Any, samples: Sequence[Tokens]) -> None:
@@ -44,7 +45,7 @@ def senteval_batcher(
     def batcher(params: Any, batch: Sequence[Tokens]) -> np.ndarray:
         sentences = [_join(tokens) for tokens in batch]
         vectors = with_vectors(known, sentences)
-        return np.stack([vectors[sentence] for sentence in sentences])
+        return np.stack([vectors[sentence] for sentence in sentences]) if sentences else np.zeros((0, 0), np.float32)
 
     def with_vectors(vectors: dict[str, np.ndarray], sentences: Iterable[str]) -> dict[str, np.ndarray]:
         """Add the vectors of new sentences to `vectors` and return it."""
@@ -80,4 +81,6 @@ def _encoder(model: Any, batch_size: int) -> Callable[[list[str]], np.ndarray]:
             ) from None
     if hasattr(model, "encode"):
         return lambda sentences: model.encode(sentences, batch_size=batch_size, show_progress_bar=False)
+    if not callable(model):
+        raise ConfigError(f"model is {type(model).__name__}: give a directory, an encoder or a function")
     return model

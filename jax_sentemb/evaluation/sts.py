@@ -11,7 +11,8 @@ import numpy as np
 import scipy  # which imports its parts when they are used: a second of every start
 from jaxtyping import Float, Real
 
-from jax_sentemb.errors import NumericsError
+from jax_sentemb.cosines import unit_length
+from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.postprocess import remove_first_component
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.inference.views import NO_VIEWS, Views
@@ -155,7 +156,7 @@ def similarity(
         return -np.linalg.norm(first - second, axis=1).round(12)
     if kind == "manhattan":
         return -np.abs(first - second).sum(axis=1).round(12)
-    raise ValueError(f"similarity={kind!r} is not one of {', '.join(SIMILARITIES)}")
+    raise ConfigError(f"similarity={kind!r}: must be one of {', '.join(SIMILARITIES)}")
 
 
 def _bootstrap(subsets: list[tuple[np.ndarray, np.ndarray]], protocol: StsProtocol, resamples: int) -> list[float]:
@@ -198,6 +199,8 @@ def _correlations(name: str, subsets: dict[str, tuple[np.ndarray, np.ndarray]]) 
 
 
 def _correlate(correlation: Callable[..., Any], where: str, cosine: np.ndarray, gold: np.ndarray) -> float:
+    if np.ptp(gold) == 0:
+        raise DataError(f"{where}: all {len(gold)} pairs have the gold score {gold[0]:g}: give pairs with different scores")
     if np.ptp(cosine) < SAME_COSINE:
         raise NumericsError(f"{where}: all {len(cosine)} pairs have the similarity {cosine[0]:.6f}: the embeddings collapsed")
     return 100 * float(correlation(cosine, gold).statistic)
@@ -208,5 +211,4 @@ def _unit_length(vectors: np.ndarray, where: str) -> np.ndarray:
     bad = ~np.isfinite(vectors).all(axis=-1)
     if bad.any():
         raise NumericsError(f"{where}: {bad.sum()} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)
+    return unit_length(vectors)

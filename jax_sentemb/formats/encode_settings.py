@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb import __version__
+from jax_sentemb.checks import choice, whole_number
 from jax_sentemb.data.containers import problem_with
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, shown, user_path
@@ -89,13 +90,10 @@ def read_encode_settings(path: str | Path) -> EncodeSettings:
 
 def check_similarity(name: Any) -> None:
     """Raise ConfigError for a similarity function that does not exist."""
-    if name not in SIMILARITIES:
-        raise ConfigError(f"similarity_fn_name={shown(name)} is not one of {', '.join(SIMILARITIES)}")
+    choice("similarity_fn_name", name, SIMILARITIES)
 
 
 def check_truncate_dim(width: Any, widest: int | None = None) -> None:
     """Raise ConfigError for a width of embeddings that is not None or an integer from 1 to `widest`."""
-    if width is None:
-        return
-    if not isinstance(width, int) or isinstance(width, bool) or not 1 <= width <= (widest or width):
-        raise ConfigError(f"truncate_dim={shown(width)} is not between 1 and {widest or 'the width'}, the model's dimensions")
+    if width is not None:
+        whole_number("truncate_dim", width, 1, widest)

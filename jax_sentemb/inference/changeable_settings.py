@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from jax_sentemb.checks import text
 from jax_sentemb.errors import ConfigError
+from jax_sentemb.files import shown
 from jax_sentemb.formats.encode_settings import EncodeSettings, check_similarity, check_truncate_dim
 from jax_sentemb.inference import similarity
 from jax_sentemb.types import Array
@@ -26,6 +28,28 @@ class ChangeableSettings:
         """The settings as `save` writes them."""
         settings = self._saved_settings.with_prompts(self.prompts, self.default_prompt)
         return settings._replace(similarity_fn_name=self.similarity_fn_name, truncate_dim=self.truncate_dim)
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """Texts by name that `encode` may put before every sentence."""
+        return self._prompts
+
+    @prompts.setter
+    def prompts(self, prompts: dict[str, str]) -> None:
+        if not isinstance(prompts, dict):
+            raise ConfigError(f"prompts={shown(prompts)}: must be a dictionary of texts")
+        for name, prompt in prompts.items():
+            text(f"prompts[{shown(name)}]", prompt)
+        self._prompts = prompts
+
+    @property
+    def default_prompt(self) -> str:
+        """The text that is put before sentences for which no prompt is given."""
+        return self._default_prompt
+
+    @default_prompt.setter
+    def default_prompt(self, prompt: str) -> None:
+        self._default_prompt = text("default_prompt", prompt)
 
     @property
     def similarity_fn_name(self) -> str:
@@ -68,16 +92,19 @@ class ChangeableSettings:
 
     def _prompt(self, prompt: str | None, name: str | None) -> str:
         """The text that stands before each sentence."""
+        for argument, value in (("prompt", prompt), ("prompt_name", name)):
+            if value is not None:
+                text(argument, value)
         if prompt is not None and name is not None:
             raise ConfigError("prompt and prompt_name are both given: leave one of them out")
         if name is not None:
             prompt = self.prompts.get(name)  # looked up once, since another thread may change it
             if prompt is None:
                 raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(self.prompts) or 'no prompts'}")
-        text = self.default_prompt if prompt is None else prompt
-        if text and not self._saved_settings.include_prompt:
+        found = self.default_prompt if prompt is None else prompt
+        if found and not self._saved_settings.include_prompt:
             raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
-        return text
+        return text(f"prompts[{name!r}]", found)  # which may have been changed since it was given
 
     def _with_prompt(self, options: dict[str, Any], name: str) -> dict[str, Any]:
         if options.get("prompt") is not None or options.get("prompt_name") is not None:

@@ -8,6 +8,7 @@ vectors = encoder.encode(["A man is playing a guitar.", "Someone plays an instru
 
 import functools
 import logging
+import os
 import sys
 import tempfile
 import threading
@@ -19,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_sentemb.checks import choice, flag, text, whole_number
 from jax_sentemb.data.containers import check_text, sentence_list
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -68,7 +70,10 @@ class SentenceEncoder(ChangeableSettings):
         ConfigError if the model is missing, ModelFileError if it is damaged or of an unsupported kind.
         """
         check_fork()
+        max_seq_length = whole_number("max_seq_length", max_seq_length, 0)
         if not isinstance(model, LoadedModel):
+            if not isinstance(model, str | os.PathLike):
+                raise ConfigError(f"model is {type(model).__name__}: give a path or a name on the hub")
             path = str(model)
             source, options = split_options(path, (*POOLINGS, *READOUTS))
             model = load(source, options, dtype=dtype)
@@ -117,12 +122,7 @@ class SentenceEncoder(ChangeableSettings):
 
     @max_seq_length.setter
     def max_seq_length(self, length: int) -> None:
-        longest = self._model.positions
-        if length < 3 or (longest and length > longest):
-            raise ConfigError(
-                f"max_seq_length={length} is not between 3 and {longest or 'any number'}, the number of the model's positions"
-            )
-        self._max_seq_length = length
+        self._max_seq_length = whole_number("max_seq_length", length, 3, self._model.positions)
 
     @property
     def truncated(self) -> int:
@@ -183,15 +183,20 @@ class SentenceEncoder(ChangeableSettings):
         self._latest_call.truncated = 0
         max_seq_length = self.max_seq_length
         check_precision(precision)
+        batch_size = whole_number("batch_size", batch_size, 1)
+        choice("output_value", output_value, ("sentence_embedding", "token_embeddings"))
+        for name, value in {
+            "normalize_embeddings": normalize_embeddings,
+            "convert_to_numpy": convert_to_numpy,
+            "convert_to_tensor": convert_to_tensor,
+            "show_progress_bar": False if show_progress_bar is None else show_progress_bar,
+        }.items():
+            flag(name, value)
         single = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else sentence_list(sentences)
         check_text(texts)
-        if output_value not in ("sentence_embedding", "token_embeddings"):
-            raise ConfigError(f"output_value={output_value!r} is not one of sentence_embedding, token_embeddings")
         check_truncate_dim(truncate_dim, self._embedder.width(self._params))
         truncate_dim = truncate_dim or self.truncate_dim
-        if batch_size < 1:
-            raise ConfigError(f"batch_size={batch_size} is not a number of sentences")
         convert = _tensor() if convert_to_tensor else (np.asarray if convert_to_numpy else jnp.asarray)
         before = self._prompt(prompt, prompt_name)
         texts = [before + text for text in texts] if before else texts
@@ -245,6 +250,8 @@ class SentenceEncoder(ChangeableSettings):
 
         `token`: None is that of `hf auth login`. ConfigError where the hub refuses.
         """
+        text("name", name)
+        flag("private", private)
         with tempfile.TemporaryDirectory(prefix="jax_sentemb-") as folder:
             return upload(name, self.save(Path(folder) / name.rpartition("/")[2]), private, token)
 

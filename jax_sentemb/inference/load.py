@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb.checks import choice
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.data.word_vectors import is_word_vectors
@@ -114,8 +115,7 @@ def load(
     vectors was trained with, and a function that returns the words to add from it.
     ConfigError if the model is missing or does not embed sentences, ModelFileError if it is damaged.
     """
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype={dtype!r} is not one of {', '.join(DTYPES)}")
+    choice("dtype", dtype, DTYPES)
     source = str(name)
     if options is None:
         source, options = split_options(source, (*POOLINGS, *READOUTS))

@@ -6,16 +6,25 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial.distance import cdist
 
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.checks import array
+from jax_sentemb.cosines import rounded, unit_length
+from jax_sentemb.errors import ConfigError, NumericsError
 
 METRICS: dict[str, Any] = {"euclidean": "euclidean", "manhattan": "cityblock"}  # name -> name in SciPy
 
 
 def similarity(name: str, first: Any, second: Any) -> Float[np.ndarray, "first second"]:
-    """Return the similarity float32 [N, M] of each row of `first` [N, E] and each of `second` [M, E]; one row may be [E]."""
-    first, second = _rows(first), _rows(second)
+    """Return the similarity float32 [N, M] of each row of `first` [N, E] and each of `second` [M, E]; one row may be [E].
+
+    Raises:
+        ConfigError: The arrays do not have real numbers, or different widths.
+        NumericsError: A number is NaN or infinite.
+    """
+    first, second = _rows(first, name), _rows(second, name)
+    if first.shape[1] != second.shape[1]:
+        raise ConfigError(f"similarity needs arrays of the same width, got {first.shape} and {second.shape}")
     if name == "cosine":
-        return unit_rows(first) @ unit_rows(second).T
+        return rounded(first @ second.T, first.shape[1])
     return first @ second.T if name == "dot" else -cdist(first, second, METRICS[name]).astype(np.float32)
 
 
@@ -23,23 +32,33 @@ def similarity_pairwise(name: str, first: Any, second: Any) -> Float[np.ndarray,
     """Return the similarity float32 [N] of the rows of `first` [N, E] and of `second` [N, E] with the same number.
 
     Raises:
-        ConfigError: The arrays have different shapes.
+        ConfigError: The arrays do not have real numbers, or different shapes.
+        NumericsError: A number is NaN or infinite.
     """
-    first, second = _rows(first), _rows(second)
+    first, second = _rows(first, name), _rows(second, name)
     if first.shape != second.shape:
         raise ConfigError(f"similarity_pairwise needs two arrays of the same shape, got {first.shape} and {second.shape}")
-    if name == "cosine":
-        first, second = unit_rows(first), unit_rows(second)
     if name in METRICS:
-        return -np.linalg.norm(first - second, ord=1 if name == "manhattan" else 2, axis=1)
-    return np.einsum("ne,ne->n", first, second)
+        differences = first.astype(np.float64) - second
+        return -np.linalg.norm(differences, ord=1 if name == "manhattan" else 2, axis=1).astype(np.float32)
+    products = np.einsum("ne,ne->n", first, second)
+    return rounded(products, first.shape[1]) if name == "cosine" else products
 
 
 def unit_rows(vectors: Any) -> Float[np.ndarray, "n width"]:
     """Return float32 [N, E] with rows of length 1; zero vectors stay zero."""
-    rows = _rows(vectors)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    return _rows(vectors, "cosine")
 
 
-def _rows(vectors: Any) -> Float[np.ndarray, "n width"]:
-    return np.atleast_2d(np.asarray(vectors, np.float32))
+def _rows(embeddings: Any, similarity_name: str) -> Float[np.ndarray, "n width"]:
+    """Return float32 [N, E], for cosines with rows of length 1."""
+    numbers = np.atleast_2d(array("embeddings", embeddings))
+    if numbers.ndim != 2:
+        raise ConfigError(f"embeddings have shape {list(numbers.shape)}: give [rows, width], or one embedding")
+    if similarity_name == "cosine":
+        numbers = unit_length(numbers)
+    with np.errstate(over="ignore"):
+        rows = numbers.astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise NumericsError("some of the embeddings are not finite (NaN or Inf)")
+    return rows

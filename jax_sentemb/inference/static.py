@@ -9,12 +9,12 @@ import numpy as np
 import scipy
 from jaxtyping import Float, Int
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.containers import check_text
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.formats.encode_settings import EncodeSettings
 from jax_sentemb.formats.static_embedding import StaticTable
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.inference.views import unit_length
 from jax_sentemb.types import Array, EncodedSentences, Params, Rows
 
 AT_ONCE = 1 << 12  # sentences of a product: their pieces and vectors stay small

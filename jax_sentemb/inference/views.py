@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb.cosines import unit_length
+
 
 class Views(NamedTuple):
     """The widths of the views in an embedding, and how views are joined. Post-processing applies to each view separately.
@@ -34,9 +36,3 @@ class Views(NamedTuple):
 
 
 NO_VIEWS = Views()
-
-
-def unit_length(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
-    """Scales embeddings [N, E] to length 1; a zero vector stays zero."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb.cosines import unit_length
 from jax_sentemb.evaluation.sts import TaskSimilarities
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.reporting.plots import gold_ranges
@@ -30,8 +31,7 @@ def collect_samples(
     """
     found: dict[str, Any] = {}
     if len(vectors) > NEAREST:
-        unit = np.stack([*vectors.values()]).astype(np.float32)
-        unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-12)
+        unit = unit_length(np.stack([*vectors.values()]).astype(np.float32))
         found = {"neighbours": neighbours(unit, [*vectors]), "cosines": cosines(unit)}
     gold = {name: np.concatenate([pairs.gold for pairs in task.subsets.values()]) for name, task in tasks.items()}
     return {**found, "pairs": {name: against_gold(np.concatenate([*of.values()]), gold[name]) for name, of in similarities.items()}}

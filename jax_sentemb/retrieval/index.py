@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Real
 
 from jax_sentemb import provenance
+from jax_sentemb.cosines import rounded
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.provenance import SEARCH_INDEX, Source
@@ -80,7 +81,7 @@ def search_index(
     kept = min(top_k, index.ntotal)
     index.hnsw.efSearch = max(effort, kept)
     scores, rows = index.search(np.asarray(prepare(queries, True)), kept)
-    return Hits(rows.astype(np.int64), scores)
+    return Hits(rows.astype(np.int64), rounded(scores, index.d))
 
 
 def vector_sources(vectors: VectorSource) -> dict[str, Any]:

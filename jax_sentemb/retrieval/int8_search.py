@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float, Int, Real
 
+from jax_sentemb.cosines import LONGEST, SHORTEST, unit_length
 from jax_sentemb.errors import NumericsError
 from jax_sentemb.retrieval.quantize import quantization_steps
 
@@ -56,6 +57,14 @@ class Products(NamedTuple):
     packed: Any  # the int8 queries, as numkong reads them
     scale: Float[np.ndarray, " queries"]  # float64
     constant: Float[np.ndarray, " queries"]  # float64
+
+
+def can_search(corpus: QuantizedSource, unit: bool) -> bool:
+    """Return whether the package with the product is installed and, for cosines, no row is extremely long or short."""
+    if not is_available():
+        return False
+    lengths = corpus.lengths if unit else np.zeros(0)
+    return bool(((lengths == 0) | ((lengths > SHORTEST**0.5) & (lengths < LONGEST**0.5))).all())
 
 
 def is_available() -> bool:
@@ -167,8 +176,7 @@ def _rescored(
     """Scores in float32 of the candidates [Q, C], and the best `kept` of them."""
     wanted, place = np.unique(rows, return_inverse=True)
     vectors = corpus.take(wanted)
-    if unit:
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    vectors = unit_length(vectors) if unit else vectors
     scores = np.einsum("qe,qce->qc", queries, vectors[place.reshape(rows.shape)])
     order = np.lexsort((rows, -scores), axis=-1)[:, :kept]
     return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)

@@ -12,8 +12,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Int
 
-from jax_sentemb.errors import ConfigError
-from jax_sentemb.retrieval.search import CORPUS, VectorSource, block_size, blocks, check_finite, prepare, rows_at
+from jax_sentemb.checks import finite_number, whole_number
+from jax_sentemb.cosines import rounded, with_usual_lengths
+from jax_sentemb.retrieval.search import CORPUS
+from jax_sentemb.retrieval.sources import VectorSource, block_size, blocks, check_finite, numbers_of, prepare, rows_at, vectors_of
 from jax_sentemb.types import Array
 
 SCORES = 1 << 19  # cosines of rows and centres at once, which fit into a processor's cache
@@ -37,7 +39,7 @@ class Groups(NamedTuple):
         return sorted(found, key=len, reverse=True)
 
 
-def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 3e-5) -> Groups:
+def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 3e-5) -> Groups:
     """Divides the rows of `vectors` [N, E] into `k` groups: each row is in the group whose centre has the largest cosine with it.
 
     A centre is the mean of the unit-length rows of its group, scaled to length 1. The first centres are drawn by k-means++ from a
@@ -46,8 +48,9 @@ def kmeans(vectors: VectorSource, k: int, seed: int = 0, rounds: int = 100, tole
     centre; with fewer than `k` different rows, groups stay empty. The same seed gives the same groups. ConfigError for a `k` below
     1 or above the number of rows, NumericsError for vectors that are not finite.
     """
-    if not 1 <= k <= len(vectors):
-        raise ConfigError(f"k={k} is not between 1 and {len(vectors)}, the number of sentences")
+    vectors = vectors_of("vectors", vectors)
+    k, seed, rounds = whole_number("k", k, 1, len(vectors)), whole_number("seed", seed, 0), whole_number("rounds", rounds, 1)
+    tolerance = finite_number("tolerance", tolerance, 0)
     sample = _sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed)
     centres = _spread(sample, jax.random.key(seed), k)
     if len(sample) < len(vectors):  # a pass over the sample costs little, and leaves few passes over all rows to do
@@ -67,18 +70,18 @@ def _improved(vectors: VectorSource, centres: Array | np.ndarray, rounds: int, t
         far = np.argsort(scores, kind="stable")[: len(empty)] if len(empty) else empty
         far = far[scores[far] < AT_CENTRE]
         if rounds <= 0 or (mean - before <= tolerance and not len(far)):
-            return found
+            return found._replace(scores=rounded(scores, vectors.shape[1]))
         for group, row in zip(empty.tolist(), far.tolist(), strict=False):
-            sums = jnp.asarray(sums).at[group].set(jnp.asarray(vectors[row : row + 1][0], jnp.float32))
+            sums = jnp.asarray(sums).at[group].set(jnp.asarray(numbers_of(vectors[row : row + 1], unit=True)[0], jnp.float32))
         before, centres = mean, prepare(sums, True)
 
 
 def _sample(vectors: VectorSource, count: int, seed: int) -> np.ndarray:
     """`count` random rows, or all rows if there are fewer."""
     if count >= len(vectors):
-        return np.asarray(vectors[:])
+        return numbers_of(vectors[:], unit=True)
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
-    return rows_at(vectors, chosen)
+    return with_usual_lengths(rows_at(vectors, chosen))
 
 
 @functools.partial(jax.jit, static_argnames="k")

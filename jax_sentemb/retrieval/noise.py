@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jax_sentemb.retrieval.search import VectorSource, check_finite, rows_at, search
+from jax_sentemb.cosines import rounded, unit_length
+from jax_sentemb.retrieval.search import search
+from jax_sentemb.retrieval.sources import VectorSource, check_finite, rows_at
 
 SAMPLE = 1024  # rows whose pairs are compared
 QUANTILE = 0.999
@@ -26,10 +28,9 @@ def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
     if count < 2:
         return NoiseLevel(0.0, 0)
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
-    rows = np.asarray(rows_at(vectors, chosen), np.float32)
+    rows = unit_length(rows_at(vectors, chosen)).astype(np.float32, copy=False)
     check_finite(rows)
-    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    cosines = (rows @ rows.T)[np.triu_indices(count, 1)]
+    cosines = rounded(rows @ rows.T, rows.shape[1])[np.triu_indices(count, 1)]
     return NoiseLevel(float(np.quantile(cosines, QUANTILE)), len(cosines))
 
 
@@ -38,4 +39,4 @@ def group_threshold(vectors: VectorSource, size: int, seed: int = 0) -> float:
     if len(vectors) < size:
         return -1.0
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), min(len(vectors), SAMPLE), replace=False))
-    return float(search(np.asarray(rows_at(vectors, chosen), np.float32), vectors, size).scores[:, -1].max())
+    return float(search(rows_at(vectors, chosen), vectors, size).scores[:, -1].max())

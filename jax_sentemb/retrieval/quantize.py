@@ -6,6 +6,7 @@ Bytes and bits are those of sentence-transformers' `quantize_embeddings`.
 import numpy as np
 from jaxtyping import Float, Real
 
+from jax_sentemb.checks import choice
 from jax_sentemb.errors import ConfigError, NumericsError
 
 PRECISIONS = ("float32", "float16", "int8", "uint8", "binary", "ubinary")
@@ -14,14 +15,15 @@ DTYPES = ("float32", "bfloat16")  # of the matrix products that compute embeddin
 
 def check_precision(precision: str) -> None:
     """ConfigError for an unknown precision."""
-    if precision not in PRECISIONS:
-        raise ConfigError(f"precision={precision!r} is not one of {', '.join(PRECISIONS)}")
+    choice("precision", precision, PRECISIONS)
 
 
 def ranges_of(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "2 width"]:
     """Smallest and largest value of each dimension, float32; int8 and uint8 divide this range into 256 steps."""
-    if len(vectors) < 2:
-        raise ConfigError("int8 and uint8 need the ranges of several embeddings: give two sentences or more, or another precision")
+    if len(vectors) < 2 or (vectors == vectors[0]).all():
+        raise ConfigError(
+            "int8 and uint8 need the ranges of several different embeddings: give more sentences or another precision"
+        )
     return np.stack([vectors.min(axis=0), vectors.max(axis=0)])
 
 

@@ -8,16 +8,29 @@ import functools
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Float, Int, Real, Shaped
+from jaxtyping import Float, Int, Real
 
-from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.checks import choice, finite_number, whole_number
+from jax_sentemb.cosines import rounded, unrounded
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.retrieval import int8_search
+from jax_sentemb.retrieval.sources import (
+    VectorSource,
+    block_size,
+    blocks,
+    check_finite,
+    numbers_of,
+    padded,
+    prepare,
+    rows_at,
+    vectors_of,
+)  # fmt: skip
 from jax_sentemb.types import Array
 
 QUERIES, CORPUS = 512, 1 << 13  # rows and columns of a block of scores; larger blocks are slower, as their memory is newly mapped
@@ -27,18 +40,6 @@ STRIP, STRIPS = 1 << 12, 32  # rows of a strip, which fits into a processor's ca
 CENTRES = 64  # rows whose neighbours are computed at once
 Number = int | Int[Array, ""]  # a number of rows, traced in a compiled function
 GROUP = 32  # scores in a group; `_largest` first compares the maxima of groups
-
-
-@runtime_checkable
-class VectorSource(Protocol):
-    """Vectors [N, E] of any number type: an array, or `jax_sentemb.Vectors` on disk."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: slice, /) -> Real[np.ndarray, "rows width"]: ...
 
 
 class Hits(NamedTuple):
@@ -73,21 +74,24 @@ def search(
     float32: a row is missed if its int8 product is not among them. rescore=0 compares all in float32. ConfigError for shapes that
     do not match, NumericsError for vectors that are not finite.
     """
-    queries = np.atleast_2d(queries) if isinstance(queries, np.ndarray | list) else queries
-    corpus = np.asarray(corpus) if isinstance(corpus, list) else corpus
-    _check_sizes(queries, corpus, top_k, similarity)
+    queries, corpus = vectors_of("queries", queries, row=True), vectors_of("corpus", corpus)
+    top_k, rescore = whole_number("top_k", top_k, 1), whole_number("rescore", rescore, 0)
+    choice("similarity", similarity, ("cosine", "dot"))
+    if queries.shape[1] != corpus.shape[1]:
+        raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of the same width")
     unit = similarity == "cosine"
     kept = min(top_k, len(corpus))
     if not kept or not len(queries):
         return Hits(np.zeros((len(queries), kept), np.int64), np.zeros((len(queries), kept), np.float32))
     on_cpu = rescore and jax.default_backend() == "cpu"
-    if on_cpu and isinstance(corpus, int8_search.QuantizedSource) and corpus.is_int8 and int8_search.is_available():
+    if on_cpu and isinstance(corpus, int8_search.QuantizedSource) and corpus.is_int8 and int8_search.can_search(corpus, unit):
         asked = np.asarray(prepare(queries[:], unit))
-        return Hits(*int8_search.search_int8(asked, corpus, kept, unit, rescore * (kept + 8))[::-1])
-    few = len(queries) <= FEW and jax.default_backend() == "cpu"
-    scores, rows = (_search_few if few else _search_many)(queries, corpus, kept, unit)
-    check_finite(scores)
-    return Hits(rows.astype(np.int64), scores)
+        scores, rows = int8_search.search_int8(asked, corpus, kept, unit, rescore * (kept + 8))
+    else:
+        few = len(queries) <= FEW and jax.default_backend() == "cpu"
+        scores, rows = (_search_few if few else _search_many)(queries, corpus, kept, unit)
+        check_finite(scores)
+    return Hits(rows.astype(np.int64), rounded(scores, corpus.shape[1]) if unit else scores)
 
 
 def _search_many(queries: VectorSource, corpus: VectorSource, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -95,9 +99,9 @@ def _search_many(queries: VectorSource, corpus: VectorSource, kept: int, unit: b
     few = block_size(QUERIES, len(queries))
     starts = range(0, len(queries), few)
     best = [_nothing(few, kept) for _ in starts]
-    for first, count, block in blocks(corpus, block_size(CORPUS, len(corpus))):
+    for first, count, block in blocks(corpus, block_size(CORPUS, len(corpus)), unit):
         for place, start in enumerate(starts):
-            asked = prepare(_padded(queries[start : start + few], few), unit)
+            asked = prepare(padded(queries[start : start + few], few), unit)
             best[place] = _merge(asked, block, first, count, best[place], unit=unit)
     scores, rows = (np.concatenate([np.asarray(part[side]) for part in best])[: len(queries)] for side in (0, 1))
     return scores, rows
@@ -108,7 +112,7 @@ def _search_few(queries: VectorSource, corpus: VectorSource, kept: int, unit: bo
     asked = np.asarray(prepare(queries[:], unit))
 
     def compare(start: int) -> np.ndarray:
-        rows = np.asarray(corpus[start : start + STRIP], np.float32)
+        rows = numbers_of(corpus[start : start + STRIP], unit).astype(np.float32, copy=False)
         with np.errstate(invalid="ignore", over="ignore"):
             scores = np.vecdot(asked[:, None], rows)
             if unit:
@@ -121,7 +125,7 @@ def _search_few(queries: VectorSource, corpus: VectorSource, kept: int, unit: bo
         for first in range(0, len(corpus), size):
             count = min(size, len(corpus) - first)
             scores = np.concatenate(list(threads.map(compare, range(first, first + count, STRIP))), axis=1)
-            best = _keep(_padded(scores.T, size).T, first, count, best)
+            best = _keep(padded(scores.T, size).T, first, count, best)
     return np.asarray(best.scores), np.asarray(best.rows)
 
 
@@ -130,16 +134,19 @@ def _nothing(queries: int, kept: int) -> Best:
     return Best(jnp.full((queries, kept), -jnp.inf), jnp.zeros((queries, kept), jnp.int32))
 
 
-def mine_pairs(vectors: VectorSource, top_k: int | None = 100, threshold: float | None = None) -> SimilarPairs:
+def mine_pairs(vectors: VectorSource | list, top_k: int | None = 100, threshold: float | None = None) -> SimilarPairs:
     """The `top_k` most similar pairs among the rows of `vectors` [N, E] with a cosine of `threshold` or more.
 
     The search is exact: every pair is compared. top_k=None returns all pairs above the threshold; memory grows with their number.
     ConfigError without a positive `top_k` or a threshold, NumericsError for vectors that are not finite.
     """
-    if (top_k is None and threshold is None) or (top_k is not None and top_k < 1):
-        raise ConfigError(f"top_k={top_k}: give a number of pairs of 1 or more, or a threshold")
+    vectors = vectors_of("vectors", vectors)
+    if top_k is None and threshold is None:
+        raise ConfigError("top_k=None: give a number of pairs, or a threshold")
+    top_k = None if top_k is None else whole_number("top_k", top_k, 1)
+    threshold = None if threshold is None else finite_number("threshold", threshold)
     found = SimilarPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
-    least = np.float32(-2 if threshold is None else threshold)
+    least = np.float32(-2 if threshold is None else unrounded(threshold, vectors.shape[1]))
     for left, right, scores, best in _tiles(vectors):
         best = np.asarray(best)
         check_finite(best)
@@ -151,24 +158,26 @@ def mine_pairs(vectors: VectorSource, top_k: int | None = 100, threshold: float 
         rows = np.flatnonzero(best >= least)
         if not len(rows):
             continue
-        part = np.asarray(_rows(scores, _padded(rows, block_size(TILE, len(rows)))))[: len(rows)]
+        part = np.asarray(_rows(scores, padded(rows, block_size(TILE, len(rows)))))[: len(rows)]
         places = np.nonzero(part >= least)
         new = SimilarPairs(left + rows[places[0]], right + places[1], part[places])
         found = SimilarPairs(*(np.concatenate(sides) for sides in zip(found, new, strict=True)))
         if top_k is not None and len(found.scores) > top_k:
             found = _sorted(found, top_k)
-    return _sorted(found, top_k)
+    found = _sorted(found, top_k)
+    return found._replace(scores=rounded(found.scores, vectors.shape[1]))
 
 
-def community_detection(vectors: VectorSource, threshold: float = 0.75, min_community_size: int = 10) -> list[list[int]]:
+def community_detection(vectors: VectorSource | list, threshold: float = 0.75, min_community_size: int = 10) -> list[list[int]]:
     """Groups of rows of `vectors` [N, E] with a cosine of `threshold` or more to the first row of the group; largest group first.
 
     Same as the function of this name in sentence-transformers: rows are visited by their number of neighbours, the largest first. A
     row without a group forms one with its neighbours without a group, if these are enough. A row is in one group or in none.
     ConfigError for a size below 1, NumericsError for vectors that are not finite.
     """
-    if min_community_size < 1:
-        raise ConfigError(f"min_community_size={min_community_size} must be 1 or more")
+    vectors = vectors_of("vectors", vectors)
+    threshold = unrounded(finite_number("threshold", threshold), vectors.shape[1])
+    min_community_size = whole_number("min_community_size", min_community_size, 1)
     counts = np.ones(len(vectors), np.int64)  # each row is its own neighbour
     for left, right, scores, best in _tiles(vectors):
         check_finite(np.asarray(best))
@@ -190,49 +199,6 @@ def community_detection(vectors: VectorSource, threshold: float = 0.75, min_comm
                 groups.append([centre, *rows.tolist()])
                 used[groups[-1]] = True
     return sorted(groups, key=len, reverse=True)
-
-
-def _check_sizes(queries: VectorSource, corpus: VectorSource, top_k: int, similarity: str) -> None:
-    if similarity not in ("cosine", "dot"):
-        raise ConfigError(f"similarity={similarity!r} is neither cosine nor dot")
-    if top_k < 1:
-        raise ConfigError(f"top_k={top_k} must be 1 or more")
-    if len(queries.shape) != 2 or len(corpus.shape) != 2 or queries.shape[1] != corpus.shape[1]:
-        raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of the same width")
-
-
-def check_finite(scores: Float[np.ndarray, "..."]) -> None:
-    """NumericsError if the best scores contain NaN, or Inf, by which `_scores` replaces it."""
-    if not (scores < np.inf).all():
-        raise NumericsError("some of the vectors are not finite (NaN or Inf)")
-
-
-def block_size(largest: int, count: int) -> int:
-    """Number of rows of a block: a power of two, so that few shapes are compiled."""
-    return min(largest, 1 << max(count - 1, 0).bit_length())
-
-
-def _padded(rows: np.ndarray, count: int) -> np.ndarray:
-    return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
-
-
-def rows_at(vectors: VectorSource, places: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
-    """The rows at `places` of vectors that can only be sliced."""
-    return np.concatenate([vectors[row : row + 1] for row in places.tolist()])
-
-
-def blocks(vectors: VectorSource, size: int) -> Iterator[tuple[int, int, Real[Array, "block width"]]]:
-    """For each block: the number of its first row, the number of rows that are not padding, and the rows on the device."""
-    for start in range(0, len(vectors), size):
-        rows = vectors[start : start + size]
-        yield start, len(rows), jax.device_put(_padded(rows, size))
-
-
-@functools.partial(jax.jit, static_argnames="unit")
-def prepare(rows: Shaped[Array, "n width"], unit: bool) -> Float[Array, "n width"]:
-    """The rows as float32, scaled to length 1 if `unit`."""
-    rows = rows.astype(jnp.float32)
-    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1e-12) if unit else rows
 
 
 def _scores(left: Array, right: Array, unit: bool = True) -> Array:
@@ -278,8 +244,6 @@ def _tiles(vectors: VectorSource) -> Iterator[tuple[int, int, Array, Array]]:
 
     All other entries are -inf. The device computes the next block while the caller reads this one.
     """
-    if len(vectors.shape) != 2:
-        raise ConfigError(f"vectors of shape {list(vectors.shape)}: expected [rows, width]")
     size = block_size(TILE, len(vectors))
     coming = None
     for left, _, rows in blocks(vectors, size):
@@ -328,7 +292,7 @@ def _counts(scores: Array, threshold: Real[Array, ""] | float) -> tuple[Array, A
 
 def _neighbours(vectors: VectorSource, centres: np.ndarray, threshold: float) -> list[tuple[np.ndarray, np.ndarray]]:
     """The rows near each centre, and their cosines."""
-    asked = prepare(_padded(rows_at(vectors, centres), CENTRES), True)
+    asked = prepare(padded(rows_at(vectors, centres), CENTRES), True)
     found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in centres]
     for first, count, block in blocks(vectors, block_size(CORPUS, len(vectors))):
         scores = np.asarray(_near(asked, block))[: len(centres), :count]

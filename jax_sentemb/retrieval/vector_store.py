@@ -14,6 +14,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from jaxtyping import Float, Int, Real
 
+from jax_sentemb.checks import flag
 from jax_sentemb.data.tables import import_arrow
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import BusyError, ConfigError, DataError
@@ -238,7 +239,7 @@ class Vectors:
         `verify`: reads each shard once per process and compares it with its SHA-256, also a single .npy file with a
         NAME.json beside it; other files have no SHA-256.
         """
-        path = user_path(path)
+        path, verify = user_path(path), flag("verify", verify)
         single = not path.is_dir()
         if single and not manifest_path(path).is_file():
             self.manifest: dict[str, Any] = {"ranges": None, "width": None}
@@ -304,7 +305,7 @@ class Vectors:
     def lengths(self) -> Float[np.ndarray, " rows"]:
         """The length of every row, float32; computed when it is first needed."""
         parts = (self[start : start + LENGTHS] for start in range(0, len(self), LENGTHS))
-        return np.concatenate([np.linalg.norm(rows, axis=1) for rows in parts])
+        return np.concatenate([np.linalg.norm(rows.astype(np.float64), axis=1) for rows in parts]).astype(np.float32)
 
     def take(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n width"]:
         """The rows of these numbers, in this order, as float32."""

@@ -1,0 +1,81 @@
+"""Checks of the arguments of public functions. The error names the argument, its value and what it must be."""
+
+import math
+import operator
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from jax_sentemb.errors import ConfigError
+from jax_sentemb.files import shown
+
+SMALL = re.compile(r"bfloat16|float[468]_\w+|u?int[24]")  # names of the types of the package ml_dtypes
+
+
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return `value` as int; ConfigError if it is no integer from `least` to `most`. Integers of NumPy are accepted."""
+    try:
+        number = None if isinstance(value, bool | np.bool_) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least or (most is not None and number > most):
+        limits = f"of {least} or more" if most is None else f"from {least} to {most}"
+        raise ConfigError(f"{name}={shown(value)}: must be a whole number {limits}")
+    return number
+
+
+def finite_number(name: str, value: Any, least: float = -math.inf) -> float:
+    """Return `value` as float; ConfigError if it is no finite number of `least` or more."""
+    try:
+        number = math.nan if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number) or number < least:
+        raise ConfigError(f"{name}={shown(value)}: must be a finite number" + f" of {least:g} or more" * (least > -math.inf))
+    return number
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return `value` as bool; ConfigError if it is neither True nor False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name}={shown(value)}: must be True or False")
+    return bool(value)
+
+
+def choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """Return `value`; ConfigError if it is none of `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name}={shown(value)}: must be one of {', '.join(choices)}")
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    """Return `value`; ConfigError if it is no str."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}={shown(value)}: must be a str")
+    return value
+
+
+def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
+    """Return an array of real numbers from nested lists, or an array or tensor of NumPy, JAX or PyTorch.
+
+    ConfigError for anything else, such as complex numbers, text, sparse matrices and lists of different lengths.
+    """
+    if hasattr(value, "detach"):  # of PyTorch, also on a GPU or with a gradient; NumPy has no bfloat16
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+    if np.ma.is_masked(value):
+        raise ConfigError(f"{name} has masked values: fill them, or leave these rows out")
+    try:
+        numbers = np.asarray(value)
+    except Exception as error:  # of the library that the value is from
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"{name} is {type(value).__name__}: not an array of numbers ({reason[:150]})") from None
+    if SMALL.fullmatch(numbers.dtype.name):
+        numbers = numbers.astype(np.float32)
+    if numbers.dtype.kind not in "bfiu":
+        raise ConfigError(f"{name} is {type(value).__name__} of dtype {numbers.dtype.name[:40]}: must have real numbers")
+    return numbers

@@ -1,0 +1,96 @@
+"""Reads vectors block by block: arrays, lists and tensors in memory, and sources on disk."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Real, Shaped
+
+from jax_sentemb.checks import array
+from jax_sentemb.cosines import with_usual_lengths
+from jax_sentemb.errors import ConfigError, NumericsError
+from jax_sentemb.types import Array
+
+
+@runtime_checkable
+class VectorSource(Protocol):
+    """Vectors [N, E] of any number type: an array, or `jax_sentemb.Vectors` on disk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Real[np.ndarray, "rows width"]: ...
+
+
+def vectors_of(name: str, value: Any, row: bool = False) -> VectorSource:
+    """Return nested lists, frames, and arrays and tensors of NumPy, JAX and PyTorch as an array; other sources as they are.
+
+    ConfigError, which names the argument, for what is neither or is not [rows, width]. `row`: a single vector is accepted.
+    """
+    in_memory = isinstance(value, np.ndarray | jax.Array | list | tuple) or hasattr(value, "detach") or hasattr(value, "to_numpy")
+    vectors: Any = value if not in_memory and _is_source(value) else array(name, value)
+    if row and len(vectors.shape) == 1:
+        vectors = np.atleast_2d(vectors)
+    if len(vectors.shape) != 2 or not vectors.shape[1]:
+        raise ConfigError(f"{name} of shape {list(vectors.shape)}: must be [rows, width]")
+    return vectors
+
+
+def _is_source(value: Any) -> bool:
+    try:
+        return isinstance(value, VectorSource) and len(value) >= 0
+    except TypeError:  # a sparse matrix, whose rows are no arrays
+        return False
+
+
+def check_finite(scores: Float[np.ndarray, "..."]) -> None:
+    """NumericsError if the best scores contain NaN, or Inf, by which `_scores` replaces it."""
+    if not (scores < np.inf).all():
+        raise NumericsError("some of the vectors are not finite (NaN or Inf)")
+
+
+def block_size(largest: int, count: int) -> int:
+    """Number of rows of a block: a power of two, so that few shapes are compiled."""
+    return min(largest, 1 << max(count - 1, 0).bit_length())
+
+
+def padded(rows: np.ndarray, count: int) -> np.ndarray:
+    """Return the rows, followed by rows of zeros if there are fewer than `count`."""
+    return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
+
+
+def rows_at(vectors: VectorSource, places: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
+    """Return the rows at `places` of vectors that can only be sliced."""
+    return np.concatenate([array("vectors", vectors[row : row + 1]) for row in places.tolist()])
+
+
+def blocks(vectors: VectorSource, size: int, unit: bool = True) -> Iterator[tuple[int, int, Real[Array, "block width"]]]:
+    """Yield for each block the number of its first row, the number of rows that are not padding, and the rows on the device.
+
+    `unit`: the rows are compared by cosine, so rows of extreme lengths are scaled.
+    """
+    for start in range(0, len(vectors), size):
+        rows = numbers_of(vectors[start : start + size], unit)
+        yield start, len(rows), jax.device_put(padded(rows, size))
+
+
+def numbers_of(rows: Shaped[Array, "n width"], unit: bool) -> Real[np.ndarray, "n width"]:
+    """Return rows of a source as an array of numbers; for cosines without extreme lengths."""
+    numbers = array("vectors", rows)
+    return with_usual_lengths(numbers) if unit else numbers
+
+
+def prepare(rows: Shaped[Array, "n width"], unit: bool) -> Float[Array, "n width"]:
+    """Return the rows as float32, scaled to length 1 if `unit`."""
+    return _prepared(numbers_of(rows, unit) if isinstance(rows, np.ndarray) else rows, unit)
+
+
+@functools.partial(jax.jit, static_argnames="unit")
+def _prepared(rows: Shaped[Array, "n width"], unit: bool) -> Float[Array, "n width"]:
+    rows = rows.astype(jnp.float32)
+    return rows / jnp.maximum(jnp.linalg.norm(rows, axis=1, keepdims=True), 1e-12) if unit else rows

@@ -1,0 +1,107 @@
+"""Arguments of public functions: NumPy's numbers are accepted, other types are one line that names the argument."""
+
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from jax_sentemb.checks import array, choice, finite_number, flag, text, whole_number
+from jax_sentemb.errors import ConfigError
+
+
+@pytest.mark.parametrize("value", [3, np.int8(3), np.uint64(3), np.array(3), jnp.int32(3)])
+def test_whole_numbers_of_every_library(value):
+    number = whole_number("top_k", value, 1, 3)
+    assert (number, type(number)) == (3, int)
+
+
+@pytest.mark.parametrize("value", [0, 4, 3.0, 2.5, "3", True, np.True_, None, float("nan"), [3], np.array([3, 3]), 3j, b"3"])
+def test_other_values_are_no_whole_numbers(value):
+    with pytest.raises(ConfigError, match=r"^top_k=.*: must be a whole number from 1 to 3$"):
+        whole_number("top_k", value, 1, 3)
+
+
+@pytest.mark.parametrize("value", [1, 1.0, np.float32(1), np.int64(1), np.array(1.0)])
+def test_finite_numbers_of_every_library(value):
+    assert finite_number("threshold", value, 0) == 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -1, "1", b"1", True, np.True_, None, [1], 1j, 10**400])
+def test_other_values_are_no_finite_numbers(value):
+    with pytest.raises(ConfigError, match=r"^threshold=.*: must be a finite number of 0 or more$"):
+        finite_number("threshold", value, 0)
+
+
+def test_flags_choices_and_texts():
+    assert (flag("verify", np.True_), choice("dtype", "a", ("a", "b")), text("prompt", "")) == (True, "a", "")
+    for check, value in ((flag, 1), (flag, None), (flag, "no"), (text, 3), (text, None), (text, b"x")):
+        with pytest.raises(ConfigError, match=r"^name=.*: must be "):
+            check("name", value)
+    for value in ("c", None, ["a"], 1):
+        with pytest.raises(ConfigError, match=r"^name=.*: must be one of a, b"):
+            choice("name", value, ("a", "b"))
+
+
+def test_arrays_of_every_library():
+    torch = pytest.importorskip("torch")
+    tensors = [
+        torch.ones(2, 3), torch.ones(2, 3, requires_grad=True), torch.ones(2, 3, dtype=torch.bfloat16),
+        torch.ones(2, 3, dtype=torch.float16), torch.ones(2, 3, dtype=torch.int8),
+    ]  # fmt: skip
+    others = [[[1, 1, 1]] * 2, jnp.ones((2, 3)), jnp.ones((2, 3), jnp.bfloat16), np.ones((2, 3), ml_dtypes.float8_e4m3fn)]
+    for value in (*tensors, *others):
+        numbers = array("vectors", value)
+        assert numbers.dtype.kind in "fi"
+        np.testing.assert_array_equal(numbers, np.ones((2, 3)))
+    assert array("vectors", np.ones(2, np.float64)).dtype == np.float64
+
+
+CALLS = """
+top_k=2.5: search(ROWS, ROWS, 2.5)
+top_k=True: search(ROWS, ROWS, True)
+rescore=-1: search(ROWS, ROWS, rescore=-1)
+similarity='l2': search(ROWS, ROWS, similarity="l2")
+queries of shape [2, 2, 2]: search(np.ones((2, 2, 2)), ROWS)
+vectors of shape [2, 0]: kmeans(np.ones((2, 0)), 1)
+top_k=0: mine_pairs(ROWS, 0)
+threshold=nan: mine_pairs(ROWS, None, np.nan)
+threshold='0.5': mine_pairs(ROWS, None, "0.5")
+threshold=nan: community_detection(ROWS, np.nan)
+min_community_size=1.0: community_detection(ROWS, 0.5, 1.0)
+k=2.0: kmeans(ROWS, 2.0)
+seed=-1: kmeans(ROWS, 2, -1)
+rounds=0: kmeans(ROWS, 2, rounds=0)
+tolerance=nan: kmeans(ROWS, 2, tolerance=np.nan)
+path 3: Vectors(3)
+verify=2: Vectors(".", verify=2)
+batch_size=2.0: senteval_batcher(len, 2.0)
+model is int: senteval_batcher(3)
+encoder is NoneType: score(None, [])
+model is NoneType: SentenceEncoder(None)
+max_seq_length=nan: SentenceEncoder("absent", max_seq_length=np.nan)
+max_seq_length=None: SentenceEncoder("absent", max_seq_length=None)
+path 3: train(["a"], workdir=3)
+"""
+
+
+def test_arguments_are_named_where_they_are_given():
+    """In a process of its own, because the tests also check the types of all arguments."""
+    code = """
+import sys
+import numpy as np
+from jax_sentemb import *
+from jax_sentemb.errors import ConfigError
+ROWS = np.eye(4, 3)
+for line in sys.stdin.read().strip().splitlines():
+    try:
+        eval(line.partition(": ")[2])
+        print("no error")
+    except ConfigError as error:
+        print(error)
+"""
+    found = subprocess.run([sys.executable, "-c", code], input=CALLS, text=True, capture_output=True, check=True).stdout
+    for expected, message in zip(CALLS.strip().splitlines(), found.splitlines(), strict=True):
+        assert message.startswith(expected.partition(": ")[0])
