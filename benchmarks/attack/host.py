@@ -46,16 +46,6 @@ logging.basicConfig(level=logging.INFO, stream=stream)
 logging.info("configured")
 assert "configured" in stream.getvalue(), "basicConfig had no effect"
 """,
-    "handlers of signals in C": """
-import ctypes, signal
-library = ctypes.CDLL(None)
-library.signal.restype, library.signal.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
-handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: None)
-mine = ctypes.cast(handler, ctypes.c_void_p).value
-library.signal(signal.SIGTERM, mine)
-train()
-assert library.signal(signal.SIGTERM, mine) == mine, "the handler is gone"
-""",
     "an event loop with handlers of signals": """
 import asyncio, os, signal
 async def serve():
