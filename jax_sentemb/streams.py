@@ -11,6 +11,8 @@ import select
 import sys
 from typing import Any, Literal, TextIO
 
+from jax_sentemb.errors import plain
+
 LOST = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.ECONNRESET)  # nobody will read any more: a pipe or a terminal that is gone
 
 
@@ -68,9 +70,9 @@ def protect() -> None:
 
 
 def print_line(text: str, name: Literal["stdout", "stderr"] = "stdout") -> None:
-    """Print text on sys.stdout or sys.stderr. A stream that takes no more drops it, so that the work goes on."""
+    """Print text without control characters on sys.stdout or sys.stderr. A stream that takes no more drops it."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
-        print(text, file=lasting(getattr(sys, name)), flush=True)
+        print(plain(text), file=lasting(getattr(sys, name)), flush=True)
 
 
 def lasting(stream: TextIO | None) -> TextIO:

@@ -22,7 +22,8 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"parallel", "data"},
     {"losses", "models", "provenance", "checks", "cosines"},
     {"types", "files", "public_text", "settings", "terminal", "allocator", "host"},
-    {"errors", "streams"},
+    {"streams"},
+    {"errors"},
 )
 FLOOR = {room: number for number, rooms in enumerate(reversed(FLOORS)) for room in rooms}
 MODULES = {

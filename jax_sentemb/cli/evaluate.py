@@ -152,7 +152,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         text = "\n".join(tables.as_markdown(table) for table in found)
         options.output.mkdir(parents=True, exist_ok=True)
         write_text(options.output / "tables.md", text + "\n")
-        print(f"\nwritten: {options.output}/tables.md and a JSON file for each model and task")
+        print(plain(f"\nwritten: {options.output}/tables.md and a JSON file for each model and task"))
     return code
 
 

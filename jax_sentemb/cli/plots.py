@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, finite, positive, start
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
 from jax_sentemb.reporting.plot_data import ALIKE, UNLIKE, SentencePairs, gold_pairs, read_low_shot, read_metrics, sample_sentences
 from jax_sentemb.reporting.plots import (
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv[1:])
     require_matplotlib()  # before anything that takes time
     for picture in options.draw(options):
-        print(f"written: {picture} and {picture.with_suffix('.csv').name}")
+        print(plain(f"written: {picture} and {picture.with_suffix('.csv').name}"))
     return 0
 
 

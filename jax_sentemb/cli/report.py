@@ -1,6 +1,7 @@
 """jax-sentemb report --workdir runs/micse: writes report.html from the files of a work directory."""
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
+from jax_sentemb.errors import plain
 from jax_sentemb.files import user_path
 
 
@@ -20,7 +21,7 @@ def main(argv: list[str]) -> int:
     workdir = parser().parse_args(argv[1:]).workdir
     from jax_sentemb.reporting.html_report import write_report
 
-    print(f"written: {write_report(workdir)}")
+    print(plain(f"written: {write_report(workdir)}"))
     return 0
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import scipy
 
 from jax_sentemb import terminal
-from jax_sentemb.errors import ConfigError
+from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.evaluation.sts_data import COUNTS, DEVELOPMENT
 from jax_sentemb.files import replacing, write_text
 from jax_sentemb.public_text import markdown, spreadsheet_cell
@@ -210,7 +210,7 @@ def draw(workdir: Path, rows: Sequence[Row], baselines: Mapping[str, str]) -> No
                 workdir / "low_shot_differences.png", curves(own), curves(differences), "Against the baseline", score
             )
     except ConfigError as error:
-        print(f"not drawn: {error}")
+        print(plain(f"not drawn: {error}"))
 
 
 def curves(cells: Iterable[Cell]) -> dict[str, list[tuple[int, float, float]]]:

@@ -167,7 +167,7 @@ def run_all(
         finished = save()
         draw(workdir, finished, baselines)
         print(terminal_table(finished))
-        print("".join(f"written: {path}\n" for path in sorted(workdir.glob("low_shot*.*"))), end="")
+        print("".join(plain(f"written: {path}\n") for path in sorted(workdir.glob("low_shot*.*"))), end="")
     return code
 
 
