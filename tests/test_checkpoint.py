@@ -16,6 +16,8 @@ from jax_sentemb.errors import ModelFileError, ResourceError
 from jax_sentemb.formats import checkpoint, manifest
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import read_checkpoint
+from jax_sentemb.provenance import Source
+from jax_sentemb.training.run_sources import run_mark
 from jax_sentemb.types import TrainState
 
 FACTS = {"seed": 1}
@@ -31,9 +33,9 @@ def state(number, width=5, dtype=jnp.float32, **more):
 def written(tmp_path_factory):
     """Steps 1 and 2 in checkpoints/, step 2 in best/."""
     folder = tmp_path_factory.mktemp("written")
-    checkpoints = Checkpoints(folder)
+    checkpoints = Checkpoints(folder, FACTS)
     for number in (1, 2):
-        checkpoints.save(number, state(number), FACTS)
+        checkpoints.save(number, state(number), {})
         checkpoints.save_best(number, state(number).params, {"best_score": number})
     checkpoints.wait()
     checkpoints.close()
@@ -49,7 +51,7 @@ def folder(written, tmp_path):
 def restore(folder, template=None, said=None):
     """The number of the state that is restored (None: none), after the warnings were put into `said`."""
     warn = (lambda step, text: said.append(text)) if said is not None else (lambda step, text: None)
-    found = Checkpoints(folder, warn=warn).restore(template or state(0), FACTS)
+    found = Checkpoints(folder, FACTS, warn=warn).restore(template or state(0))
     return None if found is None else int(found[0].params["encoder"]["kernel"][0, 0])
 
 
@@ -66,12 +68,12 @@ def flip(file, position):
 
 def test_what_was_saved_comes_back_and_older_steps_are_deleted(folder):
     assert restore(folder) == 2
-    step, params = Checkpoints(folder).restore_best(state(0).params)
+    step, params = Checkpoints(folder, FACTS).restore_best(state(0).params)
     assert step == 2
     assert params["encoder"]["kernel"][0, 0] == 2
-    checkpoints = Checkpoints(folder)
-    checkpoints.restore(state(0), FACTS)
-    checkpoints.save(3, state(3), FACTS)
+    checkpoints = Checkpoints(folder, FACTS)
+    checkpoints.restore(state(0))
+    checkpoints.save(3, state(3), {})
     checkpoints.wait()
     assert sorted(path.name for path in (folder / "checkpoints").iterdir()) == ["2", "3"]
     assert [path.name for path in (folder / "best").iterdir()] == ["2"]
@@ -119,7 +121,7 @@ def test_without_an_intact_step_a_run_does_not_start_anew(folder, times):
         with pytest.raises(ModelFileError, match="no step is intact"):
             restore(folder)
     with pytest.raises(ModelFileError, match="no step is intact"):
-        Checkpoints(folder).restore_best(state(0).params)
+        Checkpoints(folder, FACTS).restore_best(state(0).params)
     with pytest.raises(ModelFileError, match="no step is intact"):
         read_checkpoint(folder, "best")
 
@@ -232,10 +234,10 @@ def failing(monkeypatch, *numbers):
 def test_a_failed_save_is_a_warning_and_the_next_one_may_succeed(folder, monkeypatch):
     failing(monkeypatch, 3)
     said = []
-    checkpoints = Checkpoints(folder, warn=lambda step, text: said.append((step, text)))
-    checkpoints.restore(state(0), FACTS)
-    checkpoints.save(3, state(3), FACTS)
-    checkpoints.save(4, state(4), FACTS)
+    checkpoints = Checkpoints(folder, FACTS, warn=lambda step, text: said.append((step, text)))
+    checkpoints.restore(state(0))
+    checkpoints.save(3, state(3), {})
+    checkpoints.save(4, state(4), {})
     checkpoints.wait()
     assert [step for step, _ in said] == [3]
     assert "No space left" in said[0][1]
@@ -264,18 +266,18 @@ def test_a_full_disk_keeps_the_last_step_and_space_that_is_freed_is_used(small_d
         monkeypatch.setattr(checkpoint, "_check_room", lambda folder, size: None)
     noise = jax.random.normal(jax.random.key(0), (400, 250))  # 400 kB that cannot be packed
     said = []
-    checkpoints = Checkpoints(small_disk, warn=lambda step, text: said.append((step, text)))
-    checkpoints.save(1, state(1, noise=noise), FACTS)
+    checkpoints = Checkpoints(small_disk, FACTS, warn=lambda step, text: said.append((step, text)))
+    checkpoints.save(1, state(1, noise=noise), {})
     checkpoints.wait()
     free = shutil.disk_usage(small_disk).free
     (small_disk / "others").write_bytes(bytes(max(free - 300_000, 0)))
-    checkpoints.save(2, state(2, noise=noise), FACTS)
+    checkpoints.save(2, state(2, noise=noise), {})
     checkpoints._latest.finish()
     assert [step for step, _ in said] == [2]
     assert "step 1 is intact" in said[0][1]
     assert restore(small_disk, state(0, noise=noise)) == 1
     (small_disk / "others").unlink()
-    checkpoints.save(3, state(3, noise=noise), FACTS)
+    checkpoints.save(3, state(3, noise=noise), {})
     checkpoints.wait()
     assert restore(small_disk, state(0, noise=noise)) == 3
     assert len(said) == 1
@@ -285,12 +287,12 @@ def test_a_full_disk_keeps_the_last_step_and_space_that_is_freed_is_used(small_d
 @pytest.mark.parametrize(("first", "bad"), [(True, (3,)), (False, (3, 4)), (False, (4,))])
 def test_a_failed_save_is_an_error_at_the_first_the_last_and_the_second_in_a_row(folder, monkeypatch, first, bad):
     failing(monkeypatch, *bad)
-    checkpoints = Checkpoints(folder / "new" if first else folder, warn=lambda step, text: None)
-    checkpoints.restore(state(0), FACTS)
-    checkpoints.save(3, state(3), FACTS)
+    checkpoints = Checkpoints(folder / "new" if first else folder, FACTS, warn=lambda step, text: None)
+    checkpoints.restore(state(0))
+    checkpoints.save(3, state(3), {})
 
     def rest():
-        checkpoints.save(4, state(4), FACTS)
+        checkpoints.save(4, state(4), {})
         checkpoints.wait()
 
     with pytest.raises(ResourceError, match=f"step {bad[-1]} could not be saved.*No space left"):
@@ -302,8 +304,8 @@ def test_hashing_does_not_keep_the_loop_waiting(folder, monkeypatch):
     go_on = threading.Event()
     real = manifest.write
     monkeypatch.setattr(manifest, "write", lambda *arguments: go_on.wait(60) and real(*arguments))
-    checkpoints = Checkpoints(folder / "new")
-    checkpoints.save(1, state(1), FACTS)  # returns
+    checkpoints = Checkpoints(folder / "new", FACTS)
+    checkpoints.save(1, state(1), {})  # returns
     assert not (folder / "new" / "checkpoints" / "1" / "manifest.json").exists()
     go_on.set()
     checkpoints.wait()
@@ -311,7 +313,7 @@ def test_hashing_does_not_keep_the_loop_waiting(folder, monkeypatch):
 
 
 def test_another_best_at_the_same_step_takes_its_place(folder):
-    checkpoints = Checkpoints(folder)
+    checkpoints = Checkpoints(folder, FACTS)
     checkpoints.restore_best(state(0).params)
     inode = os.stat(folder / "best" / "2").st_ino
     checkpoints.save_best(2, state(2).params, {"best_score": 2})
@@ -319,4 +321,55 @@ def test_another_best_at_the_same_step_takes_its_place(folder):
     assert os.stat(folder / "best" / "2").st_ino == inode  # the same: not written again
     checkpoints.save_best(2, state(7).params, {"best_score": 7})
     checkpoints.wait()
-    assert jax.device_get(Checkpoints(folder).restore_best(state(0).params)[1]["encoder"]["kernel"])[0, 0] == 7
+    assert jax.device_get(Checkpoints(folder, FACTS).restore_best(state(0).params)[1]["encoder"]["kernel"])[0, 0] == 7
+
+
+def change_manifest(step, change):
+    """Change the content of a manifest as another version of the package would write it, with the right hash."""
+    file = step / "manifest.json"
+    content = json.loads(file.read_text())["content"]
+    change(content)
+    file.write_text(manifest._text(content))
+
+
+def test_a_later_format_is_refused_alike_by_resume_export_and_best(folder):
+    def later(content):
+        content["provenance"]["format"] += 1
+
+    for kind in ("checkpoints", "best"):
+        change_manifest(folder / kind / "2", later)
+    before = sorted(path.relative_to(folder) for path in folder.rglob("*"))
+    for read in (
+        lambda: restore(folder),
+        lambda: Checkpoints(folder, FACTS).restore_best(state(0).params),
+        lambda: read_checkpoint(folder, "best"),
+        lambda: read_checkpoint(folder, "last"),
+        lambda: read_checkpoint(folder, "2"),
+        lambda: checkpoint.read_params(folder / "checkpoints" / "2"),
+    ):
+        with pytest.raises(ModelFileError, match=r"2 has format 2, this version reads format 1; .* that wrote it"):
+            read()
+    after = sorted(path.relative_to(folder) for path in folder.rglob("*") if "unfinished" not in path.name)
+    assert after == before  # nothing was moved aside, and no older step was taken
+
+
+def test_a_checkpoint_of_other_sources_is_refused_by_name_also_the_best_one(folder):
+    for sources, named in (
+        ({"seed": 2}, "was made with seed=1, not with seed=2"),
+        (
+            {"seed": 1, "encoder.weights": Source("new", "b" * 64)},
+            r"without encoder\.weights, not from encoder\.weights new \(SHA-256 b+\)",
+        ),
+    ):
+        with pytest.raises(ModelFileError, match=named):
+            Checkpoints(folder, sources).restore(state(0))
+        with pytest.raises(ModelFileError, match=named):
+            Checkpoints(folder, sources).restore_best(state(0).params)
+
+
+def test_a_checkpoint_that_was_copied_from_another_run_is_not_exported(folder):
+    (folder / "model.json").write_text(json.dumps(run_mark("run", FACTS)))
+    assert read_checkpoint(folder, "last")[1] == 2
+    (folder / "model.json").write_text(json.dumps(run_mark("run", {"seed": 2})))
+    with pytest.raises(ModelFileError, match=r"model\.json was made from run run .*, not from run of .*checkpoints.2"):
+        read_checkpoint(folder, "last")

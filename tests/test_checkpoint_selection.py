@@ -1,21 +1,32 @@
 """What selects the weights that are kept, and when evaluations are enough."""
 
+import dataclasses
 import json
+import math
 import os
 import signal
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 from jax_sentemb.config import Config, Data, Evaluation, check, sized
-from jax_sentemb.errors import PREEMPTED, ConfigError
+from jax_sentemb.errors import PREEMPTED, ConfigError, ModelFileError
 from jax_sentemb.formats.run_dir import read_checkpoint
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting.sweep_table import headline
-from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
+from jax_sentemb.training.checkpoint_selection import (
+    Progress,
+    better,
+    continued,
+    kept_encoder,
+    score,
+    selected_by,
+    should_stop_early,
+)
 from jax_sentemb.training.evaluator import Scorer, evaluation_tasks
 from jax_sentemb.training.run import run
 
@@ -213,3 +224,36 @@ def test_without_a_score_the_second_encoder_is_exported_and_the_run_says_why(tmp
     assert "first encoder" not in logged  # nothing is measured that decides nothing
     with pytest.raises(ConfigError, match=r"method\.keep=best is not 'better' or 'second'"):
         run(two_encoders(keep="best"), tmp_path / "other")
+
+
+PAIRS = {"eval.dev": {"name": "dev.tsv", "sha256": "a" * 64}}
+
+
+def progress(**changes):
+    values = {"selected_by": "eval/dev/spearman_cosine", "scale": {"eval.max_seq_length": 128}, "measured_on": PAIRS}
+    return Progress(**{**values, **changes})
+
+
+def saved(**changes):
+    return dataclasses.asdict(progress(best_score=70.0, best_step=4, start={"dev": 60.0}, measured={"x": 1.0}, **changes))
+
+
+def test_scores_on_replaced_pairs_are_not_compared():
+    other = {"eval.dev": {"name": "dev.tsv", "sha256": "b" * 64}}
+    with pytest.raises(ModelFileError, match=r"eval\.dev dev\.tsv \(SHA-256 a+\), not from eval\.dev dev\.tsv \(SHA-256 b+\)"):
+        continued(Path("checkpoints/4"), saved(), progress(measured_on=other))
+    same, note = continued(Path("4"), saved(), progress())
+    assert (same.best_score, same.start, note) == (70.0, {"dev": 60.0}, "")
+    assert continued(Path("4"), saved(measured_on={}), progress())[0].measured_on == PAIRS  # pairs that were added later
+
+
+def test_scores_that_were_measured_otherwise_are_forgotten_and_the_run_says_so():
+    shorter, note = continued(Path("4"), saved(), progress(scale={"eval.max_seq_length": 64}))
+    assert note == "scores are now measured with eval.max_seq_length=64, until here 128: earlier ones do not count"
+    assert (shorter.best_score, shorter.start, shorter.measured) == (-math.inf, {}, {})
+    other, note = continued(Path("4"), saved(), progress(selected_by="diagnostics/retrieval"))
+    assert (other.best_score, other.start) == (-math.inf, {"dev": 60.0})
+    assert note.startswith("weights are now selected by diagnostics/retrieval, until here by")
+    by_loss = {"selected_by": "validation"}
+    kept, _ = continued(Path("4"), saved(**by_loss), progress(scale={"eval.max_seq_length": 64}, **by_loss))
+    assert kept.best_score == 70.0  # the loss does not depend on it

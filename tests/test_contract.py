@@ -182,11 +182,11 @@ def test_the_step_is_for_gpus_and_tpus_too(tiny):
 def test_stop_restore_continue_equals_a_straight_run_bit_for_bit(tiny, tmp_path):
     straight, losses = tiny.run(tiny.state(), 0, STEPS)
     half, first = tiny.run(tiny.state(), 0, 2)
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, {"seed": 0})
     checkpoints.save(2, half, {"seed": 0})
     half, _ = tiny.run(half, 2, 3)  # the step after a save overwrites the saved buffers' memory
     checkpoints.wait()
-    restored, _ = Checkpoints(tmp_path).restore(tiny.state(), {"seed": 0})
+    restored, _ = Checkpoints(tmp_path, {"seed": 0}).restore(tiny.state())
     resumed, second = tiny.run(restored, 2, STEPS)
     assert first + second == losses
     for one, other in zip(jax.tree.leaves(straight), jax.tree.leaves(resumed), strict=True):

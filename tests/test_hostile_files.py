@@ -45,6 +45,7 @@ from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
 from jax_sentemb.retrieval.vector_manifest import digest, marked
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.training.encoder_source import given_tokenizer
+from jax_sentemb.training.run_sources import run_mark
 
 ROOT = Path(__file__).parents[1]
 SEED = int(os.environ.get("JAX_SENTEMB_SEED", "0"))
@@ -892,7 +893,8 @@ def test_damaged_manifests_models_and_facts_are_one_line(exported, words, tmp_pa
 
 def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
     facts = dict.fromkeys(("name", "method", "base_model", "pooling", "missing_tasks", "tokenizer", "training"), "") | {
-        "max_seq_length": 12
+        "max_seq_length": 12,
+        **run_mark("run", {}),
     }
     for changes, says in (
         ({"hidden_size": "x"}, "hidden_size='x'"),
@@ -901,7 +903,7 @@ def test_facts_of_a_run_are_those_of_an_encoder_that_there_is(tmp_path):
     ):
         (tmp_path / "model.json").write_text(json.dumps({**facts, "encoder": {**CONFIG, **changes}}))
         assert says in problem(read_metadata, tmp_path, names=tmp_path / "model.json")
-    (tmp_path / "model.json").write_text(json.dumps({"encoder": CONFIG}))
+    (tmp_path / "model.json").write_text(json.dumps({"encoder": CONFIG, **run_mark("run", {})}))
     assert "it has no name" in problem(read_metadata, tmp_path)
 
 

@@ -19,6 +19,7 @@ from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.reporting import html_parts, html_report, report_data, samples, svg
 from jax_sentemb.reporting.report_sections import command_line
 from jax_sentemb.training import results, run
+from jax_sentemb.training.run_sources import run_mark
 
 HOSTILE = "<script>alert({0})</script> & \"quoted\" 'text' <img src=x onerror=y> number {0} \x1b[31m\u202e"
 
@@ -362,7 +363,7 @@ def test_a_short_run_shows_neighbours_among_few_sentences(tmp_path, monkeypatch,
         embedder=lambda params, texts: embedded.append(len(texts)) or draw[: len(texts)],
     )
     monkeypatch.setattr(results, "corpus_sample", lambda setup, count, seed: [f"sentence {number}" for number in range(count)])
-    of_run = results.Results(config, SimpleNamespace(tasks={}), {}, scorer, None, tmp_path)
+    of_run = results.Results(config, SimpleNamespace(tasks={}), run_mark("run", {}), scorer, None, None, tmp_path)
     of_run.sample("end", 3, {}, trained_rows)
     assert read(tmp_path, "samples/end.json").get("neighbours", {"among": 0})["among"] == among
     assert embedded == ([] if among in (0, 30) else [among])  # the diagnostics have embedded 30

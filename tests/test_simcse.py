@@ -154,11 +154,11 @@ def test_newest_sentences_stand_first_with_their_numbers():
 
 def test_a_checkpoint_without_the_numbers_of_the_queue_is_refused_in_one_line(tmp_path):
     state = state_of(np.zeros((5, 2)), [-1] * 5, 4)._replace(rng=jnp.zeros(2, jnp.uint32), opt_state={"a": jnp.zeros(1)})
-    old = Checkpoints(tmp_path)
+    old = Checkpoints(tmp_path, {"seed": 0})
     old.save(4, state._replace(queue_rows=None), {"seed": 0})
     old.wait()
     with pytest.raises(ModelFileError, match=r"queue_rows absent there, int32\[5\] here") as caught:
-        Checkpoints(tmp_path).restore(state, {"seed": 0})
+        Checkpoints(tmp_path, {"seed": 0}).restore(state)
     assert "\n" not in str(caught.value)
 
 

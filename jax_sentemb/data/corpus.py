@@ -27,6 +27,7 @@ class Corpus:
 
     sentences: Lines
     tokenizer: Tokenizer | WordTokenizer
+    teacher = ""  # the fingerprint of the vectors of a teacher
 
     def __init__(
         self,
@@ -61,7 +62,9 @@ class Corpus:
         """Return distinct sentences, each with the vector of the teacher."""
         sentences, tokens = self._plain()
         assert self._teacher is not None
-        return TaughtSentences(tokens, self._teacher(sentences, self._subset))
+        vectors = self._teacher(sentences, self._subset)
+        self.teacher = vectors.fingerprint
+        return TaughtSentences(tokens, vectors)
 
     def ordered(self) -> Tokens:
         """Sentences in the order of the corpus, duplicates included. Batches of them are consecutive sentences.

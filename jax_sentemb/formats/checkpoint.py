@@ -4,12 +4,12 @@ A step is valid when it has its manifest (manifest.py). Orbax first writes and f
 happen in the background.
 """
 
+import contextlib
 import errno
-import json
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_sentemb import __version__, files
+from jax_sentemb import __version__, files, provenance
 from jax_sentemb.allocator import return_freed_memory
-from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError, Setting
+from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.formats import manifest
 from jax_sentemb.host import unchanged_logging
 from jax_sentemb.parallel import is_main_process
@@ -36,14 +36,21 @@ Warn = Callable[[int, str], None]  # receives a step and a warning
 class Checkpoints:
     """`workdir`/checkpoints/<step> (state and metadata) and `workdir`/best/<step> (parameters and scores)."""
 
-    def __init__(self, workdir: Path, keep: int = 2, warn: Warn = lambda step, text: files.say(text)) -> None:
-        self._latest = Steps(workdir / "checkpoints", keep, warn)
-        self._best = Steps(workdir / "best", 1, warn)
+    def __init__(
+        self,
+        workdir: Path,
+        sources: Mapping[str, Any],
+        keep: int = 2,
+        warn: Warn = lambda step, text: files.say(text),
+    ) -> None:
+        """Keep the checkpoints of the run in `workdir`, whose weights depend on `sources`."""
+        self._latest = Steps(workdir / "checkpoints", sources, keep, warn)
+        self._best = Steps(workdir / "best", sources, 1, warn)
 
-    def save(self, step: int, state: TrainState, metadata: dict[str, Any]) -> None:
+    def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> None:
         """Writes the state in the background. Warns of an earlier save that failed, or raises ResourceError for it."""
         if step not in self._latest.written:
-            self._latest.save(step, _leaves(state), metadata)
+            self._latest.save(step, _leaves(state), progress)
 
     def save_best(self, step: int, params: Params, scores: dict[str, Any]) -> None:
         """Replaces the best parameters."""
@@ -51,24 +58,16 @@ class Checkpoints:
             return  # the same run has written them before it was killed
         self._best.save(step, {"params": params}, scores)
 
-    def restore(self, state: TrainState, metadata: dict[str, Any]) -> tuple[TrainState, dict[str, Any]] | None:
-        """The newest intact checkpoint in the shapes and shardings of `state`, with its metadata; None without a checkpoint.
+    def restore(self, state: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
+        """Return the newest intact checkpoint in the shapes and shardings of `state`, and its progress; None without a checkpoint.
 
-        ModelFileError if no checkpoint is intact, or if a value of `metadata` or the shape of an array differs from this run.
+        Raises:
+            ModelFileError: No checkpoint is intact, or a source or the shape of an array differs from this run.
         """
-        found = self._latest.choose()
-        if found is None:
+        step = self._latest.choose()
+        if step is None:
             return None
-        where = self._latest.folder / str(found)
-        saved = self._latest.metadata(found)
-        for name, value in json.loads(json.dumps(metadata)).items():
-            there = saved.get(name)
-            if there != value:
-                raise ModelFileError(
-                    f"{where} was written with {name}={there!r}, this run has {value!r}: give the old value, or another ",
-                    Setting("--workdir"),
-                )
-        return state._replace(**self._latest.read(found, _leaves(state))), saved
+        return state._replace(**self._latest.read(step, _leaves(state))), self._latest.metadata(step)
 
     def restore_best(self, params: Params) -> tuple[int, Params] | None:
         """Step and parameters of the best checkpoint, in the shapes of `params`; None without a best checkpoint."""
@@ -93,8 +92,8 @@ class Checkpoints:
 class Steps:
     """A folder of steps, of which the newest `keep` are kept. Process 0 writes manifests and deletes steps."""
 
-    def __init__(self, folder: Path, keep: int, warn: Warn) -> None:
-        self.folder, self._keep, self._warn = folder.absolute(), keep, warn
+    def __init__(self, folder: Path, sources: Mapping[str, Any], keep: int, warn: Warn) -> None:
+        self.folder, self._sources, self._keep, self._warn = folder.absolute(), sources, keep, warn
         self.written: dict[int, str] = {}  # valid steps -> fingerprints of their metadata
         self._thread: threading.Thread | None = None
         self._begun: tuple[int, str] | None = None  # step and fingerprint of the save in the background
@@ -134,6 +133,7 @@ class Steps:
         # Copy, because the next train step, to which the state is donated, overwrites the buffers during the background write.
         arrays = jax.tree.map(jnp.copy, arrays)
         content = {
+            provenance.KEY: provenance.mark(provenance.CHECKPOINT, self._sources),
             "step": step,
             "arrays": {name: list(kind) for name, kind in _kinds(arrays).items()},
             "facts": files.fingerprint(metadata),
@@ -217,23 +217,19 @@ class Steps:
         return self._restore(step, facts=ocp.args.JsonRestore())["facts"]
 
     def read(self, step: int, arrays: dict) -> dict:
-        """The arrays of a step in the shapes and shardings of `arrays`; ModelFileError if structure, a shape or a dtype differs."""
+        """Return the arrays of a step in the shapes and shardings of `arrays`.
+
+        Raises:
+            ModelFileError: A source of the run, the structure, a shape or a dtype differs.
+        """
         where = self.folder / str(step)
-        saved = {name: tuple(kind) for name, kind in _manifest(where)["arrays"].items()}
-        here = _kinds(arrays)
-        if different := [name for name in sorted({*saved, *here}) if saved.get(name) != here.get(name)]:
-            shown = [f"{name} {_shown(saved.get(name))} there, {_shown(here.get(name))} here" for name in different[:SHOWN]]
-            more = [f"and {len(different) - SHOWN} more"] if len(different) > SHOWN else []
-            raise ModelFileError(f"{where} does not fit this model: {'; '.join([*shown, *more])}")
-        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), arrays)
-        return self._restore(step, state=ocp.args.StandardRestore(shapes))["state"]
+        provenance.check(where, _content(where), provenance.CHECKPOINT, self._sources)
+        return read_arrays(where, arrays)
 
     def _restore(self, step: int, **items: Any) -> Any:
         where = self.folder / str(step)
-        try:
+        with _readable(where):
             return self._orbax.restore(where, args=ocp.args.Composite(**items))
-        except (ValueError, KeyError, OSError) as error:
-            raise ModelFileError(f"{where} cannot be read: {str(error).splitlines()[0]}") from error
 
     def close(self) -> None:
         """Waits for the save in the background and closes Orbax; ignores failures."""
@@ -267,11 +263,6 @@ def _shown(kind: tuple[str, ...] | None) -> str:
     return "absent" if kind is None else f"{kind[1]}[{kind[0]}]"
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a step that was verified before."""
-    return json.loads((folder / manifest.NAME).read_text(encoding="utf-8"))["content"]
-
-
 def check_path(folder: Path) -> None:
     """ConfigError for a folder from which Orbax could not read a checkpoint."""
     if odd := sorted(set(PATTERN) & set(str(folder.absolute()))):
@@ -284,14 +275,54 @@ def _handler() -> ocp.CompositeCheckpointHandler:
 
 
 def read_params(folder: Path) -> Params:
-    """The parameters of a checkpoint folder as NumPy arrays, for any run and number of devices that wrote it."""
+    """Return the parameters of a step as NumPy arrays, for any run and number of devices that wrote it; errors as `read_arrays`."""
+    return jax.device_get(read_arrays(folder)["params"])
+
+
+def read_arrays(folder: Path, like: dict | None = None) -> dict:
+    """Return the arrays of a step that was verified: the reader of every checkpoint.
+
+    Args:
+        folder: The step.
+        like: Arrays with the same structure, whose shapes and shardings the result has; None reads all onto the first device.
+
+    Raises:
+        ModelFileError: The step has another format, cannot be read, or does not fit `like`.
+    """
     check_path(folder)
-    try:
-        with unchanged_logging(), ocp.Checkpointer(_handler()) as reader:
-            tree = reader.metadata(folder.absolute()).item_metadata["state"].tree
+    content, step = _content(folder), folder.absolute()
+    with _readable(folder), unchanged_logging(), ocp.Checkpointer(_handler()) as reader:
+        if like is None:
             device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            tree = reader.metadata(step).item_metadata["state"].tree
             shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=device), tree)
-            restored = reader.restore(folder.absolute(), args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes)))
-            return jax.device_get(restored["state"]["params"])
+        else:
+            _check_fit(folder, content, like)
+            shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding), like)
+        return reader.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(shapes)))["state"]
+
+
+def _check_fit(folder: Path, content: dict[str, Any], arrays: dict) -> None:
+    """Raise ModelFileError if a step has other arrays, shapes or dtypes than `arrays`."""
+    saved, here = {name: tuple(kind) for name, kind in content["arrays"].items()}, _kinds(arrays)
+    if different := [name for name in sorted({*saved, *here}) if saved.get(name) != here.get(name)]:
+        shown = [f"{name} {_shown(saved.get(name))} there, {_shown(here.get(name))} here" for name in different[:SHOWN]]
+        more = [f"and {len(different) - SHOWN} more"] if len(different) > SHOWN else []
+        raise ModelFileError(f"{folder} does not fit this model: {'; '.join([*shown, *more])}")
+
+
+def _content(folder: Path) -> dict[str, Any]:
+    """Return the content of the manifest of a step."""
+    try:
+        return manifest.read(folder)
+    except manifest.Damaged as problem:
+        raise ModelFileError(str(problem)) from None
+
+
+@contextlib.contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Raise ModelFileError for an error of Orbax while it reads a step."""
+    try:
+        yield
     except (ValueError, KeyError, TypeError, OSError, AttributeError) as error:
         raise ModelFileError(f"{folder} cannot be read as a checkpoint: {str(error).splitlines()[0]}") from error

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jax_sentemb import provenance
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import replacing, say, sha256
 
@@ -32,21 +33,38 @@ def write(folder: Path, content: dict[str, Any]) -> None:
         partial.write_text(_text({**content, "files": files}), encoding="utf-8")
 
 
-def verify(folder: Path) -> dict[str, Any]:
-    """The content of the manifest of a step; Damaged if a file is missing, unknown, a link, or has another size or hash."""
+def read(folder: Path) -> dict[str, Any]:
+    """Return the content of the manifest of a step.
+
+    Raises:
+        Damaged: The manifest is missing or not as it was written.
+        ModelFileError: The step has another format than this version reads.
+    """
     if not folder.resolve().is_relative_to(folder.parent.resolve()):
         raise Damaged(f"{folder} is a link out of the work directory")
-    file, content = folder / NAME, {}
+    file, text, content = folder / NAME, b"", {}
     try:
         text = file.read_bytes()
         content = json.loads(text)["content"]
-        intact = _text(content).encode() == text
     except FileNotFoundError:
         raise Damaged(f"{folder} has no {NAME}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        intact = False
-    if not intact:
+        raise Damaged(f"{file} is damaged") from None
+    if not isinstance(content, dict) or _text(content).encode() != text:
         raise Damaged(f"{file} is damaged")
+    provenance.check(folder, content, provenance.CHECKPOINT, remedy=_OTHER_VERSION)
+    return content
+
+
+_OTHER_VERSION = "continue and export it with the version of jax_sentemb that wrote it, or give another --workdir"
+
+
+def verify(folder: Path) -> dict[str, Any]:
+    """Return the content of the manifest of a step, after comparing every file with it; errors as `read`.
+
+    A file that is missing, unknown, a link, or has another size or hash is Damaged, too.
+    """
+    content = read(folder)
     found = _files(folder)
     if different := sorted(found.keys() ^ content["files"].keys()):
         raise Damaged(f"{folder / different[0]} {f'is not listed in {NAME}' if different[0] in found else 'is missing'}")

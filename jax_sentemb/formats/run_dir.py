@@ -8,6 +8,7 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import read_json, shown, write_json
 from jax_sentemb.formats import manifest
 from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings
+from jax_sentemb.provenance import CHECKPOINT, KEY, RUN, Source, check, fingerprint
 from jax_sentemb.types import Params
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
     if not file.is_file():
         raise ModelFileError(f"{workdir} is not the work directory of a run: it has no model.json")
     metadata = read_json(file)
+    check(file, metadata, RUN)
     if absent := [name for name in NEEDED if name not in metadata]:
         raise ModelFileError(f"{file} is damaged: it has no {absent[0]}")
     encoder = metadata["encoder"]
@@ -65,7 +67,11 @@ def is_words(metadata: dict[str, Any]) -> bool:
 
 
 def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
-    """Parameters as NumPy arrays and step of the checkpoint "best", "last" or a number; ModelFileError if it does not exist."""
+    """Return the parameters as NumPy arrays and the step of the checkpoint "best", "last" or a number.
+
+    Raises:
+        ModelFileError: The checkpoint does not exist, is damaged, has another format, or is not of the run of model.json.
+    """
     from jax_sentemb.formats.checkpoint import read_params
 
     def quiet(text: str) -> None: ...
@@ -74,6 +80,7 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
     if which in ("best", "last"):
         for kind in ("best", "checkpoints") if which == "best" else ("checkpoints",):
             if newest := manifest.newest(workdir / kind):
+                _check_run(workdir, kind, *newest)
                 return read_params(workdir / kind / str(newest[0])), newest[0]
     kind = next((kind for kind, steps in found.items() if which.isdigit() and int(which) in steps), "")
     if not kind:
@@ -82,10 +89,19 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
         hint = "; its export has the initial weights" if not steps and (workdir / "export").is_dir() else ""
         raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; its checkpoints are: {there}{hint}")
     try:
-        manifest.verify(workdir / kind / str(int(which)))
+        content = manifest.verify(workdir / kind / str(int(which)))
     except manifest.Damaged as problem:
         raise ModelFileError(f"--step {which}: {problem}") from None
+    _check_run(workdir, kind, int(which), content)
     return read_params(workdir / kind / str(int(which))), int(which)
+
+
+def _check_run(workdir: Path, kind: str, step: int, content: dict[str, Any]) -> None:
+    """Raise ModelFileError if a checkpoint was not written by the run that model.json describes."""
+    file, where = workdir / "model.json", workdir / kind / str(step)
+    if file.is_file():
+        run = Source(f"of {where}", fingerprint(CHECKPOINT, content[KEY]["sources"]))
+        check(file, read_json(file), RUN, {"run": run}, remedy="one of them was copied here from another run")
 
 
 def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | WordTokenizer":

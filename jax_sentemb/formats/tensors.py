@@ -1,18 +1,30 @@
 """Reads tensors from safetensors files. Pickle files are never opened."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+import jax
 import numpy as np
 from jaxtyping import Shaped
 from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import check_own, inside, read_json
+from jax_sentemb.types import Params
 
 Tensors = dict[str, Shaped[np.ndarray, "..."]]  # by their names in a file
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 HEADER_LIMIT = 1 << 21  # bytes of names and shapes; a thousand layers need less, and reading 100 MB takes a minute
+
+
+def digest_of(params: Params) -> str:
+    """Return the SHA-256 of the names, shapes and numbers of parameters."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def check_finite(tensors: Tensors, where: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -30,6 +29,7 @@ from jax_sentemb.formats.modules import read_convolution, read_dense
 from jax_sentemb.formats.run_dir import encode_settings_of, is_words, read_checkpoint, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.static_embedding import is_static, read_static
+from jax_sentemb.formats.tensors import digest_of
 from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
 from jax_sentemb.inference.build import build_embedder, views_of
 from jax_sentemb.inference.embedder import Embedder
@@ -67,9 +67,7 @@ class LoadedModel(NamedTuple):
         tokenizer = self.embedder.tokenizer
         assert isinstance(tokenizer, Tokenizer | WordTokenizer | Pieces)  # a cross-encoder is not a LoadedModel
         digest.update(tokenizer.fingerprint.encode())
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.params):
-            digest.update(f"{jax.tree_util.keystr(path)}{leaf.shape}".encode())
-            digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
+        digest.update(digest_of(self.params).encode())
         return digest.hexdigest()
 
 

@@ -13,6 +13,7 @@ from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.parallel import is_main_process, replicate
+from jax_sentemb.provenance import KEY
 from jax_sentemb.reporting.html_report import not_vital
 from jax_sentemb.reporting.samples import collect_samples
 from jax_sentemb.streams import print_line
@@ -44,6 +45,7 @@ class Results:
         self._agreement = agreement
         self._config, self._setup, self._metadata = config, setup, metadata
         self._scorer, self._log, self._workdir = scorer, log, workdir
+        self._mark = {KEY: metadata[KEY]}
 
     def score(self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: dict[str, str]) -> None:
         """Prints the final scores and writes them to scores.json, then writes the verified export.
@@ -88,7 +90,7 @@ class Results:
             results["transfer"] = setup.final.score(self._workdir.name, lambda sentences: scorer.embedder(params, sentences))
             results["missing_tasks"] = [*setup.missing_tasks, *setup.final.missing_tasks]
         if is_main_process():
-            write_json(self._workdir / "scores.json", results)
+            write_json(self._workdir / "scores.json", results | self._mark)
             facts = {"scores": scores, "teacher": results.get("teacher", {}), "scores_of_step": step, "verdict": results["verdict"]}
             self._export(params, step, {**kept, **facts})
         if results["verdict"]:
@@ -111,7 +113,7 @@ class Results:
                 sentences = corpus_sample(self._setup, wanted, config.train.seed)
                 vectors = scorer.embedder(params, sentences)
             found = collect_samples(dict(zip(sentences, vectors, strict=True)), scorer.similarities, self._setup.tasks)
-            write_json(self._workdir / "samples" / f"{when}.json", {"step": step, **found})
+            write_json(self._workdir / "samples" / f"{when}.json", {"step": step, **found, **self._mark})
 
     def _export(self, params: Params, step: int, extra: dict[str, Any]) -> None:
         config, workdir = self._config, self._workdir

@@ -1,4 +1,4 @@
-"""Run metadata: checkpoint compatibility, export metadata, provenance."""
+"""Run metadata: what an export and a report state about a run."""
 
 import dataclasses
 import platform
@@ -14,45 +14,11 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.parallel import is_main_process
-from jax_sentemb.training.optimizer import rate_depends_on_length
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
 from jax_sentemb.types import Params
 
 SHOWN = ("method.", "optimizer.")  # sections of settings on the model card
-
-# Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.
-RESUMABLE_SETTINGS = (
-    "eval.",
-    "encoder.readout",  # its effect is in method.pooling
-    "train.average_with_start",
-    "train.logging",
-    "train.save",
-    "train.keep",
-    "train.tensorboard",
-    "train.wandb",
-    "train.strict",
-    "train.on_nan",
-    "train.grad_cache",
-    "train.fsdp",
-    "train.attention_block",
-    "train.remat",
-    "data.files",
-    "data.num_workers",
-    "variants",  # of a study; a run has the method of one variant
-)
-
-
-def checkpoint_metadata(config: Config, setup: RunSetup, steps: int) -> dict[str, Any]:
-    """The settings and data that a checkpoint depends on; a run does not continue if one of them has changed."""
-    settings = {
-        name: value for name, value in flatten(config).items() if not name.removeprefix("pretrain.").startswith(RESUMABLE_SETTINGS)
-    }
-    for name in ("train.max_steps", "train.num_train_epochs", "encoder.weights", "data.tokenizer", "method.teacher"):
-        settings.pop(name, None)  # their effect is in the values below, or in the weights
-    if rate_depends_on_length(config.optimizer):
-        settings["steps"] = steps
-    return {**settings, "corpus": setup.examples.fingerprint, "tokenizer": setup.tokenizer.fingerprint}
 
 
 def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | None) -> dict[str, Any]:

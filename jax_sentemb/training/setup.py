@@ -74,6 +74,7 @@ class RunSetup(NamedTuple):
     final: DownstreamTasks | None  # tasks that are scored after training
     parts: int = 1  # of the corpus: one, or one for each process
     held_out: HeldOut | None = None  # sentences on which the agreement with a teacher is measured
+    teacher: str = ""  # the fingerprint of the vectors of a teacher for the corpus of this process
 
 
 def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSetup:
@@ -103,8 +104,9 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
         method, examples, seed, parts
     )
     return RunSetup(
-        corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded, *scored, parts, agreeing
-    )
+        corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded, *scored, parts, agreeing,
+        corpus.teacher,
+    )  # fmt: skip
 
 
 def _from_examples(method: Method, examples: Examples, seed: int, parts: int) -> Params:

@@ -29,13 +29,22 @@ from jax_sentemb.parallel import (
     process_share,
 )
 from jax_sentemb.training.agreement import Agreement
-from jax_sentemb.training.checkpoint_selection import better, kept_encoder, score, selected_by, should_stop_early
+from jax_sentemb.training.checkpoint_selection import (
+    Progress,
+    better,
+    continued,
+    kept_encoder,
+    score,
+    selected_by,
+    should_stop_early,
+)  # fmt: skip
 from jax_sentemb.training.evaluator import Scorer
 from jax_sentemb.training.logger import Log, check_writers
 from jax_sentemb.training.loop import Hooks, Metrics, batches_on_device, check_finite, fit
 from jax_sentemb.training.optimizer import drop_rate, make_optimizer
 from jax_sentemb.training.results import Results
-from jax_sentemb.training.run_metadata import about, checkpoint_metadata, description, model_metadata, write_json
+from jax_sentemb.training.run_metadata import about, description, model_metadata, write_json
+from jax_sentemb.training.run_sources import run_mark, run_sources, selection_sources
 from jax_sentemb.training.setup import corpus_sample, prepare, run_encoder
 from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.starting_encoder import averaged, dense_layers, is_kept, stated_start, with_start
@@ -45,21 +54,6 @@ from jax_sentemb.types import Batch, Params, TrainState
 
 ON_HALVES = "diagnostics/retrieval"
 REWINDS = 3  # of train.on_nan, in a run
-
-
-@dataclasses.dataclass
-class Progress:
-    """The progress of a run in its checkpoints: best score, last evaluation, skipped batches."""
-
-    start: dict[str, float] = dataclasses.field(default_factory=dict)  # scores of the untrained weights
-    measured: dict[str, float] = dataclasses.field(default_factory=dict)  # of the start, by names in metrics.jsonl
-    best_score: float = -math.inf
-    best_step: int = -1
-    kept: str = ""  # which encoder of a method with several has the best score
-    selected_by: str = ""
-    evaluated: int = -1
-    skipped: list[int] = dataclasses.field(default_factory=list)
-    rewinds: int = 0
 
 
 class Trainer:
@@ -79,14 +73,16 @@ class Trainer:
         is_cross_encoder = config.method.is_cross_encoder
         measured = SELECTING if setup.held_out else ""
         self.progress = Progress(
-            selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder, measured)
+            selected_by=selected_by(config.eval, setup.validation is not None, setup.dev, is_cross_encoder, measured),
+            scale={f"eval.{name}": getattr(config.eval, name) for name in ("max_seq_length", "diagnostic_sentences")},
+            measured_on=selection_sources(config, setup),
         )
         epoch = setup.batches.steps_per_epoch
         steps = config.train.max_steps
         self.steps = steps if steps >= 0 else math.ceil(config.train.num_train_epochs * epoch)
         self.eval_steps = config.eval.eval_steps if config.eval.eval_steps >= 0 else epoch
-        self.metadata = checkpoint_metadata(config, setup, self.steps)
-        agree(json.dumps(self.metadata))
+        sources = run_sources(config, setup, self.steps, self.start)
+        agree(json.dumps(sources))
         self.log = Log(workdir, config.train, flatten(config))
         for line in description(setup, self.steps, self.mesh.size).splitlines():
             self.log.say(line)
@@ -102,10 +98,11 @@ class Trainer:
         self.agreement = None
         if setup.held_out and isinstance(config.method, Distillation):
             self.agreement = Agreement(config.method, setup.held_out, self.scorer.embedder)
-        self.model_metadata = model_metadata(config, setup, workdir.name, self.start)
+        self.mark = run_mark(workdir.name, sources)
+        self.model_metadata = model_metadata(config, setup, workdir.name, self.start) | self.mark
         self.results = Results(config, setup, self.model_metadata, self.scorer, self.agreement, self.log, workdir)
         self.validation = setup.validation and Validation(config.method, self.encoder, setup.validation, self.mesh)
-        self.checkpoints = Checkpoints(workdir, config.train.keep_checkpoints, self.log.warn)
+        self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
         continued = self._continue()
         self._describe()
         self.log.rewind(self.step if continued else -1)
@@ -185,7 +182,7 @@ class Trainer:
 
     def _continue(self) -> bool:
         """Restores state and progress from the newest checkpoint; returns whether there is one."""
-        restored = self.checkpoints.restore(self.state, self.metadata)
+        restored = self.checkpoints.restore(self.state)
         if restored is None:
             return False
         self.state, saved = restored
@@ -195,12 +192,11 @@ class Trainer:
                 f"give at least {self.step}, or another ",
                 Setting("--workdir"),
             )
-        selected = self.progress.selected_by
-        self.progress = dataclasses.replace(self.progress, **{name: saved[name] for name in vars(self.progress) if name in saved})
+        where = self.workdir / "checkpoints" / str(self.step)
+        self.progress, note = continued(where, saved, self.progress)
         self.log.say(f"continuing at step {self.step} of {self.steps}")
-        if (before := self.progress.selected_by) != selected:  # the scores of two metrics cannot be compared
-            self.log.say(f"weights are now selected by {selected or 'the last step'}, until here by {before or 'the last step'}")
-            self.progress = dataclasses.replace(self.progress, best_score=-math.inf, selected_by=selected)
+        if note:
+            self.log.say(note)
         return True
 
     def _describe(self) -> None:
@@ -210,7 +206,7 @@ class Trainer:
             setup.tokenizer.save(workdir / "tokenizer")
             write_metadata(workdir, setup.encoder_config, self.model_metadata)
         write_json(workdir / "config.json", flatten(self.config))
-        write_json(workdir / "run.json", about(setup, self.steps, self.state.params, self.progress.selected_by))
+        write_json(workdir / "run.json", about(setup, self.steps, self.state.params, self.progress.selected_by) | self.mark)
 
     def _batch(self, step: int) -> tuple[Batch, ...]:
         """The batch of a step in parts, whose sizes are multiples of the number of devices and of the gradient-caching chunk."""
@@ -294,7 +290,7 @@ class Trainer:
 
     def _save(self, step: int, state: TrainState) -> None:
         check_finite(step, state)
-        self.checkpoints.save(step, state, {**self.metadata, **dataclasses.asdict(self.progress)})
+        self.checkpoints.save(step, state, dataclasses.asdict(self.progress))
 
     def _rewind(self, error: NotFinite) -> None:
         """Restores the last checkpoint and skips the batches before `error`; raises it if `train.on_nan` is empty."""
@@ -312,7 +308,7 @@ class Trainer:
             self.log.warn(error.step, problem)
             raise NotFinite(error.step, problem.partition(": ")[2]) from None
         self.checkpoints.wait()
-        found = self.checkpoints.restore(self.state, self.metadata)
+        found = self.checkpoints.restore(self.state)
         self.state = found[0] if found else self._untrained()
         back = self.step
         out = [self._batch_number(step) for step in range(max(error.step - window, back), error.step)]

@@ -1,0 +1,119 @@
+"""What a run depends on: settings and the content of its inputs. A run does not continue after one of them was replaced."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.config import Config, Words, flatten
+from jax_sentemb.data.corpus_files import corpus_name
+from jax_sentemb.data.digest import file_digest
+from jax_sentemb.distillation.teacher import teacher_names
+from jax_sentemb.evaluation.sts_data import StsTask
+from jax_sentemb.files import user_path
+from jax_sentemb.formats.tensors import digest_of
+from jax_sentemb.provenance import CHECKPOINT, KEY, RUN, Source, fingerprint, mark
+from jax_sentemb.training.optimizer import rate_depends_on_length
+from jax_sentemb.training.setup import RunSetup
+from jax_sentemb.training.starting_encoder import Start
+
+# Settings that may change between an interrupted run and its continuation, since the weights do not depend on them.
+RESUMABLE_SETTINGS = (
+    "eval.",
+    "encoder.readout",  # its effect is in method.pooling
+    "train.average_with_start",
+    "train.logging",
+    "train.save",
+    "train.keep",
+    "train.tensorboard",
+    "train.wandb",
+    "train.strict",
+    "train.on_nan",
+    "train.grad_cache",
+    "train.fsdp",
+    "train.attention_block",
+    "train.remat",
+    "data.num_workers",
+    "variants",  # of a study; a run has the method of one variant
+)
+# Settings that name content, which is compared in their place; files may be renamed.
+INPUTS = ("data.files", "data.tokenizer", "encoder.weights", "encoder.vectors", "method.teacher")
+LENGTH = ("train.max_steps", "train.num_train_epochs")  # more steps continue a run, where its rate does not depend on them
+
+
+def run_sources(config: Config, setup: RunSetup, steps: int, start: Start | None) -> dict[str, Any]:
+    """Return what the weights of a run depend on, in the order in which a message names the first difference.
+
+    Args:
+        config: The settings.
+        setup: The inputs as they were read.
+        steps: The number of steps.
+        start: The sentence encoder that the run starts from.
+    """
+    settings = {
+        name: value
+        for name, value in flatten(config).items()
+        if not name.removeprefix("pretrain.").startswith(RESUMABLE_SETTINGS) and name.removeprefix("pretrain.") not in INPUTS
+    }
+    for name in LENGTH:
+        settings.pop(name, None)
+    if rate_depends_on_length(config.optimizer):
+        settings["steps"] = steps
+    text = getattr(setup.sentences, "fingerprint", "") if setup.parts == 1 else ""
+    teacher = getattr(config.method, "teacher", "") if text else ""
+    return {
+        **settings,
+        **({"data.files": Source(corpus_name(config.data.files), text)} if text else {}),
+        **({"method.teacher": Source(_names(teacher_names(teacher)), setup.teacher)} if teacher else {}),
+        **_start_source(config, setup, start),
+        "data.tokenizer": Source(_tokenizer_name(config), setup.tokenizer.fingerprint),
+        "examples": Source(corpus_name(config.data.files), hashlib.sha256(setup.examples.fingerprint.encode()).hexdigest()),
+    }
+
+
+def selection_sources(config: Config, setup: RunSetup) -> dict[str, Any]:
+    """Return the content that scores during a run are measured on, as JSON; scores on other content cannot be compared."""
+    found: dict[str, Any] = {}
+    if setup.dev:
+        found["eval.dev"] = Source(corpus_name(config.eval.dev) or setup.dev, _pairs_digest(setup.tasks[setup.dev]))._asdict()
+    if setup.held_out:
+        digest = hashlib.sha256(json.dumps(setup.held_out.sentences).encode())
+        digest.update(setup.held_out.vectors.tobytes())
+        found["eval.held_out"] = Source(corpus_name(config.eval.held_out) or "data.validation", digest.hexdigest())._asdict()
+    return found
+
+
+def run_mark(name: str, sources: dict[str, Any]) -> dict[str, Any]:
+    """Return the mark of the files of a run that a report or an export reads beside its checkpoints."""
+    return {KEY: mark(RUN, {"run": Source(name, fingerprint(CHECKPOINT, sources))})}
+
+
+def _start_source(config: Config, setup: RunSetup, start: Start | None) -> dict[str, Source]:
+    """Return the start of a run under the name of its setting; {} for new weights."""
+    if isinstance(config.encoder, Words):
+        file = config.encoder.vectors
+        return {"encoder.vectors": Source(Path(file).name, file_digest(user_path(file)))} if file else {}
+    if not config.encoder.weights:
+        return {}
+    facts: list[Any] = [dataclasses.asdict(setup.encoder_config)]
+    if start is not None:
+        facts += [start.readout.pooling, start.readout.normalize, start.readout.masked, list(start.dense), start.settings._asdict()]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    digest.update(digest_of(setup.loaded).encode())
+    return {"encoder.weights": Source(Path(config.encoder.weights).name, digest.hexdigest())}
+
+
+def _tokenizer_name(config: Config) -> str:
+    if isinstance(config.encoder, Words):
+        return "words of data.files and eval.data"
+    return corpus_name(config.data.tokenizer or config.encoder.weights or config.data.files)
+
+
+def _names(paths: list[str]) -> str:
+    return ", ".join(Path(path).name for path in paths)
+
+
+def _pairs_digest(task: StsTask) -> str:
+    pairs = {name: [part.first, part.second, part.gold.tolist()] for name, part in task.subsets.items()}
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
