@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from jax_sentemb import files
+from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import BusyError, DataError
 from jax_sentemb.files import naming, replacing, sole_writer, staging, system_error, write_json, write_text
 
@@ -162,3 +163,27 @@ def test_no_writer_makes_temporary_names_of_its_own():
     for file in sorted((ROOT / "jax_sentemb").rglob("*.py")):
         if file.name != "files.py":
             assert not re.search(r"""["'}.]partial["']""", file.read_text(encoding="utf-8")), file
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [("size=16k", errno.ENOSPC), ("nr_inodes=2", errno.ENOSPC), ("ro", errno.EROFS)],
+    ids=lambda value: str(value),
+)
+def test_a_disk_without_space_inodes_or_rights_is_an_error_that_names_the_file(tmp_path, options, number):
+    """A tokenizer is written by a library in Rust, which raised a bare Exception."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", disk], capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        if options.startswith("nr_inodes"):
+            (disk / "last").touch()
+        words = [f"word{number}" for number in range(2000)]
+        tokenizer = Tokenizer.train(words, 3000)
+        with pytest.raises(OSError) as raised:
+            tokenizer.save(disk)
+        assert (raised.value.errno, raised.value.filename) == (number, str(disk / "tokenizer.json"))
+        assert not list(disk.glob(".*"))
+    finally:
+        subprocess.run(["umount", disk], check=True)

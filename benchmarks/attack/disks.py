@@ -11,7 +11,7 @@ from pathlib import Path
 
 from commands import case, corpus, distill, done, encode, fresh, model, refused, run, start, train, trained
 
-LIMITS = {"a full disk": "size=64k", "no inodes": "nr_inodes=4", "a read-only disk": "ro"}
+LIMITS = {"a full disk": "size=64k", "no inodes": "nr_inodes=2", "a read-only disk": "ro"}
 
 
 @contextlib.contextmanager
