@@ -1,5 +1,6 @@
 """Exports: their files, equality with torch and sentence-transformers, atomic replacement, refusal of what differs."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -8,20 +9,21 @@ import jax
 import numpy as np
 import pytest
 from safetensors import safe_open
+from tiny_models import tiny_model
 
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
+from jax_sentemb.errors import ConfigError, ModelFileError, NumericsError, ResourceError
 from jax_sentemb.files import sha256
 from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length
 from jax_sentemb.formats.model_card import Card
 from jax_sentemb.formats.model_dir import read_readout
-from jax_sentemb.formats.sentence_transformers import SentenceModel
+from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
 from jax_sentemb.formats.weight_table import from_torch, table
 from jax_sentemb.inference import verify as export_module
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.inference.export import export
+from jax_sentemb.inference.export import export, publish
 from jax_sentemb.inference.load import load
-from jax_sentemb.inference.verify import PROBES, verify_export
+from jax_sentemb.inference.verify import PROBES, check_outputs, verify_export
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.pooling import pool
 
@@ -245,3 +247,33 @@ def test_exporting_needs_neither_torch_nor_transformers():
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert output.strip() == "set()"
     assert export_module.TOLERANCE == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("outputs", "problem"),
+    [
+        (np.zeros((5, 0)), "have no dimension"),
+        (np.full((5, 3), [[1.0, np.nan, 2]]), "5 of 5 outputs of the model have NaN or Inf"),
+        (np.zeros((5, 3)), "collapsed: its outputs for 5 different texts are equal"),
+        (np.full((5, 3), 1e6) + np.arange(5)[:, None] * 1e-3, "collapsed"),
+    ],
+)
+def test_outputs_of_no_use_are_refused(outputs, problem):
+    with pytest.raises(NumericsError, match=problem):
+        check_outputs(outputs)
+
+
+def test_outputs_that_differ_little_are_published():
+    check_outputs(np.full((5, 3), 1.0) + np.arange(5)[:, None] * 1e-4)
+    check_outputs(np.arange(4.0)[:, None])
+
+
+def test_a_collapsed_model_replaces_no_export(tmp_path):
+    model = tiny_model(["a man plays a guitar", "two women dance"], 60)
+    params = jax.tree.map(np.zeros_like, model.params)
+    collapsed = dataclasses.replace(model, params=params)
+    write = lambda folder: write_export(folder, collapsed)  # noqa: E731
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NumericsError, match="nothing was exported"):
+        publish(tmp_path / "empty" / "model", write, lambda texts: np.zeros((len(texts), 16)), PROBES, load, {})
+    assert list((tmp_path / "empty").iterdir()) == []

@@ -27,6 +27,7 @@ from jax_sentemb.models.architectures import transformer_config
 from jax_sentemb.streams import print_line
 from jax_sentemb.types import Params
 
+KNOWN = 64  # words or pieces of a vocabulary whose embeddings are compared
 STATIC_FACTS = ("base_model", "width", "sif", "regression", "sentences", "corpus_sha256")  # of how a table was made
 
 
@@ -77,7 +78,7 @@ def export_word_model(
         write_word_model(stage, stated, params, tokenizer)
         (stage / "README.md").write_text(render_word_card(metadata, step, (stage / "modules.json").is_file()), encoding="utf-8")
 
-    return publish(directory, write, embed, PROBES, load, {})
+    return publish(directory, write, embed, PROBES, load, {}, tokenizer.words[2 : 2 + KNOWN])
 
 
 def export_static(directory: Path, table: StaticTable, stated: dict[str, Any]) -> float:
@@ -89,7 +90,8 @@ def export_static(directory: Path, table: StaticTable, stated: dict[str, Any]) -
         (stage / "README.md").write_text(render_static_card(directory.name, stated, table.vectors.shape), encoding="utf-8")
 
     embed = functools.partial(_with_settings, functools.partial(embedder, {"table": table.vectors}), table.settings)
-    return publish(directory, write, embed, PROBES, load, {"method": "distill", **stated})
+    pieces = [piece for piece in table.tokenizer.numbers if piece.isalnum()][:KNOWN]
+    return publish(directory, write, embed, PROBES, load, {"method": "distill", **stated}, pieces)
 
 
 def publish(
@@ -99,16 +101,18 @@ def publish(
     inputs: Sequence,
     read: Callable[[str | Path], Encode],
     stated: dict[str, Any],
+    known: Sequence[str] = (),
 ) -> float:
     """Write an export, verify it, add its manifest, and rename it to `directory`; returns the largest difference of an entry.
 
     `write` writes the files into a folder beside `directory`; `read` reads the model back from there and encodes `inputs`. The
     manifest has `stated` and the SHA-256 of every file. `directory` never has an incomplete export: an earlier export is replaced
-    after the new one is complete and verified, and otherwise stays.
+    after the new one is complete and verified, and otherwise stays. This is the one place where exports are published, so a model
+    whose outputs are of no use (`verify.check_outputs`) is refused here; `known` are texts that a small vocabulary has.
     """
     with staged(directory) as stage:
         write(stage)
-        difference = verify_export(stage, embed, inputs, read)
+        difference = verify_export(stage, embed, inputs, read, known)
         manifest = {
             "jax_sentemb": __version__,
             **stated,
@@ -202,4 +206,6 @@ def _export_loaded_words(directory: Path, model: LoadedModel, max_seq_length: in
             shutil.copy(readme, stage / "README.md")
 
     embed = functools.partial(build_embedder(metadata, tokenizer), model.params)
-    publish(directory, write, functools.partial(_with_settings, embed, model.settings), PROBES, load, {})
+    publish(
+        directory, write, functools.partial(_with_settings, embed, model.settings), PROBES, load, {}, tokenizer.words[2 : 2 + KNOWN]
+    )

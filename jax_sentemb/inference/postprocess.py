@@ -17,6 +17,7 @@ from jax_sentemb.models.dense import DENSE
 from jax_sentemb.types import Params
 
 SAMPLE = 50_000  # sentences of a corpus that are encoded, evenly spaced
+EQUAL = 1e-12  # of the squared length of the mean: less variance is rounding
 VARIES = 1e-10  # of the largest variance: directions with less have none
 
 
@@ -44,11 +45,10 @@ def check_embeddings(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, 
 
 def without_components(vectors: Float[np.ndarray, "n width"], count: int) -> Params:
     """The layer that subtracts the mean of the vectors and their `count` strongest components (Mu and Viswanath 2018)."""
-    mean, _, axes = _sample_axes(vectors)
-    if not 1 <= count < len(mean):
-        raise ConfigError(
-            f"{count} components of {len(mean)} dimensions cannot be removed: give a number from 1 to {len(mean) - 1}"
-        )
+    mean, variances, axes = _sample_axes(vectors)
+    most = min(len(mean) - 1, _varying(variances))
+    if not 1 <= count <= most:
+        raise ConfigError(f"{count} components cannot be removed: {len(vectors):,} embeddings allow a number from 1 to {most}")
     kernel = np.eye(len(mean)) - axes[:, :count] @ axes[:, :count].T
     return _layer(kernel, mean)
 
@@ -59,7 +59,7 @@ def whitening(vectors: Float[np.ndarray, "n width"], width: int = 0) -> Params:
     width=0 keeps all. ConfigError for more dimensions than the vectors vary in.
     """
     mean, variances, axes = _sample_axes(vectors)
-    varies = int((variances > VARIES * variances[0]).sum())
+    varies = _varying(variances)
     width = width or varies
     if width > varies:
         raise ConfigError(f"width={width}: {len(vectors):,} embeddings of {len(mean)} numbers vary in {varies} dimensions only")
@@ -93,7 +93,15 @@ def _embedder(model: LoadedModel, stated: dict[str, Any]) -> Any:
 def _sample_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if len(vectors) < 2:
         raise DataError("a linear map is fitted on two sentences or more")
-    return principal_axes(vectors)
+    mean, variances, axes = principal_axes(vectors)
+    if variances[0] <= EQUAL * np.square(mean).sum():
+        raise DataError(f"the embeddings of all {len(vectors):,} sentences are equal: a linear map cannot be fitted on them")
+    return mean, variances, axes
+
+
+def _varying(variances: np.ndarray) -> int:
+    """Return the number of directions in which the embeddings vary."""
+    return int((variances > VARIES * variances[0]).sum())
 
 
 def _layer(kernel: np.ndarray, mean: np.ndarray) -> Params:

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ModelFileError, NumericsError
 from jax_sentemb.inference.load import load
 
 Encode = Callable[[Sequence], Float[np.ndarray, "inputs outputs"]]  # sentences or pairs -> embeddings or scores
 
+EQUAL = 1e-6  # share of the largest output: outputs that differ by less are equal but for rounding
 TOLERANCE = 1e-5  # largest difference in an entry of an embedding between the model in memory and its export
 
 # The probe sentences: kinds that break tokenizers, and lengths far beyond usual limits.
@@ -24,13 +25,21 @@ LONG = "The quick brown fox jumps over the lazy dog while nobody looks. " * 60
 PROBES = (*ODD, *(LONG[:length].strip() for length in range(1, 3200, 80)))
 
 
-def verify_export(directory: str | Path, embed: Encode, inputs: Sequence, read: Callable[[str | Path], Encode] = load) -> float:
-    """The largest difference of an entry between the outputs of `embed` and of the model that `read` opens at `directory`.
+def verify_export(
+    directory: str | Path,
+    embed: Encode,
+    inputs: Sequence,
+    read: Callable[[str | Path], Encode] = load,
+    known: Sequence[str] = (),
+) -> float:
+    """Return the largest difference of an entry between the outputs of `embed` and of the model that `read` opens at `directory`.
 
-    ModelFileError above TOLERANCE.
+    ModelFileError above TOLERANCE. NumericsError for outputs of no use, see `check_outputs`; `known` are further texts for this
+    check, which a model with a small vocabulary reads.
     """
-    ours = np.asarray(embed(inputs), np.float32)
-    exported = read(directory)(inputs)
+    ours, model = np.asarray(embed(inputs), np.float32), read(directory)
+    exported = np.asarray(model(inputs))
+    check_outputs(np.concatenate([exported, np.asarray(model(known))]) if len(known) else exported)
     if ours.shape != exported.shape:
         raise ModelFileError(f"the export encodes to {list(exported.shape)}, the model in memory to {list(ours.shape)}")
     difference = float(np.abs(ours - exported).max(initial=0.0))
@@ -40,3 +49,16 @@ def verify_export(directory: str | Path, embed: Encode, inputs: Sequence, read: 
             f"model in memory, above {TOLERANCE:.0e}: nothing was exported"
         )
     return difference
+
+
+def check_outputs(outputs: Float[np.ndarray, "inputs outputs"]) -> None:
+    """Raise NumericsError if a model gives different inputs no numbers, numbers that are not finite, or equal numbers."""
+    problem = ""
+    if not outputs.shape[1]:
+        problem = "the model's outputs have no dimension"
+    elif not np.isfinite(outputs).all():
+        problem = f"{int((~np.isfinite(outputs).all(axis=1)).sum())} of {len(outputs)} outputs of the model have NaN or Inf"
+    elif np.ptp(outputs, axis=0).max() <= EQUAL * np.abs(outputs).max():
+        problem = f"the model collapsed: its outputs for {len(outputs)} different texts are equal"
+    if problem:
+        raise NumericsError(f"{problem}; nothing was exported. After training, lower the learning rate")
