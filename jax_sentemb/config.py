@@ -27,6 +27,7 @@ class Data:
     # With {process} in it, each process of a run reads the files of its own number only.
     files: str = ""
     column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
+    join: str = ""  # put between several columns, which then are one sentence, for instance title and text; empty: not joined
     tokenizer: str = ""  # directory; empty: the tokenizer of encoder.weights, or a new vocabulary without weights
     vocab_size: int = setting(8000, least=50)  # of a new vocabulary
     max_seq_length: int = setting(32, least=3)  # word pieces, [CLS] and [SEP] included

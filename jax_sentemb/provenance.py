@@ -37,6 +37,7 @@ class FileType(NamedTuple):
 # What is in the cache is made again without a word, so these have no remedy.
 CONVERTED_TEXT = FileType("text", 1, "")
 TEXT_INDEX = FileType("index", 1, "")
+LINE_NUMBERS = FileType("lines", 1, "")
 DIGEST = FileType("sha256", 1, "")
 VOCABULARY = FileType("vocabulary", 1, "")
 TOKENS = FileType("tokens", 4, "")

@@ -31,14 +31,14 @@ def senteval(tmp_path):
 
 
 def test_files_of_the_user_are_left_as_they_are(tmp_path):
-    assert corpus_files(Data(files="a.txt,b.tsv", column="c"), "", tmp_path, pairs=False) == ("a.txt,b.tsv", "c")
+    assert corpus_files(Data(files="a.txt,b.tsv", column="c", join=" "), "", tmp_path, pairs=False) == ("a.txt,b.tsv", "c", " ")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_generated_sentences_and_pairs(tmp_path):
-    path, column = corpus_files(Data(files="grammar:30"), "grammar", tmp_path, pairs=False)
+    path, column, _ = corpus_files(Data(files="grammar:30"), "grammar", tmp_path, pairs=False)
     assert len(open_corpus(path, column)) == 30
-    path, _ = corpus_files(Data(files="grammar:30"), "grammar", tmp_path, pairs=True)
+    path, *_ = corpus_files(Data(files="grammar:30"), "grammar", tmp_path, pairs=True)
     scored, classed = read_pairs(path), read_pairs(path, NLI)
     assert len(scored.first) == 30
     assert set(classed.labels) == {0, 1, 2}
@@ -49,16 +49,16 @@ def test_generated_sentences_and_pairs(tmp_path):
 
 
 def test_all_text_of_a_task_or_of_one_part(tmp_path, senteval):
-    path, column = corpus_files(Data(files="senteval:CR"), senteval, tmp_path, pairs=False)
+    path, column, _ = corpus_files(Data(files="senteval:CR"), senteval, tmp_path, pairs=False)
     assert sorted(open_corpus(path, column)) == ["bad lens", "good camera", "very nice", "very poor thing"]
-    path, column = corpus_files(Data(files="senteval:STSBenchmark/train"), senteval, tmp_path, pairs=False)
+    path, column, _ = corpus_files(Data(files="senteval:STSBenchmark/train"), senteval, tmp_path, pairs=False)
     assert set(open_corpus(path, column)) == {f"train {side} {n}" for side in ("first", "second") for n in (0, 1)}
-    path, column = corpus_files(Data(files="senteval:STSBenchmark"), senteval, tmp_path, pairs=False)
+    path, column, _ = corpus_files(Data(files="senteval:STSBenchmark"), senteval, tmp_path, pairs=False)
     assert len(open_corpus(path, column)) == 12
 
 
 def test_labelled_pairs_are_those_of_the_training_part(tmp_path, senteval):
-    path, _ = corpus_files(Data(files="senteval:STSBenchmark"), senteval, tmp_path, pairs=True)
+    path, *_ = corpus_files(Data(files="senteval:STSBenchmark"), senteval, tmp_path, pairs=True)
     pairs = read_pairs(path)
     assert sorted(zip(pairs.first, pairs.second, pairs.labels.tolist(), strict=True)) == [
         ("train first 0", "train second 0", 5.0),

@@ -31,7 +31,11 @@ ALL = np.arange(len(ROWS))
 SPAN, LENGTH, SEED = 5, 32, 7
 TOKENIZER = Tokenizer.train(LINES * 3, 150)
 PAIRS = LabelledPairs(
-    ["a fox", "the dog", "a report", "one"], ["a dog jumps over", "lazy", "nobody said", "fox"], np.float32([1, 0, 2, 1]), 0
+    ["a fox", "the dog", "a report", "one"],
+    ["a dog jumps over", "lazy", "nobody said", "fox"],
+    np.float32([1, 0, 2, 1]),
+    0,
+    range(4),
 )
 
 

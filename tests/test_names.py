@@ -26,6 +26,7 @@ TESTED_IN = {
     "test_layers.py": "models/attention models/self_attention",
     "test_modules.py": "models/dense",
     "test_plots.py": "reporting/attention reporting/pair_plots reporting/plot_data",
+    "test_corpus_files.py": "data/conversion",
     "test_run.py": "training/results training/run_metadata training/setup",
     "test_sbert.py": "methods/cross_encoder methods/labelled_pairs",
     "test_search.py": "retrieval/index",

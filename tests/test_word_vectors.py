@@ -1,13 +1,15 @@
 """Word-vector files, averages, tf-idf, and what is done to embeddings as a set."""
 
 import gzip
+import io
 import lzma
 import os
+import zipfile
 
 import numpy as np
 import pytest
 
-from jax_sentemb.data import word_vectors
+from jax_sentemb.data import unpacking
 from jax_sentemb.data.word_vectors import WordVectorTable, is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ModelFileError, NumericsError
 from jax_sentemb.evaluation.postprocess import first_component, remove_first_component, whiten
@@ -65,12 +67,30 @@ def test_damaged_files(tmp_path, name, content, message):
 
 def test_a_pipe_and_an_archive_that_unpacks_to_far_more_are_refused(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "v.npz", words=np.array(["a"]), vectors=np.zeros((1, 1 << 20), np.float32))
-    monkeypatch.setattr(word_vectors, "UNPACKED", 1 << 20)
-    with pytest.raises(ModelFileError, match=r"unpacks to 4,\d+,\d+ bytes"):
+    monkeypatch.setattr(unpacking, "LIMIT", 1 << 20)
+    with pytest.raises(ModelFileError, match=r"unpacks to more than 1,\d+,\d+ bytes"):
         read_word_vectors(tmp_path / "v.npz")
+    (tmp_path / "w.vec.gz").write_bytes(gzip.compress(b"a 1 2\n" * (1 << 18)))
+    with pytest.raises(ModelFileError, match=r"unpacks to more than 1,\d+,\d+ bytes"):
+        read_word_vectors(tmp_path / "w.vec.gz")
     os.mkfifo(tmp_path / "v.txt")
     with pytest.raises(ModelFileError, match="a pipe"):
         read_word_vectors(tmp_path / "v.txt")
+
+
+def test_an_array_that_claims_more_than_its_archive_has_is_refused_by_its_header(tmp_path):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 24, 1 << 10)})
+    with zipfile.ZipFile(tmp_path / "v.npz", "w") as archive:
+        archive.writestr("words.npy", b"")
+        archive.writestr("vectors.npy", header.getvalue() + b"0" * 64)
+    with pytest.raises(ModelFileError, match=r"v\.npz"):
+        read_word_vectors(tmp_path / "v.npz")
+    np.savez(tmp_path / "w.npz", words=np.array(["a"]))
+    with zipfile.ZipFile(tmp_path / "w.npz", "a") as archive:
+        archive.writestr("vectors.npy", header.getvalue() + b"0" * 64)
+    with pytest.raises(ModelFileError, match=r"vectors\.npy claims 68,719,476,736 bytes, and the archive has 64"):
+        read_word_vectors(tmp_path / "w.npz")
 
 
 def test_archives_without_vectors_or_with_objects(tmp_path):

@@ -78,7 +78,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         readout = sentence_pooling(folder)
     if options.max_seq_length > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
-    sentences = open_text("jax-sentemb check", options.files, options.column)
+    sentences = open_text("jax-sentemb check", options.files, options.column).sentences
     files = [STANDARD_INPUT] if options.files == "-" else list(sources_of(options.files))
     if not len(sentences):
         raise DataError(f"{options.files}: no sentence in {sentences.report['lines']} lines, all are blank")

@@ -88,7 +88,7 @@ class Opener:
     def _texts_of(self, vectors: Vectors) -> Sentences:
         """The text of --corpus-text; DataError if the vectors were made from another text."""
         options = self.options
-        texts = open_text("--corpus-text", options.corpus_text, options.column)
+        texts = open_text("--corpus-text", options.corpus_text, options.column).sentences
         if vectors.is_marked:
             corpus = Source(corpus_name(options.corpus_text), texts.fingerprint)
             check(f"--corpus {options.corpus}", vectors.manifest, VECTORS, {"corpus": corpus}, remedy="give its text")
@@ -114,7 +114,7 @@ class Opener:
 
     def text(self, option: str, files: str, like: Any = None) -> Collection:
         """The sentences of a file, encoded; queries if there are vectors `like` them, which they are encoded as."""
-        texts = open_text(option, files, self.options.column)
+        texts = open_text(option, files, self.options.column).sentences
         corpus = Source(corpus_name(files), texts.fingerprint)
         return self.sentences([texts[row] for row in range(len(texts))], like, corpus)
 

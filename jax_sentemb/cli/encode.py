@@ -12,7 +12,8 @@ import numpy as np
 
 from jax_sentemb import __version__
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
-from jax_sentemb.data.corpus_files import Sentences, corpus_name, open_text
+from jax_sentemb.data.corpus_files import corpus_name, open_text
+from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import say, user_path
 from jax_sentemb.provenance import Source
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
     single = output.suffix in (".npy", ".parquet")
     if single and options.part.total > 1:
         raise ConfigError(f"--part writes shards: give a directory as --output, not {output}")
-    sentences = open_text("--input", options.input, options.column)
+    sentences = open_text("--input", options.input, options.column).sentences
     encoder = load_encoder(options)
     if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
         width = encoder.get_sentence_embedding_dimension()
@@ -131,7 +132,7 @@ def naming_model() -> Iterator[None]:
 
 def corpus_sentences(options: argparse.Namespace) -> Sentences:
     """The text of --corpus, with at least one sentence; DataError without."""
-    sentences = open_text("--corpus", options.corpus, options.column)
+    sentences = open_text("--corpus", options.corpus, options.column).sentences
     if not len(sentences):
         raise DataError(f"--corpus {options.corpus}: no sentence, all lines are blank")
     return sentences

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.examples import NeighbourPairs, Perturbed, RoundRobin, SpanMasked, WordRepeated
@@ -26,12 +27,13 @@ class Corpus:
     """The files of a run. A method calls one of the methods below, once; this sets `sentences` and `tokenizer`."""
 
     sentences: Lines
+    rows: Callable[[Int[np.ndarray, " n"]], Int[np.ndarray, " n"]]  # the records of the files that have these sentences or pairs
     tokenizer: Tokenizer | WordTokenizer
     teacher = ""  # the fingerprint of the vectors of a teacher
 
     def __init__(
         self,
-        files: Callable[[bool], tuple[str, str]],
+        files: Callable[[bool], tuple[str, str, str]],
         make_tokenizer: Callable[[Lines], Tokenizer | WordTokenizer],
         max_seq_length: int,
         subset: Subsample = ALL,
@@ -39,7 +41,7 @@ class Corpus:
         pack: bool = False,
         teacher: Callable[[Sentences, Subsample], LineVectors] | None = None,
     ) -> None:
-        """`files` returns file names and column(s): for False those of sentences, for True those of labelled pairs.
+        """`files` returns file names, columns and what joins them: for False those of sentences, for True those of labelled pairs.
 
         `workers`: processes that tokenise. `pack`: whether the run requests `packed` rows; methods that support them check it.
         `teacher` returns the vectors of a teacher for lines of a text.
@@ -54,9 +56,17 @@ class Corpus:
         return self._plain()[1]
 
     def _plain(self) -> tuple[Sentences, Tokens]:
-        sentences = open_corpus(*self._files(False))
-        self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
+        sentences = self._open()
         return sentences, self._tokens(sentences, self._subset)
+
+    def _open(self, in_order: bool = False) -> Sentences:
+        """Open the files; DataError if they must be `in_order` and seem to be shuffled."""
+        files = self._files(False)
+        sentences = open_corpus(*files)
+        if in_order:
+            check_order(sentences, files[0])
+        self.sentences, self.tokenizer, self.rows = sentences, self._make_tokenizer(sentences), sentences.rows
+        return sentences
 
     def taught(self) -> TaughtSentences:
         """Return distinct sentences, each with the vector of the teacher."""
@@ -79,10 +89,7 @@ class Corpus:
                 Setting("data.subset", f"{self._subset.size:g}"),
                 ": this method reads consecutive sentences, not random ones: leave it out, and cut the file for less text",
             )
-        files, column = self._files(False)
-        sentences = open_corpus(files, column)
-        check_order(sentences, files)
-        self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
+        sentences = self._open(in_order=True)
         return sentences, self._tokens(sentences, ordered=True)
 
     def neighbours(self) -> NeighbourPairs:
@@ -92,8 +99,7 @@ class Corpus:
 
     def packed(self) -> Tokens:
         """Rows of up to max_seq_length tokens, packed from the sentences in their order, duplicates included, without a prompt."""
-        sentences = open_corpus(*self._files(False))
-        self.sentences, self.tokenizer = sentences, self._make_tokenizer(sentences)
+        sentences = self._open()
         longest = max(LONGEST, self._max_seq_length)
         plain = self.tokenizer.with_prompt("") if isinstance(self.tokenizer, Tokenizer) else self.tokenizer
         tokens = tokenize(sentences, plain, longest, None, self._subset, True, self._workers)
@@ -132,13 +138,14 @@ class Corpus:
         if self._subset.size:
             pairs = _drawn(pairs, self._subset)
         self.sentences, self.tokenizer = pairs.sentences, self._make_tokenizer(pairs.sentences)
+        self.rows = np.array(pairs.records).__getitem__
         return PairTokens(pairs, self.tokenizer, self._max_seq_length, joined)
 
 
 def _drawn(pairs: LabelledPairs, subset: Subsample) -> LabelledPairs:
     rows = draw(len(pairs.first), subset)
     first, second = ([side[row] for row in rows] for side in (pairs.first, pairs.second))
-    return LabelledPairs(first, second, pairs.labels[rows], pairs.unlabelled)
+    return LabelledPairs(first, second, pairs.labels[rows], pairs.unlabelled, [pairs.records[row] for row in rows])
 
 
 def check_order(sentences: Lines, name: str) -> None:

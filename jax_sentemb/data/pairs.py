@@ -25,6 +25,7 @@ class LabelledPairs(NamedTuple):
     second: list[str]
     labels: Float[np.ndarray, " pairs"]  # float32
     unlabelled: int  # rows that were left out
+    records: Sequence[int]  # the row of each pair, from 0 and counted through all files
 
     @property
     def sentences(self) -> list[str]:
@@ -47,8 +48,8 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
 
 def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ...], files: str) -> LabelledPairs:
     """Pairs from rows (position for messages, (sentence, sentence, label or score)); errors as `read_pairs`."""
-    first, second, labels, left_out = [], [], [], 0
-    for where, (one, other, label) in rows:
+    first, second, labels, records, left_out = [], [], [], [], 0
+    for row, (where, (one, other, label)) in enumerate(rows):
         for side, sentence in zip(SIDES, (one, other), strict=True):
             if not isinstance(sentence, str):
                 raise DataError(f"{where}: {side} is {type(sentence).__name__}, not text")
@@ -57,10 +58,11 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
             continue
         first.append(one.strip())
         second.append(other.strip())
+        records.append(row)
         labels.append(_class(label, classes, where) if classes else _score(label, where))
     if not first:
         raise DataError(Setting("data.files", files), f": none of the {left_out} rows is a pair with a label")
-    return LabelledPairs(first, second, np.array(labels, np.float32), left_out)
+    return LabelledPairs(first, second, np.array(labels, np.float32), left_out, records)
 
 
 def _class(label: Any, classes: tuple[str, ...], where: str) -> int:

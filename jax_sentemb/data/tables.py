@@ -4,37 +4,37 @@ The packages for Parquet files and data sets are optional and imported only when
 """
 
 import functools
-import gzip
 import importlib.util
 import json
-import lzma
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from jax_sentemb.data.text_file import identity_of, not_utf8_error, open_bytes
+from jax_sentemb.data.unpacking import COMPRESSED, too_large, unpacked_limit
 from jax_sentemb.errors import ConfigError, DataError, Message, Setting
 from jax_sentemb.files import user_path
 
 KINDS = (".txt", ".jsonl", ".csv", ".tsv")
 PARQUET = ".parquet"  # compressed internally, so .parquet.gz is not supported
-COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-UNPACKED = 1 << 30  # bytes: the longest row, and the size of unpacked text that is always accepted
+LONGEST_ROW = 1 << 30  # bytes
 ROWS = 1000  # read at once
 BUFFER = 1 << 20  # bytes of a Parquet column
 SET_COLUMN = ("set ", Setting("data.column"))
 
 Rows = Iterator[tuple[str, Sequence[Any]]]  # the position of a row for messages, and its values
+DataSet = tuple[list[str], Iterator[Sequence[Any]], str]  # the names of all columns, values of the rows, and what identifies them
 
 
-def read_rows(source: str, columns: tuple[str, ...], remedy: Message = SET_COLUMN) -> Rows:
-    """The position and the values of `columns` of each row of a structured file or a data set.
+def read_rows(source: str, columns: tuple[str, ...], remedy: Message = SET_COLUMN, optional: tuple[str, ...] = ()) -> Rows:
+    """Yield the position and the values of `columns` and `optional` of each row of a structured file or a data set.
 
-    `remedy` is the advice in the error about a missing column. DataError as in `open_corpus`.
+    `remedy` is the advice in the error about a missing column. An optional column that is missing has the values None. DataError
+    as in `open_corpus`.
     """
     if source.startswith(("hf:", "tfds:")):
-        return dataset_rows(source, columns)[0]
+        return dataset_rows(source, columns, optional)[0]
     path = Path(source)
     kind, opener = file_kind(path)
     if kind == ".txt":
@@ -43,10 +43,10 @@ def read_rows(source: str, columns: tuple[str, ...], remedy: Message = SET_COLUM
             f" has no columns: this method reads {', '.join(columns)} of .tsv, .csv, .jsonl or .parquet files",
         )
     if kind == PARQUET:
-        return parquet_rows(path, columns, remedy)
+        return parquet_rows(path, columns, remedy, optional)
     if kind == ".jsonl":
-        return _json_rows(path, opener, columns, remedy)
-    return _csv_rows(path, opener, columns, kind, remedy)
+        return _json_rows(path, opener, columns, remedy, optional)
+    return _csv_rows(path, opener, columns, kind, remedy, optional)
 
 
 def file_kind(path: Path) -> tuple[str, Callable[..., Any]]:
@@ -63,9 +63,9 @@ def _text_lines(path: Path, opener: Callable[..., Any]) -> Iterator[str]:
     """Lines of UTF-8 text with their line ends, without a byte order mark."""
     at = 0
     with open_bytes(path, opener) as file:
-        for number, line in enumerate(iter(functools.partial(file.readline, UNPACKED), b""), 1):
-            if len(line) == UNPACKED:
-                raise DataError(f"{path} line {number} has {UNPACKED:,} bytes or more, far more than a row of text")
+        for number, line in enumerate(iter(functools.partial(file.readline, LONGEST_ROW), b""), 1):
+            if len(line) == LONGEST_ROW:
+                raise DataError(f"{path} line {number} has {LONGEST_ROW:,} bytes or more, far more than a row of text")
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -74,7 +74,9 @@ def _text_lines(path: Path, opener: Callable[..., Any]) -> Iterator[str]:
             at += len(line)
 
 
-def _json_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], remedy: Message) -> Rows:
+def _json_rows(
+    path: Path, opener: Callable[..., Any], columns: tuple[str, ...], remedy: Message, optional: tuple[str, ...]
+) -> Rows:
     for number, line in enumerate(_text_lines(path, opener), 1):
         if not line.strip():
             continue
@@ -84,7 +86,7 @@ def _json_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...],
             raise DataError(f"{path} line {number}: not JSON ({error})") from error
         if missing := [column for column in columns if not isinstance(row, dict) or column not in row]:
             raise DataError(f"{path} line {number} has no key {missing[0]!r}: ", *remedy)
-        yield f"{path} line {number}", [row[column] for column in columns]
+        yield f"{path} line {number}", [row.get(column) for column in (*columns, *optional)]
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -118,14 +120,16 @@ def _own_csv() -> Any:
     spec: Any = importlib.util.find_spec("_csv")
     module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.field_size_limit(UNPACKED)
+    module.field_size_limit(LONGEST_ROW)
     return module
 
 
 _csv = _own_csv()
 
 
-def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: Message) -> Rows:
+def _csv_rows(
+    path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: Message, optional: tuple[str, ...]
+) -> Rows:
     lines = _text_lines(path, opener)
     # In a TSV, only tabs separate fields, and quotes are text.
     rows = _csv.reader(lines, strict=True) if kind == ".csv" else _csv.reader(lines, delimiter="\t", quoting=_csv.QUOTE_NONE)
@@ -136,19 +140,20 @@ def _csv_rows(path: Path, opener: Callable[..., Any], columns: tuple[str, ...], 
         if missing := [column for column in columns if column not in header]:
             there = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
             raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: ", *remedy)
-        places = [header.index(column) for column in columns]
+        places = [header.index(column) if column in header else None for column in (*columns, *optional)]
         for row in rows:
             if not row and len(header) > 1:  # a blank line is no row, except in a table of one column
                 continue
-            check_width(row or [""], header, f"{path} line {rows.line_num}")
-            yield f"{path} line {rows.line_num}", [row[place] for place in places] if row else [""] * len(places)
+            fields = row or [""]
+            check_width(fields, header, f"{path} line {rows.line_num}")
+            yield f"{path} line {rows.line_num}", [None if place is None else fields[place] for place in places]
             good = rows.line_num
     except _csv.Error as error:
         raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
 
 
-def dataset_rows(source: str, wanted: tuple[str, ...]) -> tuple[Rows, str]:
-    """The `wanted` columns of a data set row by row, and a string that identifies them. Reading starts at the first row.
+def dataset_rows(source: str, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> tuple[Rows, str]:
+    """The `wanted` and `optional` columns of a data set row by row, and a string that identifies them; read from the first row.
 
     `hf:NAME[:SPLIT]`: a hub name, a folder of data files, or a folder that save_to_disk wrote. `tfds:NAME[:SPLIT]`: a name, or the
     folder of a data set prepared as array_record. The default split is train; the libraries' slices (train[:10%]) work, except in
@@ -159,7 +164,7 @@ def dataset_rows(source: str, wanted: tuple[str, ...]) -> tuple[Rows, str]:
     if not name:
         raise ConfigError(Setting("data.files", source), f": write {kind}:NAME or {kind}:NAME:SPLIT")
     read = _hugging_face if kind == "hf" else _tensorflow
-    columns, rows, identity = read(source, name, split or "train", wanted)
+    columns, rows, identity = read(source, name, split or "train", wanted, optional)
     if missing := [column for column in wanted if column not in columns]:
         raise DataError(
             Setting("data.files", source), f" has no column {missing[0]!r}, only {', '.join(columns)}: set ", Setting("data.column")
@@ -168,27 +173,56 @@ def dataset_rows(source: str, wanted: tuple[str, ...]) -> tuple[Rows, str]:
     return numbered, f"{kind}|{','.join(wanted)}|{identity}"
 
 
-def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: Message) -> Rows:
-    """The `wanted` columns of a Parquet file, row by row; a null becomes an empty field, as in a table.
+def check_unpacked_size(path: Path, columns: tuple[str, ...]) -> None:
+    """Raise DataError if the columns of a Parquet file have more bytes than `unpacked_limit`, without reading them."""
+    pyarrow, size = import_arrow(path.name), 0
+    try:
+        metadata = pyarrow.parquet.read_metadata(path)
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            chunks = map(group.column, range(group.num_columns))
+            size += sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise _cannot_load(str(path), error) from error
+    if size > (limit := unpacked_limit(path.stat().st_size)):
+        raise too_large(path, limit)
 
-    Memory holds one buffer of each column, whatever the size of a row group. ConfigError if the extra is not installed, DataError
-    for a file that is damaged or lacks a column.
+
+def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: Message, optional: tuple[str, ...] = ()) -> Rows:
+    """The `wanted` and `optional` columns of a Parquet file, row by row; a null becomes an empty field, as in a table.
+
+    Memory holds one buffer of each column, whatever the size of a row group, and each of its different texts once. ConfigError if
+    the extra is not installed, DataError for a file that is damaged or lacks a column.
     """
     pyarrow = import_arrow(path.name)
     try:
-        with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
-            names = file.schema_arrow.names
-            check_header(names, str(path))
-            if missing := [column for column in wanted if column not in names]:
-                raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(names)[:200] or 'none'}: ", *remedy)
+        schema = pyarrow.parquet.read_schema(path)
+        check_header(schema.names, str(path))
+        if missing := [column for column in wanted if column not in schema.names]:
+            raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(schema.names)[:200] or 'none'}: ", *remedy)
+        there = [column for column in optional if column in schema.names]
+        # A text that repeats, thousands of times in a few bytes, is held once.
+        shared = [column for column in (*wanted, *there) if schema.field(column).type in (pyarrow.string(), pyarrow.large_string())]
+        with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, read_dictionary=shared) as file:
             number = 0
-            for block in file.iter_batches(ROWS, columns=list(wanted)):
-                places = map(block.schema.names.index, wanted)
-                for row in zip(*(block.columns[place].to_pylist() for place in places), strict=True):
-                    yield f"{path} row {number}", ["" if value is None else value for value in row]
+            for block in file.iter_batches(ROWS, columns=[*wanted, *there]):
+                columns = [_values(pyarrow, block, column) for column in (*wanted, *optional)]
+                for row in zip(*columns, strict=True):
+                    texts = ["" if value is None else value for value in row[: len(wanted)]]
+                    yield f"{path} row {number}", [*texts, *row[len(wanted) :]]
                     number += 1
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise _cannot_load(str(path), error) from error
+
+
+def _values(pyarrow: ModuleType, block: Any, column: str) -> list[Any]:
+    """Return the values of a column of a block, which share equal texts; None for a column that it does not have."""
+    if column not in block.schema.names:
+        return [None] * len(block)
+    values = block.column(column)
+    if not isinstance(values, pyarrow.DictionaryArray):
+        return values.to_pylist()
+    texts = values.dictionary.to_pylist()
+    return [None if place is None else texts[place] for place in values.indices.to_pylist()]
 
 
 def import_arrow(what: str) -> ModuleType:
@@ -200,7 +234,7 @@ def import_arrow(what: str) -> ModuleType:
     return pyarrow
 
 
-def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -> tuple[list[str], Iterator[Sequence[Any]], str]:
+def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...], optional: tuple[str, ...]) -> DataSet:
     try:
         import datasets
     except ImportError:
@@ -216,14 +250,16 @@ def _hugging_face(source: str, name: str, split: str, wanted: tuple[str, ...]) -
         data = data[split]
 
     def values() -> Iterator[Sequence[Any]]:
-        for block in data.select_columns(list(wanted)).iter(ROWS):
-            yield from zip(*(block[column] for column in wanted), strict=True)
+        there = [column for column in optional if column in data.column_names]
+        for block in data.select_columns([*wanted, *there]).iter(ROWS):
+            absent = [None] * len(block[wanted[0]])
+            yield from zip(*(block.get(column, absent) for column in (*wanted, *optional)), strict=True)
 
     stored = identity_of([Path(file["filename"]) for file in data.cache_files])  # a fingerprint does not follow the files
     return data.column_names, values(), f"{data._fingerprint}|{stored}"
 
 
-def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...]) -> tuple[list[str], Iterator[Sequence[Any]], str]:
+def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...], optional: tuple[str, ...]) -> DataSet:
     try:
         import tensorflow_datasets as tfds
     except ImportError:
@@ -237,7 +273,7 @@ def _tensorflow(source: str, name: str, split: str, wanted: tuple[str, ...]) -> 
     def values() -> Iterator[Sequence[Any]]:
         for start in range(0, len(data), ROWS):
             for row in data.__getitems__(range(start, min(start + ROWS, len(data)))):
-                yield [_decoded(row[column], source) for column in wanted]
+                yield [_decoded(row.get(column), source) for column in (*wanted, *optional)]
 
     # The files distinguish two data sets that were prepared under one name.
     stored = identity_of(sorted(file for file in Path(builder.data_path).iterdir() if file.is_file()))

@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
+from jax_sentemb.data.unpacking import open_unpacked
 from jax_sentemb.errors import DataError
 
 BLOCK = 1 << 20  # bytes read at once; a block fits into a processor's cache
@@ -41,10 +42,9 @@ class TextFile:
             raise changed_error([self._path])
         return found
 
-    def state(self) -> tuple[int, int, int]:
-        """Size and times of change of the file. They differ after any change, also after one that was undone."""
-        stat = os.fstat(self._file)
-        return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+    def state(self) -> tuple[int, ...]:
+        """Return `state_of` the file as it is now."""
+        return state_of(os.fstat(self._file))
 
     def check(self, digest: str) -> None:
         """DataError unless the content has this SHA-256."""
@@ -55,11 +55,16 @@ class TextFile:
             raise changed_error([self._path])
 
 
+def state_of(stat: os.stat_result) -> tuple[int, ...]:
+    """Return size, device, inode and times of change of a file: they differ after any change, also after one that was undone."""
+    return stat.st_size, stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns
+
+
 @contextlib.contextmanager
 def open_bytes(path: Path, opener: Callable[..., Any] = open) -> Iterator[IO[bytes]]:
     """Opens a file, decompressed by `opener`, to read bytes; DataError if opening or reading fails."""
     try:
-        with opener(path, "rb") as file:
+        with open_unpacked(path, opener) as file:
             yield file
     except DAMAGED as error:
         raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
@@ -151,6 +156,17 @@ def scan(path: Path, keep: Callable[[bytes], Any]) -> tuple[int, int, str]:
             sentences += 1
             keep(np.array([open_start]).tobytes())
     return lines, sentences, digest.hexdigest()
+
+
+def line_numbers(file: TextFile, starts: Int[np.ndarray, " lines"]) -> Iterator[Int[np.ndarray, " lines"]]:
+    """Yield, block by block, the numbers from 0 of the lines that begin at these byte offsets (int64, ascending)."""
+    line = done = 0
+    for begin in range(0, file.size, BLOCK):
+        block = np.frombuffer(file.read(begin, min(begin + BLOCK, file.size)), np.uint8)
+        ends = begin + np.flatnonzero(block == LINE_FEED)
+        last = int(np.searchsorted(starts, begin + len(block)))
+        yield line + np.searchsorted(ends, starts[done:last])
+        line, done = line + len(ends), last
 
 
 def follows_blank_line(content: UInt8[np.ndarray, " bytes"], starts: Int[np.ndarray, " lines"]) -> Bool[np.ndarray, " lines"]:

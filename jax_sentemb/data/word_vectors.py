@@ -1,7 +1,7 @@
 """Reads files of word vectors: text of GloVe and fastText, and NumPy archives."""
 
-import gzip
 import lzma
+import math
 import re
 import zipfile
 import zlib
@@ -13,14 +13,12 @@ from typing import IO, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb.data.unpacking import COMPRESSED, open_unpacked, too_large, unpacked_limit
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import check_regular, user_path
 
 LONGEST = 1 << 20  # bytes of a line; 300 numbers take 3,000
-RATIO = 200  # an archive that unpacks to more than RATIO times its size, and more than UNPACKED bytes, is refused
-UNPACKED = 1 << 30
 ENDINGS = (".txt", ".vec", ".npz")
-PACKED = {".gz": gzip.open, ".xz": lzma.open}
 
 
 class WordVectorTable(NamedTuple):
@@ -34,7 +32,7 @@ class WordVectorTable(NamedTuple):
 def is_word_vectors(path: str | Path) -> bool:
     """Whether a file has the name of a word-vector file: .txt, .vec or .npz, the first two also with .gz or .xz."""
     path = Path(path)
-    return path.with_suffix("").suffix in ENDINGS[:2] if path.suffix in PACKED else path.suffix in ENDINGS
+    return path.with_suffix("").suffix in ENDINGS[:2] if path.suffix in COMPRESSED else path.suffix in ENDINGS
 
 
 def read_word_vectors(path: str | Path, keep: set[str] | None = None) -> WordVectorTable:
@@ -91,9 +89,7 @@ def _lines(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]
 def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
     try:
         with np.load(path, allow_pickle=False) as archive:
-            unpacked = sum(entry.file_size for entry in archive.zip.infolist())
-            if unpacked > max(UNPACKED, RATIO * path.stat().st_size):
-                raise ModelFileError(f"{path} unpacks to {unpacked:,} bytes, more than {RATIO} times its size")
+            _check_sizes(path, archive.zip)
             words, vectors = archive["words"], archive["vectors"]
     except KeyError as error:
         raise ModelFileError(f"{path}: {str(error.args[0])[:80]}; expected the arrays words and vectors") from None
@@ -113,11 +109,27 @@ def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarra
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    with PACKED.get(path.suffix, open)(path, "rb") as file:
+    with open_unpacked(path, COMPRESSED.get(path.suffix, open), ModelFileError) as file:
         yield file
 
 
+def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
+    """Raise ModelFileError for an archive that unpacks to too much, or whose arrays claim other sizes than they have."""
+    if sum(entry.file_size for entry in archive.infolist()) > (limit := unpacked_limit(path.stat().st_size)):
+        raise too_large(path, limit, ModelFileError)
+    for entry in archive.infolist():
+        with archive.open(entry) as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+            claimed = math.prod(shape) * dtype.itemsize
+            if not dtype.hasobject and claimed != entry.file_size - file.tell():
+                raise ModelFileError(
+                    f"{path}: {entry.filename[:80]} claims {claimed:,} bytes, and the archive has {entry.file_size - file.tell():,}"
+                )
+
+
 def _name(path: Path) -> str:
-    for ending in (*PACKED, *ENDINGS):
+    for ending in (*COMPRESSED, *ENDINGS):
         path = path.with_suffix("") if path.suffix == ending else path
     return path.name

@@ -54,7 +54,7 @@ def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines,
             )
         return None
     if config.eval.held_out:
-        return _of_files(config.eval.held_out, config.data.column, method)
+        return _of_files(config.eval.held_out, (config.data.column, config.data.join), method)
     if examples is None:
         return None
     count = min(MOST // parts, len(examples))
@@ -66,7 +66,7 @@ def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines,
     return HeldOut(sentences, vectors)
 
 
-def _of_files(files: str, column: str, method: Distillation) -> HeldOut:
+def _of_files(files: str, columns: tuple[str, str], method: Distillation) -> HeldOut:
     if names := [name for name in teacher_names(method.teacher) if has_vectors(name)]:
         raise ConfigError(
             Setting("eval.held_out", files),
@@ -75,7 +75,7 @@ def _of_files(files: str, column: str, method: Distillation) -> HeldOut:
             " has vectors of the training text only; name the model as the teacher",
         )
     try:
-        sentences = open_corpus(files, column)
+        sentences = open_corpus(files, *columns)
     except DataError as error:
         raise DataError(str(error).replace("data.files=", "eval.held_out=")) from None
     subset = Subsample(min(MOST, len(sentences)), 0)

@@ -14,8 +14,8 @@ PROCESS = "{process}"  # in data.files: the number of the process, which reads o
 PAIR_SEEDS = 1000  # added to the seeds of generated training pairs, so that they differ from the evaluation pairs
 
 
-def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool) -> tuple[str, str]:
-    """The paths of `data.files`, written to `workdir` if they are not files, and the column to read.
+def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool) -> tuple[str, str, str]:
+    """Return the paths of `data.files`, written to `workdir` if they are not files, the columns to read, and what joins them.
 
     grammar:COUNT generates COUNT sentences or labelled pairs. senteval:TASK is all text of a task in the SentEval folder, without
     labels, and senteval:TASK/PART that of one part (train, dev, test); with `pairs` it is the training part with labels.
@@ -26,12 +26,12 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
         if not name.isdigit() or int(name) < 1:
             raise ConfigError(Setting("data.files", data.files), ": write grammar:COUNT, for instance grammar:20000")
         if not pairs:
-            return _lines(workdir / "corpus.txt", synthetic.sentences(int(name), data.subset_seed)), data.column
+            return _lines(workdir / "corpus.txt", synthetic.sentences(int(name), data.subset_seed)), data.column, data.join
         first, second, gold = synthetic.graded_pairs(int(name), data.subset_seed + PAIR_SEEDS, held_out=False)
         labels = [NLI[min(int(score * 3 / 5), 2)] for score in gold]
-        return _pairs(workdir / "pairs.tsv", zip(first, second, gold, labels, strict=True)), data.column
+        return _pairs(workdir / "pairs.tsv", zip(first, second, gold, labels, strict=True)), data.column, data.join
     if kind == "senteval":
-        return _senteval(data, name, senteval, workdir, pairs), "text"
+        return _senteval(data, name, senteval, workdir, pairs), "text", ""
     if is_split(data):
         if not pairs:
             raise ConfigError(
@@ -39,8 +39,8 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
                 " are labelled pairs; for sentences give the table, and ",
                 Setting("data.column", "sentence1,sentence2"),
             )
-        return _pairs(workdir / "pairs.tsv", ((*row, "") for row in split(data).train)), data.column
-    return data.files, data.column
+        return _pairs(workdir / "pairs.tsv", ((*row, "") for row in split(data).train)), data.column, data.join
+    return data.files, data.column, data.join
 
 
 def corpus_task(files: str) -> str:

@@ -72,6 +72,7 @@ class RunSetup(NamedTuple):
     missing_tasks: list[str]
     dev: str  # the task that selects the best checkpoint, "" without one
     final: DownstreamTasks | None  # tasks that are scored after training
+    rows: Callable[[np.ndarray], np.ndarray]  # the records of the files that have these sentences or pairs
     parts: int = 1  # of the corpus: one, or one for each process
     held_out: HeldOut | None = None  # sentences on which the agreement with a teacher is measured
     teacher: str = ""  # the fingerprint of the vectors of a teacher for the corpus of this process
@@ -103,10 +104,8 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     loaded = {name: part for name, part in source.loaded.items() if name != DENSE or uses_dense} | _from_examples(
         method, examples, seed, parts
     )
-    return RunSetup(
-        corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded, *scored, parts, agreeing,
-        corpus.teacher,
-    )  # fmt: skip
+    made = (corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded)
+    return RunSetup(*made, *scored, corpus.rows, parts, agreeing, corpus.teacher)
 
 
 def _from_examples(method: Method, examples: Examples, seed: int, parts: int) -> Params:

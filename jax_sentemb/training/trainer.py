@@ -295,15 +295,15 @@ class Trainer:
     def _rewind(self, error: NotFinite) -> None:
         """Restores the last checkpoint and skips the batches before `error`; raises it if `train.on_nan` is empty."""
         progress, window = self.progress, rewind_window(self.config.train)
-        lines = (self.setup.batches.lines(self._batch_number(error.step - 1)) + 1).tolist()
-        report = {"step": error.step, "problem": str(error), "lines": lines, "losses": list(self.log.losses)}
+        rows = self.setup.rows(self.setup.batches.lines(self._batch_number(error.step - 1))).tolist()
+        report = {"step": error.step, "problem": str(error), "rows": rows, "losses": list(self.log.losses)}
         write_json(self.workdir / "not_finite.json", report)
         if not window or progress.rewinds == REWINDS:
             file = self.workdir / "not_finite.json"
             advice = f"they were skipped {REWINDS} times already" if window else "or skip them with train.on_nan=rewind:1"
             problem = (
-                f"{error}; {file} has its lines, the last checkpoint is untouched: lower optimizer.learning_rate, "
-                f"look at the lines, {advice}"
+                f"{error}; {file} has its rows, the last checkpoint is untouched: lower optimizer.learning_rate, "
+                f"look at the rows, {advice}"
             )
             self.log.warn(error.step, problem)
             raise NotFinite(error.step, problem.partition(": ")[2]) from None
@@ -316,7 +316,7 @@ class Trainer:
         progress.rewinds += 1
         progress.evaluated = back
         self.log.rewind(back)
-        self.log.warn(back, f"{error}; not_finite.json has its lines. Back at step {back}, batches {out} are skipped")
+        self.log.warn(back, f"{error}; not_finite.json has its rows. Back at step {back}, batches {out} are skipped")
 
     def _best(self) -> tuple[Params, int]:
         """The weights to export, and their step."""

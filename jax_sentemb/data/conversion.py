@@ -1,0 +1,127 @@
+"""Converts compressed files, tables and data sets to plain text files in the cache, once.
+
+A conversion has a line for each text. A record is a line of a text file, or a row of a table or data set. It has one text, or one
+for each of several columns. The ids of records are in a second file, a JSON value on each line.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jax_sentemb.data import text_file
+from jax_sentemb.data.cache import cached, read_about
+from jax_sentemb.data.digest import file_digest
+from jax_sentemb.data.tables import PARQUET, Rows, check_unpacked_size, dataset_rows, file_kind, read_rows
+from jax_sentemb.data.text_file import check_unchanged, identity_of
+from jax_sentemb.data.unpacking import LimitedFile, check_space, unpacked_limit
+from jax_sentemb.errors import ConfigError, DataError, Setting
+from jax_sentemb.provenance import CONVERTED_TEXT, Source
+
+TEXT, IDS = "text.txt", "ids.txt"  # the files of a conversion in the cache
+DEFAULT_ID = "_id"  # the column of ids, if there is one of this name
+
+
+class Columns(NamedTuple):
+    """Which columns of tables and data sets are read."""
+
+    names: tuple[str, ...] = ("text",)
+    join: str = ""  # is put between the columns of a record, which are one text; "": each column is a text of its own
+    id: str = ""  # the column of ids; "": DEFAULT_ID, if there is one
+
+    @property
+    def per_record(self) -> int:
+        """The number of texts of a record."""
+        return 1 if self.join else len(self.names)
+
+
+class PlainText(NamedTuple):
+    """A plain text file, and the records that its lines are texts of."""
+
+    file: Path
+    ids: Path | None = None  # the ids of the records, a JSON value on each line
+    per_record: int = 1
+
+
+def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
+    """Return the texts of `source`: of the file itself, or of its conversion in the cache."""
+    names, optional = (*columns.names, columns.id) if columns.id else columns.names, () if columns.id else (DEFAULT_ID,)
+    if source.startswith(("hf:", "tfds:")):
+        rows, identity = dataset_rows(source, names, optional)
+        return _converted(cache, {"data set": identity}, columns, rows, source, None, lambda: None)
+    path = Path(source)
+    kind, opener = file_kind(path)
+    if kind == ".txt" and columns.id:
+        raise ConfigError(Setting("--id", columns.id), f": {path} has lines and no columns; leave it out")
+    if kind == ".txt" and opener is open:
+        return PlainText(path)
+    # A conversion is found by the file's content, not its path and time: a copy is not converted again, an edited file is.
+    before, digest = identity_of([path]), file_digest(path, cache)
+    sources = {"file": Source(path.name, digest), "reader": kind}
+    check = lambda: check_unchanged([path], before, [digest])  # noqa: E731
+    if kind == ".txt":
+        return _unpacked(cache, sources, path, opener, check)
+    if kind == PARQUET:
+        check_unpacked_size(path, names)
+    remedy = ("set ", Setting("data.column"), *((" or ", Setting("--id")) if columns.id else ()))
+    return _converted(cache, sources, columns, read_rows(source, names, remedy, optional), source, path.stat().st_size, check)
+
+
+def _unpacked(cache: Path, sources: dict[str, Any], path: Path, opener: Callable[..., Any], check: Callable[[], None]) -> PlainText:
+    """Return the content of a compressed text file; it is not kept if `check` raises after it is read."""
+
+    def write(folder: Path) -> dict[str, Any]:
+        check_space(folder, path.stat().st_size)
+        with LimitedFile(folder / TEXT, path, unpacked_limit(path.stat().st_size)) as file:
+            for block in text_file.read_blocks(path, opener):
+                file.write(block)
+        check()
+        return {}
+
+    return PlainText(cached(cache, CONVERTED_TEXT, sources, write) / TEXT)
+
+
+def _converted(
+    cache: Path, sources: dict[str, Any], columns: Columns, rows: Rows, name: str, size: int | None, check: Callable[[], None]
+) -> PlainText:
+    """Return the texts of rows whose last value is the id. They are not kept if `check` raises after they are read.
+
+    `size`: bytes of the file `name`; None for a data set.
+    """
+
+    def write(folder: Path) -> dict[str, Any]:
+        limit, has_ids = None if size is None else unpacked_limit(size), False
+        check_space(folder, size or 0)
+        with LimitedFile(folder / TEXT, name, limit) as texts, LimitedFile(folder / IDS, name, limit) as ids:
+            for where, (*values, identity) in rows:
+                lines = [_one_line(value, f"{where}: {column}") for column, value in zip(columns.names, values, strict=True)]
+                if columns.join:
+                    lines = [_one_line(columns.join, "data.join").join(line for line in lines if line.strip())]
+                texts.write(b"".join(line + b"\n" for line in lines))
+                ids.write(_as_json(identity, where))
+                has_ids = has_ids or identity is not None
+        if not has_ids:
+            (folder / IDS).unlink()
+        check()
+        return {"has_ids": has_ids}
+
+    settings = {"columns": list(columns.names), "join": columns.join, "id": columns.id}
+    entry = cached(cache, CONVERTED_TEXT, {**sources, **settings}, write)
+    return PlainText(entry / TEXT, entry / IDS if read_about(entry)["has_ids"] else None, columns.per_record)
+
+
+def _one_line(text: Any, where: str) -> bytes:
+    """Return text as UTF-8 without line feeds; DataError for another value."""
+    if not isinstance(text, str):
+        raise DataError(f"{where} is {type(text).__name__}, not text: fill in the value or drop the row")
+    try:
+        return text.replace("\r\n", " ").replace("\n", " ").encode("utf-8")
+    except UnicodeEncodeError:
+        raise DataError(f"{where} contains an unpaired surrogate, which is not valid Unicode text") from None
+
+
+def _as_json(identity: Any, where: str) -> bytes:
+    """Return the line of an id; DataError for bytes, which have no form in JSON."""
+    if isinstance(identity, bytes):
+        raise DataError(f"{where}: the id is bytes, not text or a number; give another --id")
+    return json.dumps(identity, default=str).encode() + b"\n"

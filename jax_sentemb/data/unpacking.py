@@ -1,0 +1,103 @@
+"""Opens compressed files, and limits what they may become: bytes that are read, bytes in the cache, and space on its disk."""
+
+import gzip
+import io
+import lzma
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from jax_sentemb.errors import ConfigError, DataError, ResourceError, UserError
+
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+RATIO = 200  # a file may become RATIO times its size, far more than text does, or LIMIT bytes
+LIMIT = 1 << 30
+VARIABLE = "JAX_SENTEMB_UNPACKED_GB"  # raises LIMIT
+RESERVE = 256 << 20  # bytes that stay free on the disk, or a twentieth of a small disk
+CHECKED = 16 << 20  # bytes between two looks at the free space
+
+
+def unpacked_limit(size: int) -> int:
+    """Return the bytes that a file of `size` bytes may become; ConfigError for a value of VARIABLE that is not a number."""
+    text = os.environ.get(VARIABLE, "")
+    try:
+        gigabytes = float(text or 0)
+    except ValueError:
+        gigabytes = math.nan
+    if not 0 <= gigabytes < math.inf:
+        raise ConfigError(f"{VARIABLE}={text}: not a number of gigabytes; give a number such as 20")
+    return max(LIMIT, RATIO * size, round(gigabytes * 1e9))
+
+
+def too_large(path: str | Path, limit: int, error: type[UserError] = DataError) -> UserError:
+    """Return the error for a file that becomes more than `limit` bytes."""
+    remedy = f"if you trust it, set {VARIABLE} to more than {limit / 1e9:.1f}"
+    return error(f"{path} unpacks to more than {limit:,} bytes, as decompression bombs do; {remedy}")
+
+
+class _Unpacked(io.RawIOBase):
+    """A decompressed file that may be read up to a limit."""
+
+    def __init__(self, file: IO[bytes], path: Path, error: type[UserError]) -> None:
+        self._file, self._path, self._error = file, path, error
+        self._left = self._limit = unpacked_limit(path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        block = self._file.read(len(buffer))
+        self._left -= len(block)
+        if self._left < 0:
+            raise too_large(self._path, self._limit, self._error)
+        buffer[: len(block)] = block
+        return len(block)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def open_unpacked(path: Path, opener: Callable[..., Any] = open, error: type[UserError] = DataError) -> Any:
+    """Open a file to read bytes, decompressed by `opener`; `error` is raised at the byte beyond `unpacked_limit`."""
+    file = opener(path, "rb")
+    return file if opener is open else io.BufferedReader(_Unpacked(file, path, error), 1 << 20)
+
+
+class LimitedFile:
+    """A new file of the cache that becomes at most `limit` bytes large, and leaves space on its disk."""
+
+    def __init__(self, path: Path, source: str | Path, limit: int | None) -> None:
+        """Open `path`, with the content of `source`; no `limit` if the source has no size, as a data set."""
+        self._file, self._folder, self._source, self._limit = path.open("wb"), path.parent, source, limit
+        self._size = self._next_check = 0
+
+    def __enter__(self) -> "LimitedFile":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def write(self, block: bytes) -> None:
+        """Write some bytes. DataError beyond the limit, ResourceError if the disk is nearly full."""
+        self._size += len(block)
+        if self._limit is not None and self._size > self._limit:
+            raise too_large(self._source, self._limit)
+        if self._size > self._next_check:
+            check_space(self._folder, len(block))
+            self._next_check = self._size + CHECKED
+        self._file.write(block)
+
+
+def check_space(folder: Path, size: int) -> None:
+    """Raise ResourceError if `size` more bytes do not leave RESERVE free on the disk of a folder."""
+    disk = shutil.disk_usage(folder)
+    needed = size + min(RESERVE, disk.total // 20)
+    if disk.free < needed:
+        raise ResourceError(
+            f"{folder}: {disk.free:,} bytes are free, {needed:,} are needed; free space, or use another disk "
+            "(JAX_SENTEMB_CACHE, TMPDIR)"
+        )
