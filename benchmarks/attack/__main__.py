@@ -1,4 +1,4 @@
-"""Attacks on the commands from outside, in 22 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
+"""Attacks on the commands from outside, in 23 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
 
 Every command runs in its own process with a time limit. "Refused" means the expected exit code and one line without a traceback.
 The exit code is 1 if an attack succeeded.
@@ -16,6 +16,7 @@ import distillation  # noqa: F401
 import faults  # noqa: F401
 import host  # noqa: F401
 import hostile  # noqa: F401
+import outcomes  # noqa: F401
 import threads  # noqa: F401
 from commands import CASES, WORK
 
@@ -26,7 +27,7 @@ TITLES = {
     13: "hostile model directories", 14: "evaluation data, few diagnostic sentences",
     15: "threads", 16: "the state of the host process", 17: "pickles", 18: "many calls in one process",
     19: "full disk, no inodes, read-only disk", 20: "kills in distill, sweep and train()", 21: "planted links, writers at once",
-    22: "hostile cells and names",
+    22: "hostile cells and names", 23: "long text, equal rows, results of no use",
 }  # fmt: skip
 
 
