@@ -232,6 +232,7 @@ for _ in range(200):
 check(before, usage(), 10)
 """,
     "30 trainings": """
+jax_sentemb.use_compilation_cache()  # or the limit of processor time ends it
 for _ in range(3):
     train().encode(lines[:3])
 before = usage()
@@ -240,6 +241,7 @@ for _ in range(30):
 check(before, usage(), 30)
 """,
     "20 trainings that fail": """
+jax_sentemb.use_compilation_cache()  # or the limit of processor time ends it
 import contextlib
 from jax_sentemb.errors import NumericsError
 def fail():
