@@ -1,4 +1,4 @@
-"""Attacks on the commands from outside, in 23 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
+"""Attacks on the commands from outside, in 25 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
 
 Every command runs in its own process with a time limit. "Refused" means the expected exit code and one line without a traceback.
 The exit code is 1 if an attack succeeded.
@@ -11,7 +11,8 @@ import shutil
 import sys
 import time
 
-import disks  # noqa: F401 (all of these fill CASES)
+import derived  # noqa: F401 (all of these fill CASES)
+import disks  # noqa: F401
 import distillation  # noqa: F401
 import faults  # noqa: F401
 import host  # noqa: F401
@@ -28,6 +29,7 @@ TITLES = {
     15: "threads", 16: "the state of the host process", 17: "pickles", 18: "many calls in one process",
     19: "full disk, no inodes, read-only disk", 20: "kills in distill, sweep and train()", 21: "planted links, writers at once",
     22: "hostile cells and names", 23: "long text, equal rows, results of no use",
+    24: "files that were made from something else", 25: "runs with another corpus or start under the same name",
 }  # fmt: skip
 
 
