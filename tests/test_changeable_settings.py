@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from tiny_models import tiny_model
 
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError
@@ -15,7 +16,6 @@ from jax_sentemb.formats.static_embedding import StaticTable, write_static
 from jax_sentemb.formats.word_model import write_word_model
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.models.word_vectors import FROZEN
-from tests.tiny_models import tiny_model
 
 SENTENCES = ["a man plays the guitar", "two dogs run over the grass", "q a man"] * 3
 CHANGES = {

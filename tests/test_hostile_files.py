@@ -420,7 +420,9 @@ def test_the_tokenizer_of_a_run_is_the_one_that_it_was_trained_with(folder, tmp_
     shutil.copytree(folder, tmp_path / "run" / "tokenizer")
     facts = {"encoder": CONFIG, "tokenizer": Tokenizer.load(folder).fingerprint}
     read_run_tokenizer(tmp_path / "run", facts)
-    change_tokenizer(tmp_path / "run" / "tokenizer", max_input_chars_per_word=3)
+    pieces = Tokenizer.load(folder).numbers
+    first, second = sorted(pieces, key=pieces.__getitem__)[-2:]
+    change_tokenizer(tmp_path / "run" / "tokenizer", vocab={**pieces, first: pieces[second], second: pieces[first]})
     said = problem(read_run_tokenizer, tmp_path / "run", facts, names="tokenizer")
     assert facts["tokenizer"][:12] in said
     assert "40 tokens" in problem(read_run_tokenizer, tmp_path / "run", {"encoder": CONFIG | {"vocab_size": 39}})

@@ -13,7 +13,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from safetensors.numpy import load_file, save_file
 
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, resolve
+from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, read_parts, resolve
 from jax_sentemb.formats.weight_table import from_torch, table, to_torch
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Rows
@@ -294,12 +294,24 @@ def test_damaged_weight_files_give_our_error_and_nothing_else(folder):
         ({"sentence_bert_config.json": {"max_seq_length": 12}, "tokenizer_config.json": {"model_max_length": 9}}, 12),
         ({"sentence_bert_config.json": {"max_seq_length": None}, "tokenizer_config.json": {"model_max_length": 9}}, 9),
         ({"tokenizer_config.json": {"model_max_length": 1e30}}, 20),
+        ({"tokenizer_config.json": {"max_len": 8}}, 8),
+        ({"sentence_roberta_config.json": {"max_seq_length": 11}}, 11),
+        ({"sentence_bert_config.json": {}, "sentence_xlnet_config.json": {"max_seq_length": 11}}, 11),
+        ({"sentence_bert_config.json": {"max_seq_length": 12, "tokenizer_args": {"model_max_length": 7}}}, 7),
     ],
 )
 def test_length_limit_is_what_is_stated_within_the_positions(folder, files, expected):
+    (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Transformer", "path": ""}]))
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content))
     assert read_max_seq_length(folder) == expected
+
+
+def test_without_a_list_of_modules_the_length_of_sentence_transformers_is_not_read(folder, caplog):
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 12}))
+    assert read_max_seq_length(folder) == 20
+    read_parts(folder)
+    assert "sentence_bert_config.json was not read" in caplog.text
 
 
 def test_a_name_without_an_owner_is_one_of_sentence_transformers(monkeypatch, tmp_path):

@@ -21,6 +21,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"methods", "retrieval"},
     {"parallel", "data"},
     {"losses", "models", "provenance", "checks", "cosines"},
+    {"side_files"},
     {"types", "files", "public_text", "settings", "terminal", "allocator", "host"},
     {"streams"},
     {"errors"},

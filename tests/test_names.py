@@ -13,7 +13,7 @@ TESTED_IN = {
     "test_checkpoint.py": "formats/manifest",
     "test_collection.py": "__main__ cli/cluster cli/encode cli/mine retrieval/quantize retrieval/vector_store",
     "test_cons_sent.py": "data/perturb",
-    "test_distill.py": "formats/static_embedding inference/static",
+    "test_distill.py": "inference/static",
     "test_encoder.py": "inference/hub inference/token_embeddings",
     "test_evaluate.py": "evaluation/suite",
     "test_export.py": "inference/verify",
@@ -32,6 +32,7 @@ TESTED_IN = {
     "test_search.py": "retrieval/index",
     "test_sentence_transformers.py": "models/heads",
     "test_simcse.py": "methods/views",
+    "test_side_files.py": "data/tokenizer_classes data/tokenizer_files side_files/reader side_files/config_keys side_files/keys",
     "test_sts.py": "evaluation/sts_data",
     "test_sweep.py": "reporting/low_shot reporting/sweep_table",
     "test_trainer.py": "training/evaluator training/loop training/signals",
@@ -40,6 +41,7 @@ TESTED_IN = {
     "test_word_model.py": "evaluation/model_spec inference/build inference/views",
 }
 OF_THE_WHOLE = {
+    "test_side_files.py": "the files beside the weights",
     "test_threads.py": "what threads may share",
     "test_architecture.py": "the way from the command to the gradient",
     "test_evidence.py": "docs/evidence.py",

@@ -13,7 +13,7 @@ from jax_sentemb.data.corpus import TELLING, is_running_text, ordered, words_in_
 from jax_sentemb.data.corpus_files import open_text, sources_of
 from jax_sentemb.data.quality import ODD, histogram, odd_sentences, token_lengths
 from jax_sentemb.data.sentences import Sentences
-from jax_sentemb.data.tokenizer import Tokenizer, new_tokenizer
+from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.terminal import table
@@ -70,11 +70,11 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {least}")
     vocabulary, positions, readout = options.tokenizer, POSITIONS, ""
     if options.weights:
-        from jax_sentemb.formats.huggingface import max_positions, resolve, transformer_folder
+        from jax_sentemb.formats.huggingface import max_positions, resolve
         from jax_sentemb.formats.model_dir import sentence_pooling
 
         folder = resolve(options.weights, "--weights")
-        vocabulary, positions = vocabulary or transformer_folder(folder), max_positions(folder)
+        vocabulary, positions = vocabulary or folder, max_positions(folder)
         readout = sentence_pooling(folder)
     if options.max_seq_length > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
@@ -82,7 +82,12 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     files = [STANDARD_INPUT] if options.files == "-" else list(sources_of(options.files))
     if not len(sentences):
         raise DataError(f"{options.files}: no sentence in {sentences.report['lines']} lines, all are blank")
-    tokenizer = Tokenizer.load(vocabulary) if vocabulary else new_tokenizer(sentences, options.vocab_size)
+    if vocabulary:
+        from jax_sentemb.formats.huggingface import load_tokenizer
+
+        tokenizer = load_tokenizer(vocabulary)
+    else:
+        tokenizer = new_tokenizer(sentences, options.vocab_size)
     report = tokenize(sentences, tokenizer, options.max_seq_length, workers=0 if options.files == "-" else -1).report
     lengths = token_lengths(sentences, tokenizer, positions)
     whole = int(np.percentile(lengths, 99, method="higher"))

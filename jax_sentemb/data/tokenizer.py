@@ -20,23 +20,15 @@ from jax_sentemb.data.containers import check_text
 from jax_sentemb.data.long_text import Shortener
 from jax_sentemb.data.piece_cache import PieceCache, positions_within, separable
 from jax_sentemb.data.sentences import Sentences
-from jax_sentemb.data.tokenizer_checks import check_rules, check_size, check_speed, count_tokens, damage
+from jax_sentemb.data.tokenizer_checks import count_tokens, damage
+from jax_sentemb.data.tokenizer_classes import is_built_by_bert
+from jax_sentemb.data.tokenizer_files import SPECIALS, read_pieces, read_tokenizer_files, splitting
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_own, read_json, shown, user_path, write_text
+from jax_sentemb.files import shown, user_path, write_text
 from jax_sentemb.provenance import VOCABULARY, Source
 
 logger = logging.getLogger("jax_sentemb")
 
-# Names of each special token in the families of BERT (ModernBERT) and RoBERTa (XLM-R, MPNet).
-SPECIALS = {
-    "pad": ("[PAD]", "<pad>"),
-    "unk": ("[UNK]", "<unk>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
-    "mask": ("[MASK]", "<mask>"),
-}
-NEVER = -1e4  # log probability of a Unigram piece that no text contains
-FILES = ("tokenizer.json", "vocab.txt")  # a directory with either of them has a tokenizer
 ALPHABET = 1000  # most frequent characters that a new vocabulary contains
 TRAINING_SENTENCES = 500_000  # from which a new vocabulary is made; more cost memory and change little
 
@@ -59,30 +51,35 @@ class Tokenizer:
     """
 
     added = 2  # special tokens of a row
-    pad_id: int
+    pad_id = 0
     unk_id: int
     cls_id: int
     sep_id: int
     mask_id: int
     prompt = ""
 
-    def __init__(self, inner: tokenizers.Tokenizer, where: str = "the tokenizer", stated: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        inner: tokenizers.Tokenizer,
+        where: str = "the tokenizer",
+        stated: Mapping[str, str] | None = None,
+        *,
+        follows_file: bool = False,
+        only_pieces: bool = False,
+    ) -> None:
+        self.vocab_size = count_tokens(inner, where)
+        self.names = special_names(inner, where, stated or {}, only_pieces)
+        if isinstance(inner.model, tokenizers.models.Unigram):
+            inner = splitting(inner, list(self.names.values()))
         inner.no_padding()
         inner.no_truncation()
         inner.encode_special_tokens = True
-        self._inner = inner
-        self.vocab_size = count_tokens(inner, where)
-        self.names = special_names(inner, where, stated or {})
+        self._inner, self._only_pieces = inner, only_pieces
         for role, name in self.names.items():
             setattr(self, f"{role}_id", inner.token_to_id(name))
         inner.add_special_tokens(list(self.names.values()))  # whatever the file declares, these tokens are special
-        if inner.encode("").ids != [self.cls_id, self.sep_id]:
-            cls, sep = self.names["cls"], self.names["sep"]
-            inner.post_processor = TemplateProcessing(
-                single=f"{cls} $A {sep}",
-                pair=f"{cls} $A {sep} $B:1 {sep}:1",
-                special_tokens=[(cls, self.cls_id), (sep, self.sep_id)],
-            )
+        if not only_pieces:
+            self._set_ends(where, follows_file)
         self._check_text_stays_text(where)
         self._state = json.loads(inner.to_str())
         self._cache = PieceCache(inner) if separable(self._state) else None
@@ -90,36 +87,25 @@ class Tokenizer:
         self.fingerprint = hashlib.sha256(inner.to_str().encode()).hexdigest()
 
     @classmethod
-    def load(cls, directory: str | Path) -> "Tokenizer":
-        """Reads `tokenizer.json`, or else `vocab.txt` with do_lower_case of `tokenizer_config.json`.
+    def load(cls, directory: str | Path, overrides: Mapping[str, Any] | None = None, lowercase: bool = False) -> "Tokenizer":
+        """Read the tokenizer of a directory as transformers does: `tokenizer.json` or `vocab.txt`, with the settings beside it.
 
-        If do_lower_case is missing, a vocabulary without capital letters is lower-cased. ModelFileError for files that are missing,
-        damaged, contradict each other, or need code of their own.
+        `overrides` replace settings of tokenizer_config.json, and `lowercase` lower-cases text first, as sentence_bert_config.json
+        may say. Without do_lower_case a `vocab.txt` without capital letters is lower-cased.
+
+        Raises:
+            ModelFileError: A file is missing, damaged, contradicts another one, or needs code of its own.
         """
-        folder = user_path(directory)
-        file, vocabulary = (folder / name for name in FILES)
-        if not file.is_file() and not vocabulary.is_file():
-            raise ModelFileError(f"{folder} has no tokenizer.json and no vocab.txt")
-        config = folder / "tokenizer_config.json"
-        settings = read_json(config) if config.is_file() else {}
-        stated = _stated_names(folder, settings)
-        if "auto_map" in settings:
-            raise ModelFileError(f"{config}: auto_map names code for the tokenizer; code from a model directory is never run")
-        if not file.is_file():
-            check_own(vocabulary)
-            with damage(vocabulary):
-                return cls(_from_vocabulary(vocabulary, settings), str(vocabulary), stated)
-        check_rules(file)
+        files = read_tokenizer_files(user_path(directory), overrides or {}, lowercase)
+        with damage(files.where):
+            return cls(files.inner, files.where, files.names, follows_file=files.follows_file)
+
+    @classmethod
+    def load_pieces(cls, directory: str | Path) -> "tuple[Tokenizer, int | None]":
+        """Read the `tokenizer.json` of a static table, which needs no special tokens, and the number of pieces it cuts texts to."""
+        inner, file, cut = read_pieces(user_path(directory))
         with damage(file):
-            found = cls(without_special_pieces(tokenizers.Tokenizer.from_file(str(file))), str(file), stated)
-            check_speed(found._inner, file)
-        stated, normalizer = settings.get("do_lower_case"), found._state["normalizer"] or {}
-        if isinstance(stated, bool) and normalizer.get("type") == "BertNormalizer" and normalizer["lowercase"] != stated:
-            raise ModelFileError(
-                f"{file} has lowercase={normalizer['lowercase']} but {config.name} has do_lower_case={stated}: set both to the "
-                "value with which the encoder was trained"
-            )
-        return found
+            return cls(inner, str(file), only_pieces=True), cut
 
     @classmethod
     def train(cls, sentences: Lines, vocab_size: int) -> "Tokenizer":
@@ -155,7 +141,7 @@ class Tokenizer:
         specials = {f"{role}_token": name for role, name in self.names.items()}
         # split_special_tokens: transformers, too, then tokenises "[SEP]" in a sentence as text.
         settings: dict[str, Any] = {"split_special_tokens": True, **specials}
-        if word_pieces and normalizer.get("type") == "BertNormalizer" and self.names["cls"] == "[CLS]":
+        if self.names["cls"] == "[CLS]" and is_built_by_bert(self._state):
             # transformers reads these values from here, not from tokenizer.json.
             settings |= {
                 "tokenizer_class": "BertTokenizer",
@@ -188,11 +174,11 @@ class Tokenizer:
 
     def with_prompt(self, prompt: str) -> "Tokenizer":
         """This tokenizer with `prompt` before every sentence, in place of its own; `save` does not write it."""
-        return _prompted(tokenizers.Tokenizer.from_str(self._inner.to_str()), self.names, prompt)
+        return _prompted(tokenizers.Tokenizer.from_str(self._inner.to_str()), self.names, prompt, self._only_pieces)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the tokenizer, for another process, without its cache of words."""
-        return _prompted, (self._inner, self.names, self.prompt)
+        return _prompted, (self._inner, self.names, self.prompt, self._only_pieces)
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
         """int32 ids of each sentence, at most `max_seq_length` with [CLS] and [SEP], and the number of sentences that were cut.
@@ -231,25 +217,44 @@ class Tokenizer:
         counts = np.array([len(row) for row in rows], np.int64)
         return np.fromiter(chain.from_iterable(rows), np.int32, counts.sum()), counts
 
+    def _set_ends(self, where: str, follows_file: bool) -> None:
+        """Put [CLS] and [SEP] around a text; ModelFileError if transformers follows a file that has something else."""
+        cls, sep = self.names["cls"], self.names["sep"]
+        ends = self._inner.encode("")
+        is_usual = ends.ids == [self.cls_id, self.sep_id] and not any(self._inner.encode("a").type_ids)
+        if follows_file and not is_usual:
+            raise ModelFileError(
+                f"{where}: the post_processor puts {shown(ends.tokens)} around a text; only {cls} and {sep} are supported"
+            )
+        if ends.ids != [self.cls_id, self.sep_id]:
+            self._inner.post_processor = TemplateProcessing(
+                single=f"{cls} $A {sep}",
+                pair=f"{cls} $A {sep} $B:1 {sep}:1",
+                special_tokens=[(cls, self.cls_id), (sep, self.sep_id)],
+            )
+
     def _check_text_stays_text(self, where: str) -> None:
         """ModelFileError for a tokenizer that turns the text "[SEP]" in a sentence into the special token."""
-        for role in ("pad", "cls", "sep", "mask"):
-            name = self.names[role]
-            if getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids:
+        for role, name in self.names.items():
+            if (
+                role != "unk"
+                and getattr(self, f"{role}_id") in self._inner.encode(f"a {name} {name}b", add_special_tokens=False).ids
+            ):
                 raise ModelFileError(f"{where} reads the text {name!r} in a sentence as its special token: set a pre-tokenizer")
 
 
-def _prompted(inner: tokenizers.Tokenizer, names: Mapping[str, str], prompt: str) -> Tokenizer:
-    found = Tokenizer(inner, stated=names)
+def _prompted(inner: tokenizers.Tokenizer, names: Mapping[str, str], prompt: str, only_pieces: bool) -> Tokenizer:
+    found = Tokenizer(inner, stated=names, only_pieces=only_pieces)
     if prompt:
         found.prompt, found.fingerprint = prompt, hashlib.sha256(f"{found.fingerprint}|{prompt}".encode()).hexdigest()
     return found
 
 
-def special_names(inner: tokenizers.Tokenizer, where: str, stated: Mapping[str, str]) -> dict[str, str]:
-    """The token of each role: the stated one, else that of the family to which the first token of a row belongs.
+def special_names(inner: tokenizers.Tokenizer, where: str, stated: Mapping[str, str], only_pieces: bool = False) -> dict[str, str]:
+    """Return the token of each role: the stated one, else that of the family to which the first token of a row belongs.
 
-    MPNet's vocabulary has the names of both families, and uses those of RoBERTa. ModelFileError for a role without a token.
+    MPNet's vocabulary has the names of both families, and uses those of RoBERTa. ModelFileError for a role without a token, unless
+    the tokenizer has `only_pieces`.
     """
     ends = inner.encode("").tokens
     first = stated.get("cls") or (ends[0] if len(ends) == 2 else "")
@@ -258,37 +263,12 @@ def special_names(inner: tokenizers.Tokenizer, where: str, stated: Mapping[str, 
     for role, names in SPECIALS.items():
         candidates = [stated.get(role, ""), *names[::order]]
         known = [name for name in candidates if name and inner.token_to_id(name) is not None]
+        if only_pieces and not known:
+            continue
         if not known:
             raise ModelFileError(f"{where} has no {' or '.join(names)} token: it does not fit a BERT or RoBERTa encoder")
         found[role] = known[0]
     return found
-
-
-def _stated_names(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
-    """The special tokens by role that tokenizer_config.json or, before it was enough, special_tokens_map.json states."""
-    file = folder / "special_tokens_map.json"
-    older = read_json(file) if file.is_file() else {}
-    found = {}
-    for role in SPECIALS:
-        token = settings.get(f"{role}_token") or older.get(f"{role}_token")
-        name = token.get("content") if isinstance(token, dict) else token
-        if isinstance(name, str):
-            found[role] = name
-    return found
-
-
-def without_special_pieces(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The tokenizer; of a Unigram one (XLM-R, MPNet in several languages) no text is cut into the piece of a special token.
-
-    SentencePiece lists "<pad>" among its pieces, with the best score of all: text that says so would become padding.
-    """
-    if not isinstance(inner.model, tokenizers.models.Unigram):
-        return inner
-    state = json.loads(inner.to_str())
-    special = {token["content"] for token in state["added_tokens"] if token["special"]}
-    pieces = state["model"]["vocab"]
-    state["model"]["vocab"] = [[piece, NEVER if piece in special else score] for piece, score in pieces]
-    return tokenizers.Tokenizer.from_str(json.dumps(state))
 
 
 def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
@@ -307,20 +287,3 @@ def new_tokenizer(sentences: Lines, vocab_size: int) -> Tokenizer:
         return {}
 
     return Tokenizer.load(cached(cache_folder(), VOCABULARY, sources, write))
-
-
-def _from_vocabulary(vocabulary: Path, settings: dict[str, Any]) -> tokenizers.Tokenizer:
-    check_size(vocabulary, "vocabulary")
-    pieces = vocabulary.read_text(encoding="utf-8").rstrip().split("\n")
-    lower = settings.get("do_lower_case")
-    if len(set(pieces)) < len(pieces):
-        piece, count = Counter(pieces).most_common(1)[0]
-        logger.warning("%s has %s on %d lines: the last one counts, as in transformers", vocabulary, shown(piece), count)
-    if lower is None:
-        lower = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
-    return BertWordPieceTokenizer(
-        str(vocabulary),
-        lowercase=bool(lower),
-        strip_accents=settings.get("strip_accents"),
-        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-    )._tokenizer

@@ -42,8 +42,8 @@ def check_size(file: Path, kind: str) -> None:
         raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a {kind}")
 
 
-def check_rules(file: Path) -> None:
-    """Checks a tokenizer.json before anything is built from it: number of rules and growth of text by replacements.
+def check_rules(file: Path) -> dict[str, Any]:
+    """Read a tokenizer.json and check, before anything is built from it, its number of rules and the growth of text by them.
 
     A chain of 40 rules that each write a letter twice turns one letter into a terabyte. ModelFileError beyond the limits.
     """
@@ -57,6 +57,7 @@ def check_rules(file: Path) -> None:
         growth = math.prod(_growth(rule) for rule in rules)
     if growth > GROWTH_LIMIT:
         raise ModelFileError(f"{file}: its replacements can turn one character into {growth:,.0f} characters: remove some of them")
+    return state
 
 
 def check_speed(inner: tokenizers.Tokenizer, file: Path) -> None:

@@ -10,6 +10,7 @@ from jax_sentemb.data.containers import problem_with
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, shown, user_path
 from jax_sentemb.formats.model_dir import read_modules
+from jax_sentemb.side_files.reader import read_side_file
 
 FILE = "config_sentence_transformers.json"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
@@ -68,7 +69,7 @@ def read_encode_settings(path: str | Path) -> EncodeSettings:
     root = user_path(path)
     if not (root / FILE).is_file() or not any((root / name).is_file() for name in ("modules.json", "model.json")):
         return DEFAULTS
-    content = read_json(root / FILE)
+    content = read_side_file(root / FILE, FILE)
     prompts, name = content.get("prompts") or {}, content.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise ModelFileError(f"{root / FILE}: prompts={shown(prompts)} is not {{name: text}}")

@@ -18,16 +18,18 @@ class Family(NamedTuple):
     behind_pad: bool = False  # positions begin at pad_token_id + 1
     keys: dict[str, str] = {}  # field of BertConfig -> key of config.json
     fixed: dict[str, Any] = {}  # fields that config.json does not state
+    defaults: dict[str, Any] = {}  # of transformers, where they are not those of BERT
+    aliases: tuple[str, ...] = ()  # fields of BertConfig that transformers reads as well as their `keys`
     names: tuple[tuple[str, str], ...] = ()  # part of a name of BERT's tensor -> part of the name here, in this order
     special: dict[str, Any] = {}  # further keys of config.json
-    needed: dict[str, Any] = {}  # values that config.json may not contradict
+    has_positions: bool = True  # a table of positions, beyond which no text can go
     left_out: tuple[str, ...] = ()  # keys of BERT's config.json that have no meaning here
 
 
 ROBERTA: dict[str, Any] = {"prefix": "roberta.", "behind_pad": True, "special": {"bos_token_id": 0, "eos_token_id": 2}}
-NEEDED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 LAYER_TYPES = {True: "full_attention", False: "sliding_attention"}
 THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
+ROPES = ({"rope_theta": 0}, {"rope_type": "default", "rope_theta": 0})  # supported rotary positions, of any theta
 FAMILIES = {
     "bert": Family("Bert", "bert."),
     "roberta": Family("Roberta", **ROBERTA),
@@ -43,6 +45,8 @@ FAMILIES = {
             "hidden_act": "activation",
         },
         fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-12},
+        defaults={"num_hidden_layers": 6},
+        aliases=("hidden_size", "num_hidden_layers", "num_attention_heads"),
         names=(
             ("encoder.layer.", "transformer.layer."),
             (".attention.self.query.", ".attention.q_lin."),
@@ -68,14 +72,13 @@ FAMILIES = {
             (".attention.output.LayerNorm.", ".attention.LayerNorm."),
         ),
         special={"bos_token_id": 0, "eos_token_id": 2, "relative_attention_num_buckets": 32},
-        needed={"relative_attention_num_buckets": 32, "pad_token_id": 1},
     ),
     "modernbert": Family(
         "ModernBert",
         "model.",
+        has_positions=False,
         keys={"layer_norm_eps": "norm_eps", "hidden_act": "hidden_activation"},
         fixed={"type_vocab_size": 0},
-        needed={"norm_bias": False, "attention_bias": False, "mlp_bias": False, "classifier_bias": False, "decoder_bias": True},
         left_out=("hidden_dropout_prob", "attention_probs_dropout_prob", "position_embedding_type"),
     ),
 }
@@ -88,13 +91,21 @@ def family_of(model_type: Any, file: Path) -> Family:
     return FAMILIES[model_type]
 
 
-def check_stated(stated: dict[str, Any], family: Family, file: Path) -> dict[str, Any]:
-    """The content of config.json with BertConfig's names; ModelFileError for a value that the family's module does not compute."""
-    stated = {**stated, **{ours: stated[theirs] for ours, theirs in family.keys.items() if theirs in stated}}
-    for key, needed in (NEEDED | family.needed).items():
-        if stated.get(key, needed) != needed:
-            raise ModelFileError(f"{file}: {key}={shown(stated[key])} is not supported, only {needed!r}")
-    return _with_layer_types(stated, file) if family.architecture == "ModernBert" else stated
+def with_our_names(content: dict[str, Any], family: Family, file: Path) -> dict[str, Any]:
+    """Return the content of config.json with the names of BertConfig.
+
+    BERT's names for what has another name in the family are left out, since transformers does not read them.
+
+    Raises:
+        ModelFileError: Two names of a value contradict each other.
+    """
+    for ours, theirs in family.keys.items():
+        if ours in family.aliases and ours in content and content[ours] != content.get(theirs, content[ours]):
+            raise ModelFileError(f"{file}: {ours}={shown(content[ours])} is not {theirs}={shown(content[theirs])}")
+    foreign = {*family.keys, *family.fixed} - {*family.aliases, *family.keys.values()}
+    known = {name: value for name, value in content.items() if name not in foreign}
+    known |= {ours: content[theirs] for ours, theirs in family.keys.items() if theirs in content}
+    return _with_layer_types(known, file) if family.architecture == "ModernBert" else known
 
 
 def _with_layer_types(stated: dict[str, Any], file: Path) -> dict[str, Any]:
@@ -112,8 +123,10 @@ def _with_layer_types(stated: dict[str, Any], file: Path) -> dict[str, Any]:
         found["global_attn_every_n_layers"] = every
     for kind, name in THETAS.items():
         rope = ropes.get(kind) if isinstance(ropes, dict) else None
-        if rope is not None and (not isinstance(rope, dict) or rope.get("rope_type", "default") != "default"):
-            raise ModelFileError(f"{file}: rope_parameters={shown(ropes)} is not supported, only rope_type='default'")
+        if rope is not None and (not isinstance(rope, dict) or {**rope, "rope_theta": 0} not in ROPES):
+            raise ModelFileError(
+                f"{file}: rope_parameters={shown(ropes)} is not supported, only rope_type='default' and rope_theta"
+            )
         if rope and rope.get("rope_theta") is not None:
             found[name] = rope["rope_theta"]
     return found

@@ -3,15 +3,21 @@
 Code that a file names is never imported, and paths out of the directory are errors.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ModelFileError, Setting
 from jax_sentemb.files import inside, read_json, sha256, shown, user_path
+from jax_sentemb.side_files.reader import read_side_file
 
 MODULES = 16  # largest number of modules
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
 WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content, for sentence-transformers from 5 on and before
+# The first of these files that has content is read, as in sentence-transformers.
+SENTENCE_CONFIGS = tuple(
+    f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
 OLD_POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -26,6 +32,17 @@ def transformer_folder(path: str | Path) -> Path:
     return folder
 
 
+def read_sentence_config(path: str | Path) -> tuple[Path, dict[str, Any]]:
+    """Return the file with the length and the tokenizer's settings, and its content; {} without a list of modules or a file."""
+    root = user_path(path)
+    folder = transformer_folder(root)
+    names = SENTENCE_CONFIGS if (root / "modules.json").is_file() else ()
+    for file in (folder / name for name in names):
+        if file.is_file() and (content := read_side_file(file, "sentence_bert_config.json")):
+            return file, content
+    return folder / SENTENCE_CONFIGS[0], {}
+
+
 def read_modules(root: Path) -> list[tuple[str, Path]]:
     """(kind, folder) of the modules of a sentence-transformers directory; a directory without modules.json is one Transformer."""
     if not root.is_dir():
@@ -35,7 +52,7 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
     file = root / "modules.json"
     if not file.is_file():
         return [("Transformer", root)]
-    modules, stated = [], read_json(file, list)
+    modules, stated = [], read_side_file(file, "modules.json", list)
     if len(stated) > MODULES:
         raise ModelFileError(f"{file} names {len(stated):,} modules, at most {MODULES} are supported")
     for module in stated:
@@ -47,6 +64,9 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
         modules.append((name.rsplit(".", 1)[1], inside(root, folder, file)))
     if not modules:
         raise ModelFileError(f"{file} names no module")
+    names = [module["name"] for module in stated if "name" in module]
+    if len({*map(str, names)}) < len(names):
+        raise ModelFileError(f"{file}: two modules have the same name, of which sentence-transformers keeps one: {shown(names)}")
     return modules
 
 
@@ -79,7 +99,7 @@ def read_readout(path: str | Path) -> Readout:
     if "WordWeights" in folders:
         _check_plain_weights(folders["WordWeights"])
     file = folders["Pooling"] / "config.json"
-    stated = read_json(file)
+    stated = read_side_file(file, "Pooling")
     mode: Any
     if "pooling_mode" in stated:  # sentence-transformers >= 6
         mode = stated["pooling_mode"]
@@ -88,6 +108,7 @@ def read_readout(path: str | Path) -> Readout:
         mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
     if mode not in OLD_POOLING_KEYS.values():
         raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
+    check_normalize(modules)
     mean_of_layers = folders.get("WeightedLayerPooling")
     if mean_of_layers is not None and mode != "mean":
         raise ModelFileError(f"{file}: pooling {mode} after WeightedLayerPooling is not supported, only mean")
@@ -99,6 +120,13 @@ def read_readout(path: str | Path) -> Readout:
         tuple(folder for kind, folder in modules if kind == "Dense"),
         mean_of_layers,
     )
+
+
+def check_normalize(modules: Sequence[tuple[str, Path]]) -> None:
+    """Raise ModelFileError for a Normalize module that scales something else than the embedding."""
+    for kind, folder in modules:
+        if kind == "Normalize" and (folder / "config.json").is_file():
+            read_side_file(folder / "config.json", "Normalize")
 
 
 NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are not sentence encoders yet
@@ -114,7 +142,7 @@ def sentence_pooling(path: str | Path) -> str:
 def _check_plain_weights(folder: Path) -> None:
     """ModelFileError unless all word weights are 1. Exports have such a module because it sets [PAD] to zero."""
     for file in (folder / name for name in WORD_WEIGHTS):
-        stated = read_json(file)
+        stated = read_side_file(file, "WordWeights")
         if stated.get("word_weights") or stated.get("unknown_word_weight") != 1:
             raise ModelFileError(f"{file}: different word weights are not supported")
 

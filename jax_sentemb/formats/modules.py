@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import read_json, shown, user_path
+from jax_sentemb.files import shown, user_path
 from jax_sentemb.formats.model_dir import read_readout
 from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors, weight_files
 from jax_sentemb.models.cnn import Convolution
+from jax_sentemb.side_files.reader import read_side_file
 from jax_sentemb.types import Params
 
 # Classes of PyTorch by our name of an activation behind a dense layer.
@@ -34,7 +35,7 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
     if readout.cnn is None:
         return None
     file = readout.cnn / "cnn_config.json"
-    stated = read_json(file)
+    stated = read_side_file(file, "CNN")
     windows, filters = stated.get("kernel_sizes"), stated.get("out_channels")
     inputs = stated.get("in_embedding_dimension", stated.get("in_word_embedding_dimension"))
     sane = isinstance(windows, list) and all(isinstance(n, int) and 0 < n < 1000 for n in [*windows, filters, inputs])
@@ -72,7 +73,7 @@ def check_layer_mean(path: str | Path) -> None:
     folder = read_readout(user_path(path)).layers
     if folder is None:
         return
-    stated, tensors = read_json(folder / "config.json"), module_tensors(folder)
+    stated, tensors = read_side_file(folder / "config.json", "WeightedLayerPooling"), module_tensors(folder)
     weights = tensors.get("layer_weights", np.zeros(0))
     count = stated.get("num_hidden_layers")
     expected = layer_mean_files(count, 0)[1]["layer_weights"] if isinstance(count, int) and 0 < count < 1000 else None
@@ -104,16 +105,11 @@ def read_dense(path: str | Path) -> tuple[tuple[str, ...], Params] | None:
 
 def _dense_layer(folder: Path) -> tuple[str, Params]:
     file = folder / "config.json"
-    stated = read_json(file)
+    stated = read_side_file(file, "Dense")
     known = {theirs: ours for ours, theirs in ACTIVATION_CLASSES.items()}
     activation = stated.get("activation_function", ACTIVATION_CLASSES["tanh"])
     if not isinstance(activation, str) or activation not in known:
         raise ModelFileError(f"{file}: activation_function={shown(activation)} is not one of {', '.join(known)}")
-    for key, needed in (("module_input_name", "sentence_embedding"), ("module_output_name", "sentence_embedding")):
-        if stated.get(key) not in (None, needed):
-            raise ModelFileError(f"{file}: {key}={shown(stated[key])} is not supported, only {needed!r}")
-    if stated.get("use_residual"):
-        raise ModelFileError(f"{file}: use_residual=true is not supported")
     tensors = module_tensors(folder)
     check_finite(tensors, folder)
     shape = stated.get("out_features"), stated.get("in_features")

@@ -39,7 +39,7 @@ def write_metadata(workdir: Path, encoder_config: "BertConfig | WordsConfig", me
 
 def read_metadata(workdir: Path) -> dict[str, Any]:
     """The content of `workdir`/model.json; ModelFileError if it is missing or damaged."""
-    from jax_sentemb.formats.huggingface import bert_config
+    from jax_sentemb.formats.huggingface import config_of_fields
 
     file = workdir / "model.json"
     if not file.is_file():
@@ -52,7 +52,7 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
     if not isinstance(encoder, dict):
         raise ModelFileError(f"{file} is damaged: encoder={shown(encoder)}")
     if not is_words(metadata):
-        config = bert_config(encoder, file)
+        config = config_of_fields(encoder, file)
         positions, length = config.max_position_embeddings - config.position_offset, metadata["max_seq_length"]
         if not isinstance(length, int) or not 2 <= length <= positions:
             raise ModelFileError(f"{file} is damaged: max_seq_length={shown(length)} is not between 2 and {positions}")

@@ -1,7 +1,7 @@
 """Reads tensors from safetensors files. Pickle files are never opened."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import jax
@@ -53,8 +53,12 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelFileError(f"{folder} has no model.safetensors")
 
 
-def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False) -> Tensors:
-    """float32 tensors of a file by name, without those to leave out; ModelFileError for a damaged file or other dtypes."""
+def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False, integers: Collection[str] = ()) -> Tensors:
+    """Read float32 tensors of a file by name, without those to leave out; a tensor in `integers` may have integers (int64).
+
+    Raises:
+        ModelFileError: The file is damaged, or a tensor has another type.
+    """
     try:
         check_own(file)
         with file.open("rb") as opened:
@@ -62,12 +66,14 @@ def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name:
                 raise ModelFileError(f"{file} is damaged: the stated size of its header is {size:,} bytes")
         with safe_open(file, framework="numpy") as tensors:
             names = [name for name in tensors.keys() if not leave_out(name)]  # noqa: SIM118 (not a dict)
-            return {name: _float32(tensors.get_tensor(name), f"{file}: {name}") for name in names}
+            return {name: _read(tensors.get_tensor(name), f"{file}: {name}", name in integers) for name in names}
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None
 
 
-def _float32(tensor: np.ndarray, where: str) -> np.ndarray:
+def _read(tensor: np.ndarray, where: str, may_be_integers: bool) -> np.ndarray:
+    if may_be_integers and np.issubdtype(tensor.dtype, np.integer):
+        return tensor.astype(np.int64)
     if tensor.dtype.name not in FLOATS:
         raise ModelFileError(f"{where} has dtype {tensor.dtype.name}, expected one of {', '.join(FLOATS)}")
     with np.errstate(over="ignore"):  # a float64 beyond the range of float32 becomes Inf, which `check_finite` finds

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from jax_sentemb.config import Data, Encoder, Words, chosen_layers
-from jax_sentemb.data.tokenizer import FILES as TOKENIZER_FILES
 from jax_sentemb.data.tokenizer import Lines, Tokenizer, new_tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
+from jax_sentemb.data.tokenizer_files import FILES as TOKENIZER_FILES
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError, Setting
-from jax_sentemb.formats.huggingface import read_config, read_parts, resolve
+from jax_sentemb.formats.huggingface import load_tokenizer, read_config, read_parts, resolve
 from jax_sentemb.formats.model_dir import transformer_folder
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig
@@ -65,7 +65,7 @@ class BertSource:
         if self._data.tokenizer:
             found = given_tokenizer(self._data.tokenizer, self._folder)
         elif self._folder:
-            found = Tokenizer.load(transformer_folder(self._folder))
+            found = load_tokenizer(self._folder)
         else:
             found = new_tokenizer(sentences, self._data.vocab_size)
         return found.with_prompt(self._prompt) if self._prompt else found
@@ -149,10 +149,10 @@ def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
 
     Pieces that only one of them has may differ: a domain's words can replace unused ones.
     """
-    given = Tokenizer.load(name)
+    given = load_tokenizer(name)
     folder = weights and transformer_folder(weights)
-    if folder and any((folder / file).is_file() for file in TOKENIZER_FILES):
-        own = Tokenizer.load(folder)
+    if weights and folder and any((folder / file).is_file() for file in TOKENIZER_FILES):
+        own = load_tokenizer(weights)
         numbers = own.numbers
         if any(numbers.get(piece, number) != number for piece, number in given.numbers.items()):
             raise ModelFileError(

@@ -1,0 +1,207 @@
+"""What transformers builds for a tokenizer class: some classes follow tokenizer_config.json and not tokenizer.json.
+
+BERT's classes take lower-casing, accents and Chinese characters from tokenizer_config.json, RoBERTa's and XLM-R's the space before
+a text. PreTrainedTokenizerFast follows tokenizer.json. Where transformers 4 and 5 differ, the files are refused.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import shown
+
+WORD_PIECES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
+BYTE_LEVEL, UNIGRAM, GENERIC = "RobertaTokenizer", "XLMRobertaTokenizer", "PreTrainedTokenizer"
+CLASSES = (*WORD_PIECES, BYTE_LEVEL, UNIGRAM, GENERIC, "TokenizersBackend")
+OF_MODEL_TYPE = {
+    "bert": "BertTokenizer",
+    "distilbert": "BertTokenizer",
+    "mpnet": "MPNetTokenizer",
+    "roberta": BYTE_LEVEL,
+    "xlm-roberta": UNIGRAM,
+    "modernbert": GENERIC,
+}
+DEFAULTS: dict[str, Mapping[str, Any]] = {  # of the model in tokenizer.json: what the classes build
+    "WordPiece": {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
+    "BPE": {"dropout": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False},
+    "Unigram": {"unk_id": 3, "byte_fallback": False},
+}
+SPACE = "\u2581"  # SentencePiece's mark of a space
+
+
+def class_of(settings: Mapping[str, Any], config: Mapping[str, Any] | None, where: Path) -> str:
+    """Return the tokenizer class that transformers uses for tokenizer_config.json and config.json (None: there is none).
+
+    Raises:
+        ModelFileError: A class whose rules are not known here.
+    """
+    if config is not None and config.get("model_type") == "modernbert":
+        return GENERIC
+    name = settings.get("tokenizer_class") or (config or {}).get("tokenizer_class")
+    if name is None:
+        return OF_MODEL_TYPE.get((config or {}).get("model_type", ""), GENERIC)
+    base = name.removesuffix("Fast") if isinstance(name, str) else name
+    if base not in CLASSES:
+        raise ModelFileError(f"{where}: tokenizer_class={shown(name)} is not supported; supported are {', '.join(CLASSES)}")
+    return GENERIC if base == "TokenizersBackend" else base
+
+
+def apply_class(state: dict[str, Any], name: str, settings: Mapping[str, Any], file: Path) -> None:
+    """Change a tokenizer.json to what transformers builds for the class `name` and the settings in tokenizer_config.json.
+
+    Raises:
+        ModelFileError: transformers 4 and 5 differ, or the file and the settings contradict each other.
+    """
+    if name in WORD_PIECES:
+        _as_word_pieces(state, settings, file)
+    elif name == BYTE_LEVEL:
+        _as_byte_level(state, settings, file)
+    elif name == UNIGRAM:
+        _as_unigram(state, settings, file)
+    else:
+        _check_generic(state, settings, file)
+
+
+def is_built_by_bert(state: dict[str, Any]) -> bool:
+    """Return whether BertTokenizer of transformers builds this tokenizer.json from its settings."""
+    normalizer = state["normalizer"] or {}
+    stated = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "handle_chinese_chars"}
+    try:
+        _as_word_pieces({**state}, {key: normalizer.get(name) for key, name in stated.items()}, Path())
+    except ModelFileError:
+        return False
+    return True
+
+
+def _as_word_pieces(state: dict[str, Any], settings: Mapping[str, Any], file: Path) -> None:
+    _check_model(state, "WordPiece", file)
+    normalizer = state.get("normalizer") or {}
+    _check_type(normalizer, ("BertNormalizer",), "normalizer", file)
+    _check_type(state.get("pre_tokenizer") or {}, ("BertPreTokenizer",), "pre_tokenizer", file)
+    unknown = state["model"].get("unk_token")
+    if unknown != (stated := _content(settings.get("unk_token")) or "[UNK]"):
+        raise ModelFileError(f"{file}: unk_token={shown(unknown)} is not {stated!r}, the unk_token of tokenizer_config.json")
+    if normalizer.get("clean_text", True) is not True:
+        raise _other_rules(file, "clean_text=false")
+    _check_unstated(normalizer, settings, file)
+    stated_case = settings.get("do_lower_case")
+    chinese = settings.get("tokenize_chinese_chars")
+    state["normalizer"] = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True if chinese is None else chinese,
+        "strip_accents": settings.get("strip_accents"),
+        "lowercase": True if stated_case is None else stated_case,
+    }
+
+
+def _check_unstated(normalizer: Mapping[str, Any], settings: Mapping[str, Any], file: Path) -> None:
+    """Raise ModelFileError where tokenizer.json differs from a default of transformers that nobody confirmed."""
+    lowercase = normalizer.get("lowercase", True)
+    strip = normalizer.get("strip_accents")
+    facts = (
+        ("do_lower_case", lowercase, True),
+        ("strip_accents", lowercase if strip is None else strip, lowercase),
+        ("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True), True),
+    )
+    for key, value, default in facts:
+        if settings.get(key) is None and value != default:
+            raise ModelFileError(
+                f"{file} says {key}={shown(value)}, but tokenizer_config.json has no {key}, and transformers assumes the opposite: "
+                "add the value with which the encoder was trained to tokenizer_config.json"
+            )
+
+
+def _as_byte_level(state: dict[str, Any], settings: Mapping[str, Any], file: Path) -> None:
+    _check_model(state, "BPE", file)
+    if state["model"].get("continuing_subword_prefix") or state["model"].get("end_of_word_suffix"):
+        raise _other_rules(file, "a mark of pieces inside a word")
+    if state.get("normalizer"):
+        raise _other_rules(file, "a normalizer")
+    splitter = state.get("pre_tokenizer") or {}
+    _check_type(splitter, ("ByteLevel",), "pre_tokenizer", file)
+    if splitter.get("use_regex", True) is not True:
+        raise _other_rules(file, "use_regex=false")
+    prefix = _prefix(splitter.get("add_prefix_space", False), settings, default=False, file=file)
+    state["pre_tokenizer"] = {**splitter, "add_prefix_space": prefix}
+
+
+def _as_unigram(state: dict[str, Any], settings: Mapping[str, Any], file: Path) -> None:
+    _check_model(state, "Unigram", file)
+    for inner, outer in (("cls_token", "bos_token"), ("sep_token", "eos_token")):
+        pair = [_content(settings.get(key)) for key in (inner, outer)]
+        if None not in pair and pair[0] != pair[1]:
+            raise ModelFileError(
+                f"{file.parent}/tokenizer_config.json: {inner}={shown(pair[0])} is not the {outer} {shown(pair[1])}"
+            )
+    steps = _steps(state.get("normalizer"), "normalizers")
+    for step in steps:
+        _check_type(step, ("Precompiled", "Replace", "Strip"), "normalizer", file)
+    splitters = _steps(state.get("pre_tokenizer"), "pretokenizers")
+    for step in splitters:
+        _check_type(step, ("WhitespaceSplit", "Metaspace"), "pre_tokenizer", file)
+    space = next((step for step in splitters if step["type"] == "Metaspace"), {})
+    if space.get("replacement", SPACE) != SPACE:
+        raise _other_rules(file, "another mark of spaces")
+    prefix = _prefix(space.get("prepend_scheme", "always") != "never", settings, default=True, file=file)
+    state["normalizer"] = next((step for step in steps if step["type"] == "Precompiled"), None)
+    scheme = "always" if prefix else "never"
+    metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": True}
+    state["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
+
+
+def _check_generic(state: dict[str, Any], settings: Mapping[str, Any], file: Path) -> None:
+    if (state.get("model") or {}).get("dropout"):
+        raise ModelFileError(f"{file}: dropout={shown(state['model']['dropout'])} draws the pieces at random and is not supported")
+    stated = settings.get("add_prefix_space")
+    for step in _steps(state.get("pre_tokenizer"), "pretokenizers"):
+        if step.get("type") == "ByteLevel" and stated not in (None, value := step.get("add_prefix_space", False)):
+            raise _other_prefix(file, value, stated)
+
+
+def _prefix(value: bool, settings: Mapping[str, Any], default: bool, file: Path) -> bool:
+    """Return whether a space is put before a text; ModelFileError where tokenizer.json differs from an unstated default."""
+    stated = settings.get("add_prefix_space")
+    if stated is None and value != default:
+        raise _other_prefix(file, value, stated)
+    return value if stated is None else bool(stated)
+
+
+def _other_prefix(file: Path, value: Any, stated: Any) -> ModelFileError:
+    return ModelFileError(
+        f"{file} says add_prefix_space={shown(value)} and tokenizer_config.json {shown(stated)}: set both to the value with which "
+        "the encoder was trained"
+    )
+
+
+def _check_model(state: Mapping[str, Any], kind: str, file: Path) -> None:
+    """Raise ModelFileError for a model of pieces that the class would not build."""
+    model = state.get("model") or {}
+    _check_type(model, (kind,), "model", file)
+    for key, default in DEFAULTS[kind].items():
+        if model.get(key, default) not in (default, *((0.0,) if key == "dropout" else ())):
+            raise _other_rules(file, f"{key}={shown(model[key])}")
+
+
+def _check_type(rule: Mapping[str, Any], kinds: tuple[str, ...], part: str, file: Path) -> None:
+    if rule.get("type") not in kinds:
+        raise _other_rules(file, f"{part} {shown(rule.get('type'))}")
+
+
+def _other_rules(file: Path, problem: str) -> ModelFileError:
+    return ModelFileError(
+        f"{file}: transformers leaves out {problem} for this tokenizer_class: set tokenizer_class to PreTrainedTokenizerFast in "
+        "tokenizer_config.json if the file is right"
+    )
+
+
+def _steps(rule: Mapping[str, Any] | None, key: str) -> list[dict[str, Any]]:
+    """Return the rules of a normalizer or pre-tokenizer in their order."""
+    if not rule:
+        return []
+    return [step for part in rule[key] for step in _steps(part, key)] if rule.get("type") == "Sequence" else [dict(rule)]
+
+
+def _content(token: Any) -> str | None:
+    return token.get("content") if isinstance(token, dict) else token

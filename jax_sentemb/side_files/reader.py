@@ -1,0 +1,73 @@
+"""Reads the JSON files beside the weights of a model, and reports each key that cannot be followed."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import read_json, shown
+from jax_sentemb.side_files.config_keys import Refusal
+from jax_sentemb.side_files.keys import KEYS, REFUSED_FILES, UNREAD_FILES, Keys
+
+logger = logging.getLogger("jax_sentemb")
+_reported: set[tuple[str, str]] = set()  # files and keys of which a warning has been given
+
+
+def read_side_file(file: Path, kind: str, top: type = dict) -> Any:
+    """Read a JSON file whose keys are those of KEYS[kind].
+
+    Raises:
+        ModelFileError: The file is damaged, or has a key or a value that would change embeddings and is not supported.
+    """
+    content = read_json(file, top)
+    check_keys(content, kind, file)
+    return content
+
+
+def check_keys(content: Any, kind: str, file: Path) -> None:
+    """Raise ModelFileError for a refused key or value, and warn once of a key that is on no list of KEYS[kind]."""
+    keys = KEYS[kind]
+    for name, value in _entries(content, keys):
+        if (refusal := keys.refusal(name)) is not None:
+            _check_value(name, value, refusal, file)
+        elif not keys.knows(name):
+            warn_once(file, name, f"{file}: the key {shown(name)} is not known to this version and was ignored")
+
+
+def check_files(folder: Path, has_modules: bool) -> None:
+    """Raise ModelFileError for a file that changes embeddings and is not supported; warn of files that nobody reads."""
+    for name, reason in REFUSED_FILES.items():
+        if (folder / name).exists():
+            raise ModelFileError(f"{folder / name}: {reason}; remove the file if the model does not need it")
+    for name, (reason, with_modules) in UNREAD_FILES.items():
+        if (folder / name).exists() and (with_modules or not has_modules):
+            warn_once(folder / name, "", f"{folder / name} was not read: {reason}")
+
+
+def warn_once(file: Path, key: str, text: str) -> None:
+    """Log a warning about a key of a file, once in a process."""
+    if (str(file), key) not in _reported:
+        _reported.add((str(file), key))
+        logger.warning("%s", text)
+
+
+def _check_value(name: str, value: Any, refusal: Refusal, file: Path) -> None:
+    if any(type(value) is type(allowed) and value == allowed for allowed in refusal.allowed):
+        return
+    allowed = " or ".join(map(repr, refusal.allowed))
+    remedy = f"only {allowed} is supported" if refusal.allowed else "remove it if the model does not need it"
+    raise ModelFileError(f"{file}: {name}={shown(value)} is not supported ({refusal.reason}); {remedy}")
+
+
+def _entries(content: Any, keys: Keys, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted name, value) of each key; keys inside a value only if KEYS has names inside it."""
+    for part in content if isinstance(content, list) else [content]:
+        if not isinstance(part, Mapping):
+            continue
+        for key, value in part.items():
+            name = f"{prefix}{key}"
+            if keys.has_inner(name) and isinstance(value, Mapping | list):
+                yield from _entries(value, keys, f"{name}.")
+            else:
+                yield name, value
