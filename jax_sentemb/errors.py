@@ -188,7 +188,7 @@ class NotFinite(NumericsError):
 
     def __init__(self, step: int, problem: str) -> None:
         super().__init__(f"step {step}: {problem}")
-        self.step = step
+        self.step, self.problem = step, problem
 
 
 class BusyError(UserError):

@@ -58,9 +58,9 @@ class Limits:
         )
 
 
-def setting(default: Value, **limits: Any) -> Value:
+def setting(default: Value, kw_only: bool = False, **limits: Any) -> Value:
     """A dataclass field with a default and Limits: `batch_size: int = setting(64, least=2)`."""
-    return dataclasses.field(default=default, metadata={"limits": Limits(**limits)})
+    return dataclasses.field(default=default, kw_only=kw_only, metadata={"limits": Limits(**limits)})
 
 
 class UnknownSetting(ConfigError):

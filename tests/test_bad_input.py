@@ -153,7 +153,7 @@ def test_a_config_file_that_makes_no_config_is_named_with_its_line(folder, capsy
         ("TINY --config.train.max_steps", "--config.train.max_steps has no value"),
         ("TINY --config.optimizer.learning_rate=nan", "optimizer.learning_rate=nan is not a finite number"),
         ("TINY --config.optimizer.learning_rate=-1", "optimizer.learning_rate=-1.0 must be at least 0"),
-        ("TINY --config.method.temperature=0", "method.temperature=0.0 must be greater than 0"),
+        ("TINY --config.method.temperature=0", "method.temperature=0.0 must be above 0"),
         ("TINY --config.encoder.hidden_size=33", "encoder.hidden_size=33 is not a multiple"),
         ("TINY --config.encoder.weights=no/such/bert/there", "no/such/bert/there"),
         ("TINY --config.data.files=", "data.files is empty"),

@@ -22,9 +22,6 @@ class Least(Method):
     pooling: str = "mean"
     ami: AttentionMI | None = None
 
-    def check(self, encoder, batch_size):
-        self.check_ami(encoder)
-
     def init(self, encoder, loaded, key):
         return Learned({"encoder": loaded["encoder"]})
 
@@ -51,9 +48,9 @@ def test_ami_must_fit_the_encoder():
         Least(ami=AttentionMI(layers=(3, 4))).check(encoder, 8)
 
 
-@pytest.mark.parametrize("name", ["check", "init", "encode", "objective"])
+@pytest.mark.parametrize("name", ["init", "encode", "objective"])
 def test_a_method_without_a_required_function_cannot_be_built(name):
-    functions = {part: getattr(Least, part) for part in ("check", "init", "encode", "objective") if part != name}
+    functions = {part: getattr(Least, part) for part in ("init", "encode", "objective") if part != name}
     with pytest.raises(TypeError, match=name):
         type("Incomplete", (Method,), functions)()
 

@@ -79,7 +79,7 @@ def test_what_a_run_does_not_measure_is_said(options, is_cross_encoder, says):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (Evaluation(select="dv"), "eval.select=dv is not one of '', dev, validation"),
+        (Evaluation(select="dv"), "eval.select=dv is not one of '', dev, agreement, validation"),
         (Evaluation(select="validation"), "eval.select=validation needs held-out sentences"),
         (Evaluation(patience=2, eval_steps=0), "eval.patience=2 counts evaluations during training: set eval.eval_steps"),
         (Evaluation(patience=-1), "eval.patience=-1 must be at least 0"),
@@ -222,7 +222,7 @@ def test_without_a_score_the_second_encoder_is_exported_and_the_run_says_why(tmp
     assert "exported is the second encoder: no score tells the encoders apart" in capsys.readouterr().err
     logged = (tmp_path / "metrics.jsonl").read_text()
     assert "first encoder" not in logged  # nothing is measured that decides nothing
-    with pytest.raises(ConfigError, match=r"method\.keep=best is not 'better' or 'second'"):
+    with pytest.raises(ConfigError, match=r"method\.keep=best is not one of better, second"):
         run(two_encoders(keep="best"), tmp_path / "other")
 
 

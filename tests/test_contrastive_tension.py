@@ -160,9 +160,9 @@ def test_a_batch_size_that_does_not_fit_the_group_is_refused_in_one_line(batch_s
     ("method", "batch_size", "says"),
     [
         (ContrastiveTension(group=2), 2, "at least 2 negative pairs"),
-        (ContrastiveTension(group=1), 8, "must be at least 2 pairs"),
-        (ContrastiveTension(form="triples"), 8, "is not 'pairs' or 'in_batch'"),
-        (ContrastiveTension(scale=0.0), 8, "must be greater than 0"),
+        (ContrastiveTension(group=1), 8, "must be at least 2"),
+        (ContrastiveTension(form="triples"), 8, "is not one of pairs, in_batch"),
+        (ContrastiveTension(scale=0.0), 8, "must be above 0"),
         (ContrastiveTension(pooling="max"), 8, "is not one of cls, mean"),
     ],
 )

@@ -141,9 +141,9 @@ def test_the_map_begins_as_the_identity_for_equal_widths_and_is_absent_without_a
     [
         ({"teacher": " , "}, r"method\.teacher is empty: name a model"),
         ({"teacher_precision": "int8"}, r"method\.teacher_precision=int8 is not"),
-        ({"cosine": 0.0}, r"method\.cosine=0\.0, method\.congen=0\.0, method\.rank=0\.0: must be at least 0, and one"),
-        ({"rank": -1.0}, r"method\.rank=-1\.0: must be at least 0"),
-        ({"rank_temperature": 0.0}, r"method\.rank_temperature=0\.0 must be greater than 0"),
+        ({"cosine": 0.0}, r"method\.cosine, congen and rank are 0: give one of them a weight"),
+        ({"rank": -1.0}, r"method\.rank=-1\.0 must be at least 0"),
+        ({"rank_temperature": 0.0}, r"method\.rank_temperature=0\.0 must be above 0"),
         ({"queue_size": 0}, r"method\.queue_size=0 must be at least 1"),
         ({"output": "both"}, r"method\.output=both is not"),
         ({"output": "teacher", "cosine": 0.0, "rank": 1.0}, r"method\.output=teacher needs the matrix W"),

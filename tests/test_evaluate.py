@@ -12,7 +12,7 @@ from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.sts import PROTOCOLS
 from jax_sentemb.evaluation.sts_data import SUBSETS
-from jax_sentemb.evaluation.tables import layout
+from jax_sentemb.evaluation.tables import FailedTask, layout
 
 WORDS = [f"{one}{other}" for one in "klmnrs" for other in "aeiou"]
 
@@ -256,7 +256,7 @@ def test_an_average_leaves_development_sets_out_and_needs_every_score():
     }
     outcomes = {"a": both, "b": {"STS12": outcome("STS12", 40.0), "STSBenchmark-dev": outcome("STSBenchmark-dev", 20.0)}}
     protocols = SimpleNamespace(sts=PROTOCOLS["simcse"], classifier=SimpleNamespace(name="logreg"))
-    (found,) = layout(outcomes, protocols, ["STS13", "MR"], ["b: STSBenchmark-test: out of memory"])
+    (found,) = layout(outcomes, protocols, ["STS13", "MR"], [FailedTask("b", "STSBenchmark-test", "out of memory")])
     assert found.columns == ["STS12", "STS-B dev", "STS-B", "mean of 2"]
     assert found.rows == [("a", ["50.00", "10.00", "71.00", "60.50"]), ("b", ["40.00", "20.00", "failed", "-"])]
     assert found.notes == ["missing, not scored: STS13", "failed: b: STSBenchmark-test: out of memory"]

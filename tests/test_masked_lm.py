@@ -160,7 +160,7 @@ def test_the_objective_is_a_mean_over_selected_tokens():
     assert float(loss) == pytest.approx(3.0)
     assert float(metrics["accuracy"]) == pytest.approx(1 / 3)
     for probability in (0.0, 1.0):
-        with pytest.raises(ConfigError, match="must be inside 0 to 1"):
+        with pytest.raises(ConfigError, match="must be above 0 and below 1"):
             MaskedLM(mlm_probability=probability).check(Bert(CONFIG), 8)
 
 

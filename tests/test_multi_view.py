@@ -214,15 +214,15 @@ def test_the_embedding_is_of_unit_views_and_knows_no_padding():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"form": "contrastive"}, "is not discriminative, generative or both"),
-        ({"views": "h"}, "give fg or"),
+        ({"form": "contrastive"}, "is not one of discriminative, generative, both"),
+        ({"views": "h"}, "is not one of fg"),
         ({"views": "ff", "form": "generative"}, "give fg or"),
         ({"ensemble": "g", "views": "f"}, "is not average, concatenation or f"),
         ({"ensemble": "h"}, "is not average, concatenation or f or g"),
         ({"ensemble": "h", "pooling": "last", "form": "both"}, "a linear view has no last state"),
         ({"pooling": "mean+last", "form": "both"}, "f is wider than g"),
         ({"hidden": 0}, "at least 1"),
-        ({"temperature": 0.0}, "must be greater than 0"),
+        ({"temperature": 0.0}, "must be above 0"),
         ({"context": 8}, "below data.batch_size=8"),
     ],
 )

@@ -86,7 +86,7 @@ def test_a_cross_encoder_goes_on_from_the_one_that_learned_classes_before_it(tmp
 
 def test_the_run_before_needs_its_own_text_and_the_message_names_its_setting():
     config = read_config(str(Path(__file__).parents[1] / "configs" / "cross_encoder_nli_stsb.py"))
-    with pytest.raises(ConfigError, match=r"^pretrain\.data\.files is empty: .*--config\.pretrain\.data\.files=corpus\.txt"):
+    with pytest.raises(ConfigError, match=r"^pretrain\.data\.files is empty: .*, pretrain\.data\.files=corpus\.txt"):
         check(config)
 
 

@@ -169,7 +169,7 @@ def test_the_score_of_a_pair_is_the_output_or_the_log_probability_of_the_first_c
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        (SBERT("ranks"), r"method\.task=ranks is not 'classes' or 'scores'"),
+        (SBERT("ranks"), r"method\.task=ranks is not one of scores, classes"),
         (SBERT(classes=("a",)), r"method\.classes=a must be at least two different names"),
         (SBERT(classes=("a", "b", "a")), r"method\.classes="),
         (SBERT(top_score=0.0), r"method\.top_score=0\.0"),
@@ -177,7 +177,7 @@ def test_the_score_of_a_pair_is_the_output_or_the_log_probability_of_the_first_c
         (SBERT(pooling="cls", convolution=Convolution()), r"method\.pooling=cls is not one of mean"),
         (SBERT(convolution=Convolution((2,))), r"method\.convolution\.windows"),
         (CrossEncoder(top_score=-1.0), r"method\.top_score=-1\.0"),
-        (CrossEncoder("ranks"), r"method\.task=ranks is not 'classes' or 'scores'"),
+        (CrossEncoder("ranks"), r"method\.task=ranks is not one of scores, classes"),
         (CrossEncoder("classes", ("a", "a")), r"method\.classes=a,a must be at least two different names"),
     ],
 )

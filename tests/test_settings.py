@@ -143,6 +143,7 @@ def test_values(name, value, expected):
         ("train.precision", "float16", "train.precision=float16 is not one of float32, bfloat16"),
         ("optimizer.learning_rate", "nan", "optimizer.learning_rate=nan is not a finite number"),
         ("train.seed", 1 << 31, "train.seed=2147483648 must be below 2147483648"),
+        ("method.anchor", -1, "method.anchor=-1.0 must be at least 0"),
         ("data.batch", 3, "data.batch is unknown"),
         ("method.ami.layers.first", 3, "method.ami.layers.first is unknown"),
     ],

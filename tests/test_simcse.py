@@ -196,8 +196,8 @@ def test_with_repetition_the_views_are_the_two_texts_and_momentum_and_masks_read
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        (SimCSE(repetition=-0.1), r"method\.repetition=-0.1 .* 0 to 1"),
-        (SimCSE(repetition=1.5), r"method\.repetition=1.5 .* 0 to 1"),
+        (SimCSE(repetition=-0.1), r"method\.repetition=-0.1 must be at least 0 and at most 1"),
+        (SimCSE(repetition=1.5), r"method\.repetition=1.5 must be at least 0 and at most 1"),
         (SimCSE(repetition=0.3, ami=AttentionMI()), r"method\.ami .*set method\.repetition=0"),
     ],
 )

@@ -140,13 +140,13 @@ def test_the_word_average_counts_unknown_words_as_zero():
 @pytest.mark.parametrize(
     ("method", "says"),
     [
-        (QuickThoughts(itself="x"), "is not zero or excluded"),
+        (QuickThoughts(itself="x"), "is not one of zero, excluded"),
         (QuickThoughts(context=8), "below data.batch_size=8"),
-        (QuickThoughts(pooling="mean"), "pooling last"),
-        (LanguageModel(candidates=-1), "candidates at least 0"),
+        (QuickThoughts(pooling="mean"), "is not one of last"),
+        (LanguageModel(candidates=-1), "must be at least 0"),
         (InferSent(classes=("a",)), "at least two different names"),
         (InferSent(hidden=0), "must be at least 1"),
-        (WordAverage(pooling="max"), "word vectors are averaged"),
+        (WordAverage(pooling="max"), "is not one of mean"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line(method, says):

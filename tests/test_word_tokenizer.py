@@ -128,7 +128,7 @@ def test_a_word_model_reads_back(model):
     [
         ({"method": "os.system"}, ModelFileError, "does not describe a model"),
         ({"settings": {"depth": 3}}, ModelFileError, "does not describe a model"),
-        ({"settings": {"views": "h"}}, ModelFileError, "give fg or"),
+        ({"settings": {"views": "h"}}, ModelFileError, "is not one of fg"),
         ({"encoder": {}}, ModelFileError, "does not describe a model"),
     ],
 )

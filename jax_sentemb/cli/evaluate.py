@@ -120,7 +120,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     if len(set(names)) < len(names):
         raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")
     outcomes: dict[str, dict[str, suite.Outcome]] = {}
-    failed: list[str] = []
+    failed: list[tables.FailedTask] = []
     code = loaded.errors[0].exit_code if loaded.errors else 0
     for model in models:
         outcomes[model.name] = {}
@@ -129,8 +129,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         with tqdm(total=total, desc=plain(model.name), unit=" sentences", disable=None) as bar:
             for item, outcome in suite.score(model, items, protocols, bar.update):
                 if isinstance(outcome, UserError):
-                    problem = str(outcome).removeprefix(item.name).removeprefix(":").strip()
-                    failed.append(f"{model.name}: {item.name}: {problem}")
+                    failed.append(tables.FailedTask(model.name, item.name, str(outcome)))
                     bar.write(plain(f"error: {failed[-1]}"), file=sys.stderr)
                     code = code or outcome.exit_code
                     continue

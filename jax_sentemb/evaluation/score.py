@@ -47,9 +47,9 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
         raise error
     model = EvalModel("encoder", lambda _: encode, False, (), {})
     scores: dict[str, Any] = {}
-    for _, outcome in suite.score(model, loaded.items, protocols, lambda count: None):
+    for item, outcome in suite.score(model, loaded.items, protocols, lambda count: None):
         if isinstance(outcome, UserError):
-            raise outcome
+            raise outcome.at(f"{item.name}: ")
         scores |= outcome.headline
     return scores
 

@@ -246,7 +246,7 @@ def score(
             encoded = time.perf_counter()
             if not np.isfinite(vectors).all():
                 bad = int((~np.isfinite(vectors).all(axis=1)).sum())
-                raise NumericsError(f"{item.name}: {bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+                raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
             outcome = score_one(item, place, model.finish(vectors), protocols, model.views)
             seconds = {"encoding": encoded - started, "scoring": time.perf_counter() - encoded}
             yield item, outcome._replace(seconds={name: round(value, 3) for name, value in seconds.items()})

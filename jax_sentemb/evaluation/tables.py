@@ -42,8 +42,23 @@ class Table(NamedTuple):
     notes: list[str]
 
 
+class FailedTask(NamedTuple):
+    """A task on which a model could not be scored."""
+
+    model: str
+    task: str
+    problem: str
+
+    def __str__(self) -> str:
+        problem = self.problem.removeprefix(self.task).removeprefix(":").strip()  # some errors begin with the task
+        return f"{self.model}: {self.task}: {problem}"
+
+
 def layout(
-    outcomes: dict[str, dict[str, suite.Outcome]], protocols: suite.Protocols, missing_tasks: Sequence[str], failed: Sequence[str]
+    outcomes: dict[str, dict[str, suite.Outcome]],
+    protocols: suite.Protocols,
+    missing_tasks: Sequence[str],
+    failed: Sequence[FailedTask],
 ) -> list[Table]:
     """A table for each group with a score; `outcomes` is model -> task -> outcome."""
     found = []
@@ -59,7 +74,7 @@ def layout(
         rows = []
         for model, row in scored.items():
             values = {column: value for outcome in row for column, value in outcome.headline.items()}
-            lost = {one.split(": ")[1] for one in failed if one.startswith(f"{model}: ")}
+            lost = {each.task for each in failed if each.model == model}
             cells = [
                 f"{values[column]:.2f}" if column in values else "failed" if column.split(" ")[0] in lost else "-"
                 for column in columns
@@ -75,7 +90,7 @@ def layout(
         years = {name: one.item.sizes for row in scored.values() for one in row for name in [one.item.name] if name == "STS13"}
         if protocols.sts.aggregate != "all":  # some papers include SMT
             notes += [f"{name}: mean over {', '.join(sizes)}" for name, sizes in years.items()]
-        notes += [f"failed: {line}" for line in failed if line.split(": ")[1] in names]
+        notes += [f"failed: {each}" for each in failed if each.task in names]
         found.append(Table(_title(group, protocols), head, rows, notes))
     return found
 

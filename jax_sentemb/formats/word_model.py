@@ -172,7 +172,7 @@ def method_of(metadata: dict[str, Any], where: str) -> WordMethod:
         method.check(encoder, 2**30)
         hash(tuple(vars(method).values()))  # TypeError for values inside values, which no setting has
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # also for values of other types
-        raise ModelFileError(f"{where} does not describe a model of this version: {type(error).__name__} {error}") from None
+        raise ModelFileError(f"{where} does not describe a model: {type(error).__name__} {error}") from None
     return method
 
 

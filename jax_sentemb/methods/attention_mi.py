@@ -10,6 +10,7 @@ from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import Scalar, correlation, gaussian_mutual_information
 from jax_sentemb.models.attention import Attention, Capture
 from jax_sentemb.models.layers import random_bits
+from jax_sentemb.settings import check_settings, setting
 from jax_sentemb.types import Array
 
 STREAM = 1 << 20  # none of the encoder's dropout streams
@@ -46,22 +47,23 @@ class AttentionMI:
     * padding_queries: True adds the rows of [PAD] queries to the pool (code). Default False (paper): padding changes nothing.
     """
 
-    weight: float = 2.5e-3  # of the AMI loss; the paper's for all of Wikipedia
-    samples: int = 150  # positions of a slice that are compared
-    layers: tuple[int, ...] = ()  # numbers from 1; (): those of depth
-    depth: str = "code"  # layers to compare: code (those before the last), paper (the last four) or upper (the upper half)
-    pairing: str = "layers"  # which two maps a slice pools: layers (l and l + n/2) or heads (2h and 2h + 1)
+    weight: float = setting(2.5e-3, least=0)  # of the AMI loss; the paper's for all of Wikipedia
+    samples: int = setting(150, least=2, most=MOST_SAMPLES)  # positions of a slice that are compared
+    layers: tuple[int, ...] = setting((), least=1)  # numbers from 1; (): those of depth
+    # Layers to compare: those before the last, the last four, or the upper half.
+    depth: str = setting("code", choices=("code", "paper", "upper"))
+    # The maps of a slice: of layers l and l + n/2, or of heads 2h and 2h + 1.
+    pairing: str = setting("layers", choices=("layers", "heads"))
     post_dropout: bool = True  # leave out entries that attention dropout removed in either view
     density: bool = True  # weight times the squared share of valid entries, as the code
-    sampling: str = "stratified"  # stratified, gumbel (as the code, slower) or replacement
+    sampling: str = setting("stratified", choices=("stratified", "gumbel", "replacement"))  # gumbel is the code's, and slower
     discard_short: bool = False  # drop slices with fewer entries than samples, as the code
     padding_queries: bool = False  # rows of [PAD] queries count, as in the code
 
     def check(self, num_layers: int, num_heads: int) -> None:
         """Raise ConfigError if a setting is invalid, or does not fit the encoder's numbers of layers and heads."""
+        check_settings(self, "method.ami.")
         layers = self.chosen_layers(num_layers)
-        if self.depth not in ("code", "paper", "upper"):
-            raise ConfigError(Setting("method.ami.depth", self.depth), " is not 'code', 'paper' or 'upper'")
         if self.layers and self.depth != "code":
             raise ConfigError(
                 Setting("method.ami.layers", layers),
@@ -69,14 +71,6 @@ class AttentionMI:
                 Setting("method.ami.depth", self.depth),
                 " both choose layers: give one of them",
             )
-        if self.weight < 0:
-            raise ConfigError(Setting("method.ami.weight", self.weight), " must be at least 0")
-        if not 2 <= self.samples <= MOST_SAMPLES:
-            raise ConfigError(Setting("method.ami.samples", self.samples), f" must be at least 2 and at most {MOST_SAMPLES}")
-        if self.pairing not in ("layers", "heads"):
-            raise ConfigError(Setting("method.ami.pairing", self.pairing), " is not 'layers' or 'heads'")
-        if self.sampling not in ("stratified", "gumbel", "replacement"):
-            raise ConfigError(Setting("method.ami.sampling", self.sampling), " is not 'stratified', 'gumbel' or 'replacement'")
         if not layers or min(layers) < 1 or max(layers) > num_layers or len(set(layers)) != len(layers):
             raise ConfigError(
                 Setting("method.ami.layers", layers), f" must be different numbers from 1 to {num_layers}, the encoder's depth"

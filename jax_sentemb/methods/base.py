@@ -8,7 +8,7 @@ and at every padding.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import Field
+from dataclasses import Field, dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
@@ -16,13 +16,13 @@ from jaxtyping import Float, Int, Key, PyTree, UInt
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import Scalar
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
+from jax_sentemb.models.pooling import sentence_embedding
+from jax_sentemb.settings import check_settings, setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 Seeds: TypeAlias = UInt[Array, " batch"]  # of the dropout of each sentence
@@ -43,7 +43,7 @@ class Learned(NamedTuple):
 class Method(ABC):
     """Interface of a method for training, evaluation and export. Subclasses are dataclasses with hyper-parameters as fields.
 
-    A subclass defines `check`, `init`, `encode`, `objective` and a field `pooling`; the rest has defaults. The attributes below are
+    A subclass defines `init`, `encode`, `objective` and a field `pooling`; the rest has defaults. The attributes below are
     not fields: a subclass overrides them with a field, a constant or a property.
     """
 
@@ -51,8 +51,9 @@ class Method(ABC):
 
     pooling: str
     ami: AttentionMI | None = None  # attention mutual information, subtracted from the loss
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start (methods/anchor.py); 0: none
+    anchor: float = 0.0  # a field of EmbeddingMethod
     convolution: Convolution | None = None  # between the encoder and the pooling
+    trains_sentences: ClassVar[bool] = True  # False: the encoder is the start of a method that learns sentence embeddings
     is_cross_encoder: ClassVar[bool] = False  # True: `embed` takes rows of joined pairs and returns their score
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)
 
@@ -74,9 +75,16 @@ class Method(ABC):
         """
         return {}
 
-    @abstractmethod
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder or the number of sentences."""
+        """Raise ConfigError if a setting is out of its limits, or does not fit the encoder or the number of sentences.
+
+        The default checks the limits of the fields (`setting`) and the attention mutual information. A subclass adds what depends
+        on several settings.
+        """
+        check_settings(self, "method.")
+        if self.ami is not None:
+            config = bert_config(encoder)
+            self.ami.check(config.num_hidden_layers, config.num_attention_heads)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Return the examples to train on. The default is the distinct sentences of the run's files."""
@@ -123,13 +131,10 @@ class Method(ABC):
         """
         return sentence_embedding(encoder, params, rows, self.pooling, self.convolution)
 
-    def check_pooling(self) -> None:
-        """Raise ConfigError for a pooling that a BERT does not have."""
-        if self.pooling not in POOLINGS:
-            raise ConfigError(Setting("method.pooling", self.pooling), f" is not one of {', '.join(POOLINGS)}")
 
-    def check_ami(self, encoder: TokenEncoder) -> None:
-        """Raise ConfigError if the attention mutual information does not fit the encoder."""
-        if self.ami is not None:
-            config = bert_config(encoder)
-            self.ami.check(config.num_hidden_layers, config.num_attention_heads)
+@dataclass
+class EmbeddingMethod(Method):
+    """A method that trains the embedding of an encoder, and can hold it near that of the start."""
+
+    # Weight of the distance to the embeddings of the start (methods/anchor.py); 0: none.
+    anchor: float = setting(0.0, kw_only=True, least=0)

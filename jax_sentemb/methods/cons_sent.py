@@ -18,6 +18,7 @@ from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
 from jax_sentemb.models.word_vectors import check_words, lstm_max
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 MULTITASK = "MT"
@@ -45,11 +46,12 @@ class ConsSent(Method):
     `params`: "lstm", "classifier" (D, P, I, R), "lstm_of_parts" and "classifier_D"... (MT), and the word vectors.
     """
 
-    task: str = "R"  # D, P, I or R (perturbed sentences), N or C (parts of sentences), MT (all six)
-    k: int = 2  # tokens that are changed, or candidates of N and C
-    hidden: int = 2048  # width of the LSTM in each direction
-    classifier_width: int = 512  # width of the layers above the embedding
-    pooling: str = "max"  # the maximum over time
+    # D, P, I or R (perturbed sentences), N or C (parts of sentences), MT (all six).
+    task: str = setting("R", choices=(*CLASSIFIED, *RANKED, MULTITASK))
+    k: int = setting(2, least=1)  # tokens that are changed, or candidates of N and C
+    hidden: int = setting(2048, least=1)  # width of the LSTM in each direction
+    classifier_width: int = setting(512, least=1)  # width of the layers above the embedding
+    pooling: str = setting("max", choices=("max",))  # the maximum over time
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
@@ -67,16 +69,12 @@ class ConsSent(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
-        tasks = (*CLASSIFIED, *RANKED, MULTITASK)
-        if self.task not in tasks:
-            raise ConfigError(Setting("method.task", self.task), f" is not one of {', '.join(tasks)}")
+        super().check(encoder, batch_size)
         least = 1 if self.task in ("D", "I", "R") else 2
         if self.k < least:
             raise ConfigError(Setting("method.k", self.k), f" must be at least {least} for task {self.task}")
         if self.task not in CLASSIFIED and self.k > batch_size:
             raise ConfigError(Setting("method.k", self.k), " candidates are more than ", Setting("data.batch_size", batch_size))
-        if min(self.hidden, self.classifier_width) < 1 or self.pooling != "max":
-            raise ConfigError("method: hidden and classifier_width must be at least 1, pooling max")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Perturbed sentences, or sentences split in two."""

@@ -9,14 +9,16 @@ from jaxtyping import Key
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, contrastive_tension, symmetric_info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_encoders, view_seeds
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 @dataclass
-class ContrastiveTension(Method):
+class ContrastiveTension(EmbeddingMethod):
     """Two encoders learn large dot products for the same sentence and small ones for different sentences.
 
     form: "pairs" is the paper's binary cross entropy with one positive pair in `group`; "in_batch" is the form of
@@ -28,21 +30,17 @@ class ContrastiveTension(Method):
     "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
     """
 
-    form: str = "pairs"  # pairs (the paper's) or in_batch (sentence-transformers')
-    group: int = 8  # pairs of which one is positive, for form=pairs
-    scale: float = 20.0  # at the start, of the dot products of form=in_batch
-    pooling: str = "mean"  # cls, mean or first_last
+    form: str = setting("pairs", choices=("pairs", "in_batch"))  # pairs is the paper's, in_batch that of sentence-transformers
+    group: int = setting(8, least=2)  # pairs of which one is positive, for form=pairs
+    scale: float = setting(20.0, above=0)  # at the start, of the dot products of form=in_batch
+    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
     dropout: bool = False  # while training; the published code has none
     ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: without
-    keep: str = "better"  # encoder that is exported: better (by eval.select) or second
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
+    keep: str = setting("better", choices=("better", "second"))  # encoder that is exported; better: by eval.select
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
-        if self.form not in ("pairs", "in_batch"):
-            raise ConfigError(Setting("method.form", self.form), " is not 'pairs' or 'in_batch'")
-        if self.group < 2:
-            raise ConfigError(Setting("method.group", self.group), " must be at least 2 pairs, one of them positive (paper: 8)")
+        super().check(encoder, batch_size)
         if self.form == "pairs" and (batch_size % self.group or batch_size - batch_size // self.group < 2):
             raise ConfigError(
                 Setting("data.batch_size", batch_size),
@@ -50,12 +48,6 @@ class ContrastiveTension(Method):
                 Setting("method.group", self.group),
                 " with at least 2 negative pairs",
             )
-        if not self.scale > 0:
-            raise ConfigError(Setting("method.scale", self.scale), " must be greater than 0 (sentence-transformers: 20)")
-        self.check_pooling()
-        if self.keep not in ("better", "second"):
-            raise ConfigError(Setting("method.keep", self.keep), " is not 'better' or 'second'")
-        self.check_ami(encoder)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """Two encoders with the same weights."""

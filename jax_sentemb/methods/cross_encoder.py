@@ -12,10 +12,11 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import softmax_cross_entropy
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
-from jax_sentemb.methods.labelled_pairs import check_task
+from jax_sentemb.methods.labelled_pairs import check_classes
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_head, pair_score
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 
@@ -36,15 +37,16 @@ class CrossEncoder(Method):
     sequence classifier of transformers, and a run can start from it with a new classifier.
     """
 
-    task: str = "scores"  # scores or classes
+    task: str = setting("scores", choices=("scores", "classes"))  # what the labels are
     classes: tuple[str, ...] = ("entailment", "neutral", "contradiction")  # labels of task=classes; the first one stands for alike
-    top_score: float = 5.0  # the largest gold score
+    top_score: float = setting(5.0, above=0)  # the largest gold score (STS-B: 5)
     pooling: str = "cls"  # of the encoder; the score is read from [CLS]
     is_cross_encoder = True  # `embed` takes rows of joined pairs and returns their scores
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Raise ConfigError if a hyper-parameter is out of range."""
-        check_task(self.task, self.classes, self.top_score)
+        """Raise ConfigError if a setting is out of range."""
+        super().check(encoder, batch_size)
+        check_classes(self.classes)
         if (kind := bert_config(encoder).model_type) != "bert":
             raise ConfigError(f"a cross-encoder of a {kind} is not supported: give a BERT as ", Setting("encoder.weights"))
 

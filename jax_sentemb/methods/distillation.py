@@ -18,10 +18,11 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import Scalar, l2_normalize, map_in_chunks, paired_cosine
-from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.pooling import sentence_embedding
+from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 TEACHER = "teacher"  # the part of `loaded` with vectors of the teacher, which fill the queue at the start
@@ -37,7 +38,7 @@ class Taught(NamedTuple):
 
 
 @dataclass
-class Distillation(Method):
+class Distillation(EmbeddingMethod):
     """Learn the vectors of a teacher by a weighted sum of three losses.
 
     `cosine` is 1 - cosine of W s(x) and t(x), with a matrix W that is learned. `congen` compares how W s(x) and t(x) see the
@@ -47,18 +48,17 @@ class Distillation(Method):
 
     # A model, a directory of `jax-sentemb encode` for the same text, or several of them, comma separated.
     teacher: str = "all-MiniLM-L6-v2"
-    teacher_precision: str = "float32"  # of the teacher's matrix products: float32 or bfloat16
-    cosine: float = 1.0  # weight of the cosine regression
-    congen: float = 0.0  # weight of the similarities to the queue (ConGen)
-    rank: float = 0.0  # weight of the order of the batch (ListNet)
-    queue_size: int = 16384  # teacher vectors in the queue of `congen`
-    teacher_temperature: float = 0.05  # of the teacher's similarities in `congen`
-    student_temperature: float = 0.07  # of the student's similarities in `congen`
-    rank_temperature: float = 0.05  # of both similarities in `rank`
+    teacher_precision: str = setting("float32", choices=("float32", "bfloat16"))  # of the teacher's matrix products
+    cosine: float = setting(1.0, least=0)  # weight of the cosine regression
+    congen: float = setting(0.0, least=0)  # weight of the similarities to the queue (ConGen)
+    rank: float = setting(0.0, least=0)  # weight of the order of the batch (ListNet)
+    queue_size: int = setting(16384, least=1)  # teacher vectors in the queue of `congen`
+    teacher_temperature: float = setting(0.05, above=0)  # of the teacher's similarities in `congen`
+    student_temperature: float = setting(0.07, above=0)  # of the student's similarities in `congen`
+    rank_temperature: float = setting(0.05, above=0)  # of both similarities in `rank`
     # The exported vectors: "student" (s, as wide as the encoder) or "teacher" (W s, comparable with the teacher's vectors).
-    output: str = "student"
-    pooling: str = "mean"  # cls, mean or first_last
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
+    output: str = setting("student", choices=("student", "teacher"))
+    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
 
     @property
     def has_map(self) -> bool:
@@ -71,22 +71,13 @@ class Distillation(Method):
         return ("identity",) if self.output == "teacher" else ()
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Raise ConfigError if a hyper-parameter is out of range."""
+        """Raise ConfigError if a setting is out of range."""
+        super().check(encoder, batch_size)
         if not self.teacher.strip(" ,"):
             raise ConfigError(Setting("method.teacher"), " is empty: name a model, or a directory that jax-sentemb encode wrote")
-        if self.teacher_precision not in ("float32", "bfloat16"):
-            raise ConfigError(Setting("method.teacher_precision", self.teacher_precision), " is not 'float32' or 'bfloat16'")
         weights = {name: getattr(self, name) for name in ("cosine", "congen", "rank")}
-        if min(weights.values()) < 0 or not any(weights.values()):
-            shown = ", ".join(f"method.{name}={value}" for name, value in weights.items())
-            raise ConfigError(f"{shown}: must be at least 0, and one of them above 0")
-        for name in ("teacher_temperature", "student_temperature", "rank_temperature"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"method.{name}={getattr(self, name)} must be greater than 0")
-        if self.queue_size < 1:
-            raise ConfigError(Setting("method.queue_size", self.queue_size), " must be at least 1 (ConGen: 16384)")
-        if self.output not in ("student", "teacher"):
-            raise ConfigError(Setting("method.output", self.output), " is not 'student' or 'teacher'")
+        if not any(weights.values()):
+            raise ConfigError(Setting("method.cosine"), ", congen and rank are 0: give one of them a weight")
         if self.output == "teacher" and not self.has_map:
             raise ConfigError(
                 Setting("method.output", "teacher"),
@@ -96,7 +87,6 @@ class Distillation(Method):
                 Setting("method.congen"),
                 " above 0",
             )
-        self.check_pooling()
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Return distinct sentences, each with the vector of the teacher."""

@@ -8,7 +8,6 @@ from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import softmax_cross_entropy
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.methods.labelled_pairs import EncodedPairs, check_classes
@@ -16,6 +15,7 @@ from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import class_logits, init_classifier
 from jax_sentemb.models.rnn import init_rnn
 from jax_sentemb.models.word_vectors import check_words, lstm_max
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 
@@ -29,9 +29,9 @@ class InferSent(Method):
     """
 
     classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")  # labels of the pairs
-    hidden: int = 2048  # width of the LSTM in each direction
-    classifier_width: int = 512  # width of the layers above the pair
-    pooling: str = "max"  # the maximum over time
+    hidden: int = setting(2048, least=1)  # width of the LSTM in each direction
+    classifier_width: int = setting(512, least=1)  # width of the layers above the pair
+    pooling: str = setting("max", choices=("max",))  # the maximum over time
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
@@ -41,9 +41,8 @@ class InferSent(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
+        super().check(encoder, batch_size)
         check_classes(self.classes)
-        if min(self.hidden, self.classifier_width) < 1 or self.pooling != "max":
-            raise ConfigError("method: hidden and classifier_width must be at least 1, pooling max")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Pairs with a class."""

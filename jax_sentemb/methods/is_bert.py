@@ -6,12 +6,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
-from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import token_sentence_jsd
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import pool
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
@@ -24,7 +24,7 @@ class TokenFeatures(NamedTuple):
 
 
 @dataclass
-class ISBERT(Method):
+class ISBERT(EmbeddingMethod):
     """Convolutions over token states; Jensen-Shannon mutual information of each token with each sentence of the batch.
 
     The embedding is the mean of the convolved states over real tokens. The discriminator is a dot product, as in the published code
@@ -34,17 +34,13 @@ class ISBERT(Method):
 
     # Between the token states and the mean; other methods may have none.
     convolution: Convolution = field(default_factory=Convolution)  # pyright: ignore[reportIncompatibleVariableOverride]
-    normalization: str = "pairs"  # of the loss: pairs (the code) or sentences (Eq. 3)
-    pooling: str = "mean"  # the method is defined for the mean
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
+    normalization: str = setting("pairs", choices=("pairs", "sentences"))  # of the loss; pairs: the code; sentences: Eq. 3
+    pooling: str = setting("mean", choices=("mean",))  # the method is defined for the mean
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Raise ConfigError if a hyper-parameter is out of range."""
+        """Raise ConfigError if a setting is out of range."""
+        super().check(encoder, batch_size)
         self.convolution.check()
-        if self.normalization not in ("pairs", "sentences"):
-            raise ConfigError(Setting("method.normalization", self.normalization), " is not 'pairs' (code) or 'sentences' (paper)")
-        if self.pooling != "mean":
-            raise ConfigError(Setting("method.pooling", self.pooling), ": IS-BERT's embedding is the mean of its tokens, set mean")
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """{"encoder", "cnn"}; the convolution is fresh unless the directory has one."""

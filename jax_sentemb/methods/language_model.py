@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
-from jax_sentemb.errors import ConfigError
 from jax_sentemb.losses import sampled_softmax_loss
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_linear
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import check_words, vector_part, word_states
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 
@@ -34,9 +34,9 @@ class LanguageModel(Method):
     The paper does not say how its softmax is computed. `params`: "lstm", "output", "word_bias", and the word vectors.
     """
 
-    hidden: int = 4096  # width of the LSTM
-    candidates: int = 8192  # words against the right one, drawn for each batch; 0: all words
-    pooling: str = "last"  # the last state
+    hidden: int = setting(4096, least=1)  # width of the LSTM
+    candidates: int = setting(8192, least=0)  # words against the right one, drawn for each batch; 0: all words
+    pooling: str = setting("last", choices=("last",))  # the last state
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
@@ -46,8 +46,7 @@ class LanguageModel(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
-        if self.hidden < 1 or self.candidates < 0 or self.pooling != "last":
-            raise ConfigError("method: hidden must be at least 1, candidates at least 0, pooling last")
+        super().check(encoder, batch_size)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """A fresh LSTM and output layer, initialised as in torch, and the word vectors."""

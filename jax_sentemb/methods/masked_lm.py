@@ -9,14 +9,15 @@ from jaxtyping import Bool, Float, Int, Key, UInt
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError, Setting
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.attention import MAX_POSITIONS
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import init_token_head, token_states
 from jax_sentemb.models.layers import random_bits
+from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.models.token_loss import token_loss
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 MASK_STREAM = 1 << 21
@@ -84,23 +85,17 @@ class MaskedLosses(NamedTuple):
 
 
 @dataclass
-class MaskedLM(Method):
+class MaskedLM(EmbeddingMethod):
     """BERT's masked-language-model loss (Devlin et al. 2019) without next-sentence prediction; each epoch draws new masks.
 
     The embedding, for scores during training, is the pooled state. `params` are {"encoder", "token_head"}; the export includes the
     head. `mlm_probability` is the share of a row's tokens that is predicted: 0.15 in BERT, 0.4 in Wettig et al. 2023.
     """
 
-    mlm_probability: float = 0.15  # share of a row's tokens that is predicted
-    pooling: str = "mean"  # of the embedding: cls, mean or first_last
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
+    mlm_probability: float = setting(0.15, above=0, below=1)  # share of a row's tokens that is predicted
+    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
     reads_packed = True
-
-    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Raise ConfigError if a hyper-parameter is out of range."""
-        if not 0 < self.mlm_probability < 1:
-            raise ConfigError(Setting("method.mlm_probability", self.mlm_probability), " must be inside 0 to 1 (BERT: 0.15)")
-        self.check_pooling()
+    trains_sentences = False
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Distinct sentences, or rows packed from consecutive ones (`data.pack`)."""

@@ -9,14 +9,16 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, nt_xent
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, two_texts
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 @dataclass
-class MirrorBERT(Method):
+class MirrorBERT(EmbeddingMethod):
     """NT-Xent over 2B embeddings with both views as anchors, without a head.
 
     span: the number of characters of the second view that become one [MASK] if the sentence has at least 30; with 0 the views
@@ -25,19 +27,13 @@ class MirrorBERT(Method):
     Drophead is not implemented. `params` are {"encoder"}.
     """
 
-    temperature: float = 0.04  # the cosines are divided by it
-    pooling: str = "cls"  # cls, mean or first_last
-    span: int = 5  # characters of the second view that become one [MASK]; 0: none
+    temperature: float = setting(0.04, above=0)  # the cosines are divided by it (paper: 0.04)
+    pooling: str = setting("cls", choices=POOLINGS)  # of the embedding
+    span: int = setting(5, least=0)  # characters of the second view that become one [MASK]; 0: none
     ami: AttentionMI | None = None  # attention mutual information, with span=0; None: without
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or two of them exclude each other."""
-        if not self.temperature > 0:
-            raise ConfigError(Setting("method.temperature", self.temperature), " must be greater than 0 (paper: 0.04)")
-        self.check_pooling()
-        if self.span < 0:
-            raise ConfigError(Setting("method.span", self.span), " must be at least 0 characters (paper: 5; 0: no masking)")
         if self.ami is not None and self.span:
             raise ConfigError(
                 Setting("method.ami"),
@@ -46,7 +42,7 @@ class MirrorBERT(Method):
                 "): the mask moves the tokens behind it, so the attention of the two views does not correspond; set ",
                 Setting("method.span", 0),
             )
-        self.check_ami(encoder)
+        super().check(encoder, batch_size)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Distinct sentences, each with a copy that has a masked span if `span` is not 0."""

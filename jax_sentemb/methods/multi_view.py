@@ -22,6 +22,7 @@ from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import FROZEN, check_words, pooled_states, vector_part, word_states
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 VIEWS = {"fg": ("f", "g"), "f": ("f",), "g": ("g",), "ff": ("f", "f2"), "gg": ("g", "g2")}
@@ -58,16 +59,16 @@ class MultiView(Method):
     A batch is consecutive sentences. `params`: "f", "g", "f2", "g2", "U", "log_temperature" as needed, and the word vectors.
     """
 
-    form: str = "discriminative"  # discriminative, generative or both
-    views: str = "fg"  # fg, or an ablation: f, g, ff, gg
-    hidden: int = 1024  # width of the GRU in each direction
-    context: int = 3  # sentences at most so far apart belong together
-    negatives: int = 5  # words drawn against each word, for the generative loss
-    beta: float = 0.01  # step of the pull of U towards orthonormal rows
+    form: str = setting("discriminative", choices=("discriminative", "generative", "both"))  # the objective
+    views: str = setting("fg", choices=VIEWS)  # fg, or an ablation: f, g, ff, gg
+    hidden: int = setting(1024, least=1)  # width of the GRU in each direction
+    context: int = setting(3, least=1)  # sentences at most so far apart belong together
+    negatives: int = setting(5, least=1)  # words drawn against each word, for the generative loss
+    beta: float = setting(0.01, least=0, below=1)  # step of the pull of U towards orthonormal rows
     invertible: bool = True  # U is kept near orthonormal rows, and g is its transpose
-    temperature: float = 1.0  # of the discriminative score at the start; trained
+    temperature: float = setting(1.0, above=0)  # of the discriminative score at the start; trained
     remove_component: bool = True  # the first direction of each view of a batch is taken out
-    iterations: int = 5  # of the power iteration that finds this direction
+    iterations: int = setting(5, least=1)  # of the power iteration that finds this direction
     ensemble: str = "average"  # of the views: average, concatenation, or one view
     pooling: str = "mean"  # over time, of each view: mean, max, min, last, or several joined by +
 
@@ -79,9 +80,8 @@ class MultiView(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
-        if self.form not in ("discriminative", "generative", "both"):
-            raise ConfigError(Setting("method.form", self.form), " is not discriminative, generative or both")
-        if self.views not in VIEWS or (self.views != "fg" and self.form != "discriminative"):
+        super().check(encoder, batch_size)
+        if self.views != "fg" and self.form != "discriminative":
             raise ConfigError(
                 Setting("method.views", self.views), f": give fg or, with the discriminative objective, {', '.join(VIEWS)}"
             )
@@ -89,10 +89,6 @@ class MultiView(Method):
             raise ConfigError(
                 Setting("method.ensemble", self.ensemble), f" is not average, concatenation or {' or '.join(self._all_views())}"
             )
-        if min(self.hidden, self.negatives, self.iterations) < 1 or not 0 <= self.beta < 1:
-            raise ConfigError("method: hidden, negatives and iterations must be at least 1, beta from 0 to below 1")
-        if not self.temperature > 0:
-            raise ConfigError(Setting("method.temperature", self.temperature), " must be greater than 0 (its start; it is trained)")
         poolings = self.pooling.split("+")
         if not set(poolings) <= set(POOLINGS) or len(set(poolings)) < len(poolings):
             raise ConfigError(Setting("method.pooling", self.pooling), f": give one or more of {', '.join(POOLINGS)}, joined by +")
@@ -102,10 +98,8 @@ class MultiView(Method):
             raise ConfigError(
                 Setting("method.pooling", self.pooling), " with ensemble=average: f is wider than g, take concatenation"
             )
-        if not 1 <= self.context < batch_size:
-            raise ConfigError(
-                Setting("method.context", self.context), " must be at least 1 and below ", Setting("data.batch_size", batch_size)
-            )
+        if self.context >= batch_size:
+            raise ConfigError(Setting("method.context", self.context), " must be below ", Setting("data.batch_size", batch_size))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Sentences in the order of the corpus."""

@@ -6,31 +6,25 @@ from jaxtyping import Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
-from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, symmetric_info_nce
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.methods.views import TwoViews, two_texts
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 @dataclass
-class Neighbours(Method):
+class Neighbours(EmbeddingMethod):
     """Symmetric InfoNCE of the cosines of neighbouring sentences, with the other pairs of the batch as negatives.
 
     Positives from the same document are those of DeCLUTR (Giorgi et al. 2021), whose spans may overlap and are longer than a
     sentence; here they are two consecutive sentences, and there is no masked-language-model loss. `params` are {"encoder"}.
     """
 
-    temperature: float = 0.05  # the cosines are divided by it
-    pooling: str = "mean"  # cls, mean or first_last
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
-
-    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Raise ConfigError if a hyper-parameter is out of range."""
-        if not self.temperature > 0:
-            raise ConfigError(Setting("method.temperature", self.temperature), " must be greater than 0 (DeCLUTR: 0.05)")
-        self.check_pooling()
+    temperature: float = setting(0.05, above=0)  # the cosines are divided by it (DeCLUTR: 0.05)
+    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Pairs of neighbouring sentences."""

@@ -15,6 +15,7 @@ from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.rnn import init_rnn, run_rnn
 from jax_sentemb.models.word_vectors import check_words, word_states
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 ENCODERS = ("source", "target")
@@ -36,10 +37,10 @@ class QuickThoughts(Method):
     code gives each encoder its own word embeddings if they are trained; here both share them. A batch is consecutive sentences.
     """
 
-    hidden: int = 600  # width of the GRU in each direction
-    context: int = 1  # sentences at most so far apart belong together
-    itself: str = "zero"  # score of a sentence with itself: zero (the code) or excluded
-    pooling: str = "last"  # the last states
+    hidden: int = setting(600, least=1)  # width of the GRU in each direction
+    context: int = setting(1, least=1)  # sentences at most so far apart belong together
+    itself: str = setting("zero", choices=("zero", "excluded"))  # score of a sentence with itself; zero: the code
+    pooling: str = setting("last", choices=("last",))  # the last states
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
@@ -49,14 +50,9 @@ class QuickThoughts(Method):
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range, or the encoder is not a table of word vectors."""
         check_words(encoder)
-        if self.itself not in ("zero", "excluded"):
-            raise ConfigError(Setting("method.itself", self.itself), " is not zero or excluded")
-        if not 1 <= self.context < batch_size:
-            raise ConfigError(
-                Setting("method.context", self.context), " must be at least 1 and below ", Setting("data.batch_size", batch_size)
-            )
-        if self.hidden < 1 or self.pooling != "last":
-            raise ConfigError("method: hidden must be at least 1, pooling last")
+        super().check(encoder, batch_size)
+        if self.context >= batch_size:
+            raise ConfigError(Setting("method.context", self.context), " must be below ", Setting("data.batch_size", batch_size))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Sentences in the order of the corpus."""

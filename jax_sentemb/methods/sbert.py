@@ -10,17 +10,18 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import paired_cosine, softmax_cross_entropy
-from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
-from jax_sentemb.methods.labelled_pairs import EncodedPairs, check_task
+from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.labelled_pairs import EncodedPairs, check_classes
 from jax_sentemb.methods.views import view_seeds
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 
 @dataclass
-class SBERT(Method):
+class SBERT(EmbeddingMethod):
     """One encoder embeds both sentences of a pair, and the embeddings predict the label of the pair.
 
     task: "classes" is softmax over a linear map of (u, v, |u - v|) with one of `classes` as label (SBERT on NLI); "scores" is the
@@ -28,16 +29,16 @@ class SBERT(Method):
     is then its `ft`, or its `ssl+ft` if the weights come from an IS-BERT. `params` are {"encoder", "cnn", "classifier"}.
     """
 
-    task: str = "scores"  # scores or classes
+    task: str = setting("scores", choices=("scores", "classes"))  # what the labels are
     classes: tuple[str, ...] = ("contradiction", "entailment", "neutral")  # labels of task=classes
-    top_score: float = 5.0  # the largest gold score
-    pooling: str = "mean"  # cls, mean or first_last
+    top_score: float = setting(5.0, above=0)  # the largest gold score (STS-B: 5)
+    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
     convolution: Convolution | None = None  # IS-BERT's, between encoder and pooling; None: without
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Raise ConfigError if a hyper-parameter is out of range."""
-        check_task(self.task, self.classes, self.top_score)
+        """Raise ConfigError if a setting is out of range."""
+        super().check(encoder, batch_size)
+        check_classes(self.classes)
         if self.convolution is not None:
             self.convolution.check()
         allowed = ("mean",) if self.convolution else POOLINGS

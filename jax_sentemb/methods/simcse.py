@@ -17,13 +17,14 @@ from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.losses import alignment, info_nce
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.methods.base import Carry, Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Carry, EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, two_texts, view_seed
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.heads import apply_head, init_head, init_token_head
-from jax_sentemb.models.pooling import pool
+from jax_sentemb.models.pooling import POOLINGS, pool
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 MOMENTUM_VIEW, MASKED_VIEW = 2, 3  # numbers of the other forward passes, which have their own dropout
@@ -39,9 +40,10 @@ class Momentum:
     not say).
     """
 
-    queue_size: int = 384  # embeddings in the queue of negatives
-    decay: float = 0.995  # of the moving average of the encoder's weights
-    dropout: float = 0.3  # hidden states and attention (the paper does not say which; ESimCSE's code uses none)
+    queue_size: int = setting(384, least=1)  # embeddings in the queue of negatives
+    decay: float = setting(0.995, least=0, below=1)  # of the moving average of the encoder's weights
+    # Hidden states and attention (the paper does not say which; ESimCSE's code uses none).
+    dropout: float = setting(0.3, least=0, below=1)
 
 
 class SimCSEViews(NamedTuple):
@@ -55,7 +57,7 @@ class SimCSEViews(NamedTuple):
 
 
 @dataclass
-class SimCSE(Method):
+class SimCSE(EmbeddingMethod):
     """InfoNCE over dropout views; the embedding is the pooled state before the MLP head, which is used in training only.
 
     negatives=False is the ablation of miCSE's Table 4. mlm_weight > 0 adds the masked-language-model loss of SimCSE's `do_mlm`
@@ -63,31 +65,19 @@ class SimCSE(Method):
     tell whose view it is. The state's `params` are {"encoder", "head", "token_head" (only with mlm_weight)}.
     """
 
-    temperature: float = 0.05  # the cosines are divided by it
-    pooling: str = "cls"  # cls, mean or first_last
+    temperature: float = setting(0.05, above=0)  # the cosines are divided by it (papers: 0.05)
+    pooling: str = setting("cls", choices=POOLINGS)  # of the embedding
     head: bool = True  # an MLP on the embedding while training
     negatives: bool = True  # False: attraction only (miCSE, Table 4)
-    repetition: float = 0.0  # largest share of repeated tokens of the second view (ESimCSE: 0.32); 0: none
-    mlm_weight: float = 0.0  # of a masked-language-model loss, in a third forward pass; 0: none
-    mlm_probability: float = 0.15  # share of the tokens that loss predicts
+    # Largest share of repeated tokens of the second view (ESimCSE: 0.32); 0: none.
+    repetition: float = setting(0.0, least=0, most=1)
+    mlm_weight: float = setting(0.0, least=0)  # of a masked-language-model loss, in a third forward pass; 0: none
+    mlm_probability: float = setting(0.15, above=0, below=1)  # share of the tokens that loss predicts
     ami: AttentionMI | None = None  # attention mutual information; None: without
     momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: without
-    anchor: float = 0.0  # weight of the distance to the embeddings of the start; 0: none
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
-        if not self.temperature > 0:
-            raise ConfigError(Setting("method.temperature", self.temperature), " must be greater than 0 (papers: 0.05)")
-        self.check_pooling()
-        if self.mlm_weight < 0 or not 0 < self.mlm_probability < 1:
-            raise ConfigError(
-                Setting("method.mlm_weight", self.mlm_weight),
-                f" must be >= 0, mlm_probability={self.mlm_probability} inside 0 to 1",
-            )
-        if not 0 <= self.repetition <= 1:
-            raise ConfigError(
-                Setting("method.repetition", self.repetition), " must be a share of the tokens, from 0 to 1 (ESimCSE: 0.32)"
-            )
         if self.ami is not None and self.repetition:
             raise ConfigError(
                 Setting("method.ami"),
@@ -96,14 +86,7 @@ class SimCSE(Method):
                 ": a repeated token moves those behind it, so the attention of the two views does not correspond; set ",
                 Setting("method.repetition", 0),
             )
-        self.check_ami(encoder)
-        if (momentum := self.momentum) is not None:
-            if momentum.queue_size < 1 or not 0 <= momentum.decay < 1 or not 0 <= momentum.dropout < 1:
-                raise ConfigError(
-                    Setting("method.momentum"),
-                    f": queue_size={momentum.queue_size} must be at least 1, decay={momentum.decay} and "
-                    f"dropout={momentum.dropout} from 0 to below 1",
-                )
+        super().check(encoder, batch_size)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Distinct sentences, each with a copy that has repeated tokens if `repetition` is not 0."""

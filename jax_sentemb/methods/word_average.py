@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float, Key
 
-from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import check_words, pooled_states, word_states
+from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
 
 
@@ -23,13 +23,12 @@ class Averages(NamedTuple):
 class WordAverage(Method):
     """The mean of a sentence's word vectors; unknown words have the vector 0. `params` are the word vectors."""
 
-    pooling: str = "mean"  # the mean
+    pooling: str = setting("mean", choices=("mean",))  # the mean
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if the encoder is not a table of word vectors."""
         check_words(encoder)
-        if self.pooling != "mean":
-            raise ConfigError(Setting("method.pooling", self.pooling), ": word vectors are averaged, mean")
+        super().check(encoder, batch_size)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """The word vectors."""

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Key
 
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.models.layers import matmul
+from jax_sentemb.settings import check_settings, setting
 from jax_sentemb.types import Array, Params
 
 
@@ -21,8 +22,8 @@ class Convolution:
     its batch. Default False: masked positions are zero before the convolution, and padding changes nothing.
     """
 
-    windows: tuple[int, ...] = (1, 3, 5)  # tokens that a filter sees, a set of filters for each
-    filters: int = 256  # filters of each window
+    windows: tuple[int, ...] = setting((1, 3, 5), least=1)  # tokens that a filter sees, a set of filters for each
+    filters: int = setting(256, least=1)  # filters of each window
     relu: bool = False  # after the convolution, as Eq. 1; the published code has none
     reference: bool = False  # the states at [PAD] are convolved too, as in the published code
 
@@ -33,13 +34,12 @@ class Convolution:
 
     def check(self) -> None:
         """Raise ConfigError for invalid windows or filters."""
+        check_settings(self, "method.convolution.")
         windows = tuple(self.windows)
-        if not windows or min(windows) < 1 or any(window % 2 == 0 for window in windows) or len(set(windows)) < len(windows):
+        if not windows or any(window % 2 == 0 for window in windows) or len(set(windows)) < len(windows):
             raise ConfigError(
                 Setting("method.convolution.windows", windows), " must be different odd numbers, for instance (1, 3, 5)"
             )
-        if self.filters < 1:
-            raise ConfigError(Setting("method.convolution.filters", self.filters), " must be at least 1")
 
     def init(self, key: Key[Array, ""], inputs: int) -> Params:
         """{"window_K": kernel [K, inputs, filters] and bias [filters]} from U(-b, b), b = 1 / sqrt(K * inputs), as in torch."""

@@ -88,7 +88,7 @@ class DownstreamTasks:
         outcomes: dict[str, Any] = {}
         for item, outcome in suite.score(model, self.items, self.protocols, lambda count: None):
             if isinstance(outcome, UserError):
-                raise outcome
+                raise outcome.at(f"{item.name}: ")
             outcomes[item.name] = outcome
         print_line(
             "\n\n".join(tables.as_text(table) for table in tables.layout({name: outcomes}, self.protocols, self.missing_tasks, []))

@@ -53,7 +53,7 @@ def where_the_results_are(config: Config, workdir: Path) -> str:
         files = config.data.files if user_path(config.data.files).is_file() else str(own) if own.is_file() else "corpus.txt"
         if config.method.is_cross_encoder:
             command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
-        elif type(config.method).__name__ == "MaskedLM":  # not an encoder of sentences yet
+        elif not config.method.trains_sentences:  # not an encoder of sentences yet
             settings = (f"--config.data.files={files}", f"--config.encoder.weights={export}")
             command = ["jax-sentemb", "train", "--config", "simcse", *settings]
         else:

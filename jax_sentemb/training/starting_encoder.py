@@ -68,10 +68,8 @@ def dense_layers(config: Config, start: Start | None) -> tuple[str, ...]:
 
 
 def check_anchor(config: Config) -> None:
-    """Raise ConfigError for an anchor that is negative, or without a start."""
+    """Raise ConfigError for an anchor without a start."""
     anchor = config.method.anchor
-    if anchor < 0:
-        raise ConfigError(Setting("method.anchor", anchor), " must be at least 0")
     if anchor and not getattr(config.encoder, "weights", ""):
         raise ConfigError(
             Setting("method.anchor", anchor), " is the weight of the distance to the start: give ", Setting("encoder.weights")

@@ -301,12 +301,13 @@ class Trainer:
         if not window or progress.rewinds == REWINDS:
             file = self.workdir / "not_finite.json"
             advice = f"they were skipped {REWINDS} times already" if window else "or skip them with train.on_nan=rewind:1"
-            problem = (
-                f"{error}; {file} has its rows, the last checkpoint is untouched: lower optimizer.learning_rate, "
-                f"look at the rows, {advice}"
+            stopped = NotFinite(
+                error.step,
+                f"{error.problem}; {file} has its rows, the last checkpoint is untouched: lower optimizer.learning_rate, "
+                f"look at the rows, {advice}",
             )
-            self.log.warn(error.step, problem)
-            raise NotFinite(error.step, problem.partition(": ")[2]) from None
+            self.log.warn(error.step, str(stopped))
+            raise stopped from None
         self.checkpoints.wait()
         found = self.checkpoints.restore(self.state)
         self.state = found[0] if found else self._untrained()
