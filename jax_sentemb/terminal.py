@@ -61,4 +61,5 @@ def bar() -> "type[tqdm[Any]]":
         from tqdm.notebook import tqdm
     else:
         from tqdm.std import tqdm
-    return type("Bar", (tqdm,), {"monitor_interval": 0})
+    unwatched: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
+    return unwatched

@@ -83,4 +83,5 @@ def _encoder(model: Any, batch_size: int) -> Callable[[list[str]], np.ndarray]:
         return lambda sentences: model.encode(sentences, batch_size=batch_size, show_progress_bar=False)
     if not callable(model):
         raise ConfigError(f"model is {type(model).__name__}: give a directory, an encoder or a function")
-    return model
+    encode: Any = model
+    return encode
