@@ -86,7 +86,7 @@ def test_encode_writes_its_vectors(static, teacher):
 
 def test_the_encoder_reads_sentences_with_its_default_prompt_as_in_encode(teacher, tmp_path):
     model = load(teacher / "model")._replace(settings=EncodeSettings({"query": "red blue "}, "query"))
-    sentences = open_text("--corpus", str(teacher / "corpus.txt"))
+    sentences = open_text("--corpus", str(teacher / "corpus.txt")).sentences
     found = _encoded(model, sentences, tmp_path / "vectors.npy", 16, lambda *_: None)
     np.testing.assert_allclose(found, SentenceEncoder(model).encode(SENTENCES), atol=1e-6)
 

@@ -568,7 +568,7 @@ def test_no_folder_of_a_word_model_is_a_link_to_the_outside(words, tmp_path):
     [
         ({"settings": {"hidden": 3}}, "its settings give"),
         ({"settings": {"hidden": "2"}}, "does not describe a model"),
-        ({"settings": {"hidden": 10**30}}, "its settings give"),
+        ({"settings": {"hidden": 10**30}}, "must be below"),
         ({"settings": {"hidden": -1}}, "method"),
         ({"settings": {"pooling": None}}, "pooling"),
         ({"settings": {"import": "os"}}, "does not describe a model"),

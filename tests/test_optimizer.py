@@ -88,7 +88,7 @@ def test_a_share_of_all_steps_warms_up():
         ({"lr_scheduler_type": "steps", "lr_steps": "9:1e-3,5:1e-4"}, "write rising"),
         ({"lr_scheduler_type": "steps", "lr_steps": "5:fast"}, "write rising"),
         ({"name": "adam"}, "not one of adamw, rmsprop, sgd"),
-        ({"warmup_ratio": 1.0}, "from 0 to below 1"),
+        ({"warmup_ratio": 1.0}, "at least 0 and below 1"),
     ],
 )
 def test_settings_that_do_not_fit_are_one_line(options, says):

@@ -65,9 +65,7 @@ def parser() -> Parser:
 
 def survey(options: argparse.Namespace) -> dict[str, Any]:
     """Everything that is said about the corpus, and `advice`: an Advice, or None. Errors as in training."""
-    for name, least in (("max_seq_length", 3), ("batch_size", 2), ("vocab_size", 50)):
-        if getattr(options, name) < least:
-            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {least}")
+    _check_limits(options)
     vocabulary, positions, readout = options.tokenizer, POSITIONS, ""
     if options.weights:
         from jax_sentemb.formats.huggingface import max_positions, resolve
@@ -125,6 +123,13 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         "batches": report["usable"] // options.batch_size,
         "advice": advise(corpus),
     }
+
+
+def _check_limits(options: argparse.Namespace) -> None:
+    """Raise ConfigError for a number that is too small."""
+    for name, least in (("max_seq_length", 3), ("batch_size", 2), ("vocab_size", 50)):
+        if getattr(options, name) < least:
+            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {least}")
 
 
 def _odd(sentences: Sentences, files: list[str]) -> list[dict[str, Any]]:

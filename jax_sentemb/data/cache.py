@@ -115,6 +115,8 @@ def mapped(path: Path, kind: DTypeLike) -> Shaped[np.ndarray, " numbers"]:
             return np.zeros(0, kind)
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
     with _maps_lock:
+        for older in [other for other, file in _maps.items() if file == path]:
+            del _maps[older]  # a file that was written anew is watched in place of the one that was cut
         _maps[memory] = path
     return np.frombuffer(memory, kind)
 

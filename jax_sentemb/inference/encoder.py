@@ -168,9 +168,7 @@ class SentenceEncoder(ChangeableSettings):
         `normalize_embeddings` scales to length 1; None: the encoder's `truncate_dim`. precision: float32, float16, int8, uint8
         (scaled to the ranges of these vectors), binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if
         the logger `jax_sentemb` has level INFO.
-        convert_to_numpy=False returns a jax.Array.
-
-        convert_to_tensor=True returns a torch.Tensor.
+        convert_to_numpy=False returns a jax.Array, convert_to_tensor=True a torch.Tensor.
 
         prompt: a text that is put before every sentence. prompt_name: the one of `prompts` with that name; if both are None,
         `default_prompt`. output_value="token_embeddings" returns an array [tokens, width] for each sentence, [CLS] and [SEP]
@@ -185,13 +183,10 @@ class SentenceEncoder(ChangeableSettings):
         check_precision(precision)
         batch_size = whole_number("batch_size", batch_size, 1)
         choice("output_value", output_value, ("sentence_embedding", "token_embeddings"))
-        for name, value in {
-            "normalize_embeddings": normalize_embeddings,
-            "convert_to_numpy": convert_to_numpy,
-            "convert_to_tensor": convert_to_tensor,
-            "show_progress_bar": False if show_progress_bar is None else show_progress_bar,
-        }.items():
-            flag(name, value)
+        flag("normalize_embeddings", normalize_embeddings)
+        flag("convert_to_numpy", convert_to_numpy)
+        flag("convert_to_tensor", convert_to_tensor)
+        flag("show_progress_bar", False if show_progress_bar is None else show_progress_bar)
         single = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else sentence_list(sentences)
         check_text(texts)

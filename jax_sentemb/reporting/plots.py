@@ -338,9 +338,8 @@ def _save(figure: Any, path: str | Path, title: str, numbers: str, table: Mappin
     figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
     picture.parent.mkdir(parents=True, exist_ok=True)
     with replacing(table_path(picture)) as partial, partial.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(spreadsheet_cell, table))
-        writer.writerows(map(spreadsheet_cell, row) for row in zip(*(_cells(column) for column in table.values()), strict=True))
+        rows = (table, *zip(*(_cells(column) for column in table.values()), strict=True))
+        csv.writer(file, lineterminator="\n").writerows(map(spreadsheet_cell, row) for row in rows)
     with replacing(picture) as partial:
         figure.savefig(partial, format="png", metadata={"Title": f"{title}\n{numbers}"})
     return picture
