@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,6 +66,16 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: JAX_SENTEMB_SHARED={folder}")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def levels_of_loggers() -> Iterator[None]:
+    """Put back the levels of loggers, which commands set for their process."""
+    loggers = [logging.getLogger(name) for name in ("absl", "asyncio", "jax_sentemb")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)
