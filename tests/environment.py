@@ -42,6 +42,8 @@ from jax_sentemb.training import corpus_source, evaluator, step, trainer, valida
 
 SHAPES = [(batches, "BUCKETS", batches.BUCKETS), (embedder, "BUCKETS", embedder.BUCKETS), (embedder, "FEW", embedder.FEW)]
 
+LEVELS = {name: logging.getLogger(name).level for name in ("absl", "asyncio", "jax_sentemb")}
+
 # Collecting what nobody refers to goes through everything that is loaded, and tracing would start it often.
 gc.set_threshold(100_000, 50, 100)
 
@@ -69,13 +71,10 @@ def shared() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def levels_of_loggers() -> Iterator[None]:
-    """Put back the levels of loggers, which commands set for their process."""
-    loggers = [logging.getLogger(name) for name in ("absl", "asyncio", "jax_sentemb")]
-    levels = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+def levels_of_loggers() -> None:
+    """Begin with the levels of loggers that commands change for their process, in other tests and in fixtures of a module."""
+    for name, level in LEVELS.items():
+        logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)
