@@ -45,12 +45,8 @@ PACKED_ROWS = FileType("packed", 2, "")
 
 VECTORS = FileType("vectors", 1, "encode the corpus into a new directory or file")
 SEARCH_INDEX = FileType("search index", 1, "delete it, or give another --index")
-WORD_MODEL = FileType("word model", 1, "export the run again", ModelFileError)
-EXPORT = FileType("export", 1, "export the model again", ModelFileError)
 RUN = FileType("run", 1, "give another --workdir", ModelFileError)
 CHECKPOINT = FileType("checkpoint", 1, "give the old input, or another --workdir", ModelFileError)
-SWEEP = FileType("sweep", 1, "give another --workdir", ModelFileError)
-EVALUATION_SET = FileType("evaluation set", 1, "delete its folder, and run --fetch again")
 
 
 def mark(file_type: FileType, sources: Mapping[str, Any]) -> dict[str, Any]:
