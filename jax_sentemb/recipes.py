@@ -1,7 +1,8 @@
 """Recipes by name or file, as .py or .yaml, and changes of their settings by name.
 
 A recipe is a file of configs/, which is installed with the package: `simcse` is configs/simcse.py, `simcse:tiny` its short run on
-generated sentences. A .yaml file names a recipe and the settings that differ from it.
+generated sentences. A .yaml file, or a .py file whose get_config returns an ml_collections.ConfigDict, names a recipe and the
+settings that differ from it.
 """
 
 import ast
@@ -159,28 +160,32 @@ def _similar(path: Path) -> str:
 def read_config(name: str) -> "Config":
     """The Config of a recipe, `FILE:SIZE`; ConfigError, with the line of the file, for whatever the file does instead."""
     file, size = find(name)
-    if file.suffix in (".yaml", ".yml"):
-        if size:
-            raise ConfigError(
-                Setting("--config", name), f": the size belongs to the recipe in the file, for instance recipe: simcse:{size[0]}"
-            )
-        try:
-            return _from_yaml(file)
-        except RecursionError:
-            raise ConfigError(Setting("--config", file), ": is nested too deeply, or is its own recipe") from None
+    try:
+        return _from_yaml(file, size) if file.suffix in (".yaml", ".yml") else _from_python(file, size)
+    except RecursionError:
+        raise ConfigError(Setting("--config", file), ": is nested too deeply, or is its own recipe") from None
+
+
+def _from_python(file: Path, size: list[str]) -> "Config":
+    """Return what get_config of a .py file returns: a Config, or a ConfigDict as the Config that it describes."""
+    from ml_collections import ConfigDict
+
     from jax_sentemb.config import Config  # here, so that the names of recipes are known without loading JAX
 
     try:
         get_config = runpy.run_path(str(file)).get("get_config")
         config = get_config(*size) if get_config else None
-    except UserError:
+    except (UserError, RecursionError):
         raise
     except (Exception, SystemExit) as error:  # whatever the file raised
-        raise ConfigError(Setting("--config", name), f": {_where(error, file)}") from error
+        raise ConfigError(Setting("--config", file), f": {_where(error, file)}") from error
     if get_config is None:
         raise ConfigError(Setting("--config", file), ": defines no get_config()")
+    if isinstance(config, ConfigDict):
+        return _changed_recipe(file, _dotted(config.to_dict()))
     if not isinstance(config, Config):
-        raise ConfigError(Setting("--config", name), f": get_config returned {type(config).__name__}, not a jax_sentemb Config")
+        problem = f": get_config returned {type(config).__name__}, not a jax_sentemb Config or an ml_collections.ConfigDict"
+        raise ConfigError(Setting("--config", file), problem)
     return config
 
 
@@ -192,18 +197,27 @@ def _where(error: BaseException, file: Path) -> str:
     return (f"line {lines[-1]}: " if lines else "") + f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
 
 
-def _from_yaml(file: Path) -> "Config":
+def _from_yaml(file: Path, size: list[str]) -> "Config":
     """The recipe that a .yaml file names, with the settings of the file: nested by section, or by dotted names."""
     import yaml
 
+    if size:
+        problem = f": the size belongs to the recipe in the file, for instance recipe: simcse:{size[0]}"
+        raise ConfigError(Setting("--config", f"{file}:{size[0]}"), problem)
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), _text_loader())
         settings = _dotted(content) if isinstance(content, dict) else []
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(Setting("--config", file), f": not YAML: {' '.join(str(error).split())[:150]}") from None
+    return _changed_recipe(file, settings)
+
+
+def _changed_recipe(file: Path, settings: list[tuple[str, Any]]) -> "Config":
+    """Return the config of the recipe that a file names under `recipe`, with the other settings of the file."""
     recipe = dict(settings).get("recipe")
     if not isinstance(recipe, str):
-        raise ConfigError(Setting("--config", file), ": has no recipe: write for instance recipe: simcse")
+        example = "recipe: simcse" if file.suffix != ".py" else 'config.recipe = "simcse"'
+        raise ConfigError(Setting("--config", file), f": has no recipe: write for instance {example}")
     beside = file.parent / recipe.partition(":")[0]
     config = read_config(str(file.parent / recipe) if beside.is_file() else recipe)
     try:

@@ -66,6 +66,40 @@ def test_a_yaml_file_that_cannot_be(tmp_path, text, says):
         read_config(str(tmp_path / "mine.yaml"))
 
 
+CONFIG_DICT = """
+from ml_collections import ConfigDict
+
+def get_config(size=""):
+    config = ConfigDict({"recipe": f"simcse:{size}", "method": {"temperature": 0.1}})
+    config.data = ConfigDict({"batch_size": 12, "files": "corpus.txt"})
+    return config
+"""
+
+
+def test_a_python_file_may_return_a_config_dict(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(CONFIG_DICT)
+    changed = {"method.temperature": 0.1, "data.batch_size": 12, "data.files": "corpus.txt"}
+    assert flatten(read_config(str(file))) == flatten(read_config("simcse")) | changed
+    assert flatten(read_config(f"{file}:tiny")) == flatten(read_config("simcse:tiny")) | changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("batch_size", "batch", r"mine\.py: data\.batch is unknown; did you mean data\.batch_size\?"),
+        ("12", "'many'", r"mine\.py: data\.batch_size: many is not a whole number$"),
+        ('f"simcse:{size}"', "3", r'mine\.py: has no recipe: write for instance config\.recipe = "simcse"$'),
+        ('f"simcse:{size}"', "'mine.py'", "is its own recipe"),
+        ("return config", "return {}", r"get_config returned dict, not a jax_sentemb Config or an ml_collections\.ConfigDict"),
+    ],
+)
+def test_a_config_dict_that_cannot_be(tmp_path, old, new, says):
+    (tmp_path / "mine.py").write_text(CONFIG_DICT.replace(old, new))
+    with pytest.raises(ConfigError, match=says):
+        read_config(str(tmp_path / "mine.py"))
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
