@@ -5,14 +5,13 @@ for instance --config.optimizer.learning_rate=1e-5.
 """
 
 import dataclasses
-import itertools
-import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.methods.base import Method
+from jax_sentemb.setting_texts import chosen_layers, rate_steps, rewind_window
 from jax_sentemb.settings import LARGEST, check_settings, check_types, setting
 from jax_sentemb.settings import NAMES as NAMES
 from jax_sentemb.settings import flatten as flatten
@@ -130,6 +129,8 @@ class Train:
     max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0: score and export the untrained weights
     # Share of the weights of encoder.weights in the exported ones, which are an average of both; 0: none (Wortsman et al. 2022).
     average_with_start: float = setting(0.0, least=0, below=1)
+    # Number of layers that are trained, from the last one down, with pooling and heads; the others stay as they are. 0: all layers.
+    last_layers: int = setting(0, least=0)
     precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
     # Of states between products and of what is kept for the backward pass; empty: bfloat16 on accelerators where `precision` is.
     activations: str = setting("", choices=("", "float32", "bfloat16"))
@@ -236,14 +237,14 @@ def check(config: Config) -> None:
             Setting("data.batch_size", config.data.batch_size),
             ": it is read in batches",
         )
-    if config.train.average_with_start and not getattr(config.encoder, "weights", "") and config.pretrain is None:
-        raise ConfigError(
-            Setting("train.average_with_start"), " needs weights to start from: ", Setting("encoder.weights", "DIRECTORY")
-        )
+    for name in ("train.average_with_start", "train.last_layers"):
+        if getattr(config.train, name.removeprefix("train.")):
+            if not getattr(config.encoder, "weights", "") and config.pretrain is None:
+                raise ConfigError(Setting(name), " needs weights to start from: ", Setting("encoder.weights", "DIRECTORY"))
     _check_selection(config)
     _check_variants(config)
-    rate_steps(config.optimizer)
-    rewind_window(config.train)
+    rate_steps(config.optimizer.lr_scheduler_type, config.optimizer.lr_steps)
+    rewind_window(config.train.on_nan)
     chunk = config.train.grad_cache_chunk
     if chunk and config.data.batch_size % chunk:
         raise ConfigError(
@@ -284,28 +285,6 @@ def _check_selection(config: Config) -> None:
         )
 
 
-def chosen_layers(layers: str, count: int) -> tuple[int, ...]:
-    """Return the numbers, from 1, of the layers that encoder.layers chooses of `count` layers.
-
-    Raises:
-        ConfigError: The text is malformed, or names a layer that the encoder does not have.
-    """
-    names = [name.strip() for name in layers.split(",")]
-    if "," in layers and not names[-1]:
-        del names[-1]
-    numbers = [int(name) for name in names if name.isdecimal()]
-    rising = all(first < second for first, second in itertools.pairwise([0, *numbers]))
-    if len(numbers) != len(names) or not rising:
-        raise ConfigError(Setting("encoder.layers", layers), ": write a count such as 3, or rising layer numbers such as 1,3,5")
-    if numbers[-1] > count:
-        raise ConfigError(
-            Setting("encoder.layers", layers), ": ", Setting("encoder.weights"), f" has {count} layers; choose from 1 to {count}"
-        )
-    if "," in layers:
-        return tuple(numbers)
-    return tuple(count * number // numbers[0] for number in range(1, numbers[0] + 1))
-
-
 def _check_encoder(encoder: Encoder) -> None:
     if encoder.layers:
         chosen_layers(encoder.layers, LARGEST)
@@ -317,34 +296,3 @@ def _check_encoder(encoder: Encoder) -> None:
             " is not a multiple of ",
             Setting("encoder.num_attention_heads", encoder.num_attention_heads),
         )
-
-
-def rate_steps(options: Optimizer) -> dict[int, float]:
-    """Parses optimizer.lr_steps to {step: learning rate from that step on}; ConfigError if it is malformed."""
-    if (options.lr_scheduler_type == "steps") != bool(options.lr_steps):
-        raise ConfigError(
-            Setting("optimizer.lr_scheduler_type", options.lr_scheduler_type),
-            " and ",
-            Setting("optimizer.lr_steps", options.lr_steps),
-            " do not fit: steps needs lr_steps, for instance 500:8e-6,1000:6e-6; other schedules have none",
-        )
-    try:
-        pairs = [entry.split(":") for entry in options.lr_steps.split(",") if entry]
-        rates = {int(step): float(rate) for step, rate in pairs}
-    except ValueError:
-        rates = {0: -1.0}
-    if any(step < 1 or not 0 <= rate < math.inf for step, rate in rates.items()) or list(rates) != sorted(rates):
-        raise ConfigError(
-            Setting("optimizer.lr_steps", options.lr_steps), ": write rising STEP:RATE pairs, for instance 500:8e-6,1000:6e-6"
-        )
-    return rates
-
-
-def rewind_window(options: Train) -> int:
-    """K of train.on_nan=rewind:K, 0 if it is empty."""
-    name, _, count = options.on_nan.partition(":")
-    if options.on_nan and not (name == "rewind" and count.isdecimal() and int(count) > 0):
-        raise ConfigError(
-            Setting("train.on_nan", options.on_nan), " is not rewind:K with K at least 1, for instance rewind:10, or empty to stop"
-        )
-    return int(count or 0)

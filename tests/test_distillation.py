@@ -9,7 +9,7 @@ import pytest
 from tiny_models import tiny_model
 
 import jax_sentemb
-from jax_sentemb.config import Config, Data, Encoder, Evaluation, Optimizer, Train, chosen_layers
+from jax_sentemb.config import Config, Data, Encoder, Evaluation, Optimizer, Train
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.sentence_transformers import write_export
@@ -17,6 +17,7 @@ from jax_sentemb.inference.load import load
 from jax_sentemb.methods.distillation import TEACHER, Distillation, Taught, rank_distillation, similarity_distillation
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.dense import DENSE
+from jax_sentemb.setting_texts import chosen_layers
 from jax_sentemb.training.run import run
 from jax_sentemb.types import TrainState
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_models import tiny_model
 
-from jax_sentemb.config import Config, Data, Encoder, check, chosen_layers
+from jax_sentemb.config import Config, Data, Encoder, check
 from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.huggingface import read_parts
@@ -14,6 +14,7 @@ from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.modern_bert import ModernBertConfig
+from jax_sentemb.setting_texts import chosen_layers
 from jax_sentemb.training.encoder_source import BertSource, take_layers
 from jax_sentemb.training.starting_encoder import stated_start, with_start
 from jax_sentemb.types import Rows

@@ -22,7 +22,7 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"parallel", "data"},
     {"losses", "models", "provenance", "checks", "cosines"},
     {"side_files"},
-    {"types", "files", "public_text", "settings", "terminal", "allocator", "host"},
+    {"types", "files", "public_text", "settings", "setting_texts", "terminal", "allocator", "host"},
     {"streams"},
     {"errors"},
 )

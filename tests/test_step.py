@@ -155,7 +155,7 @@ def test_parts_have_the_loss_and_the_gradients_of_the_whole_batch(name):
     expected = compute(state, (batch,), 0)
     norm = optax.tree.norm(expected[3])
     assert norm > 0
-    assert jax.tree.structure(expected[3]) == jax.tree.structure(split_frozen(method, state.params)[0])
+    assert jax.tree.structure(expected[3]) == jax.tree.structure(split_frozen(method, encoder, state.params)[0])
     tokens = 2 * ROWS * WIDTH  # that a gradient is summed over; the error of a sum is below that many roundings
     for chunk in (0, 4) if name == "miCSE" else (4,):  # a part is encoded whole or in chunks: that no method can tell
         found = compute(state, parts_of(batch), chunk)

@@ -34,6 +34,11 @@ class Anchored(Method):
     inner: Method
 
     @property
+    def encoder_parts(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Same as the method."""
+        return self.inner.encoder_parts
+
+    @property
     def dense(self) -> tuple[str, ...] | None:
         """Same as the method."""
         return self.inner.dense

@@ -53,6 +53,7 @@ class Method(ABC):
     ami: AttentionMI | None = None  # attention mutual information, subtracted from the loss
     anchor: float = 0.0  # a field of EmbeddingMethod
     convolution: Convolution | None = None  # between the encoder and the pooling
+    encoder_parts: ClassVar[tuple[str, ...]] = ("encoder",)  # parts of the parameters that are encoders (`train.last_layers`)
     trains_sentences: ClassVar[bool] = True  # False: the encoder is the start of a method that learns sentence embeddings
     is_cross_encoder: ClassVar[bool] = False  # True: `embed` takes rows of joined pairs and returns their score
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)

@@ -1,6 +1,7 @@
 """Contrastive Tension: two encoders agree on the same sentence and disagree on different ones (Carlsson et al. 2021)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,7 @@ class ContrastiveTension(EmbeddingMethod):
     dropout: bool = False  # while training; the published code has none
     ami: AttentionMI | None = None  # attention mutual information of the two encoders; None: without
     keep: str = setting("better", choices=("better", "second"))  # encoder that is exported; better: by eval.select
+    encoder_parts: ClassVar[tuple[str, ...]] = ("encoder", "first")
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""

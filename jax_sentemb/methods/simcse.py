@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
@@ -147,7 +146,9 @@ class SimCSE(EmbeddingMethod):
         """Moves the momentum encoder towards the new weights and puts the step's momentum embeddings in front of the queue."""
         if self.momentum is None or state.queue is None or state.queue_rows is None or state.ema_params is None:
             return state
-        average = optax.incremental_update(state.params["encoder"], state.ema_params, 1.0 - self.momentum.decay)
+        moved = 1.0 - self.momentum.decay
+        # A frozen weight stays exact.
+        average = jax.tree.map(lambda new, old: old + moved * (new - old), state.params["encoder"], state.ema_params)
         vectors, row = carry
         rows = jnp.full(len(vectors), -1, jnp.int32) if row is None else row.astype(jnp.int32)
         size = self.momentum.queue_size

@@ -78,7 +78,8 @@ class Bert(nn.Module):
     keys is kept (0: whole maps). `fused_attention` is a kernel of `jax.nn.dot_product_attention` ("cudnn": NVIDIA GPUs, bfloat16;
     "xla") without dropout of attention weights, or "pallas": our kernel for TPUs and GPUs, with dropout, whose rows lie on the
     devices of `mesh`. `remat` keeps only the states between layers; the backward pass computes the inside
-    of each layer again.
+    of each layer again. `last_layers` is the number of layers that are trained, from the last one down. The states
+    below them have no gradient. 0: all layers and the embeddings are trained.
     """
 
     config: BertConfig
@@ -91,6 +92,7 @@ class Bert(nn.Module):
     # For accelerators: layers that nobody looks into are compiled once, from stacked parameters, and each layer keeps KEPT only.
     scan: bool = False
     mesh: Mesh | None = None  # for fused_attention="pallas"
+    last_layers: int = 0
 
     @nn.compact
     def __call__(
@@ -111,7 +113,9 @@ class Bert(nn.Module):
         for other tokens: the last states are [R, M, D], those of these places; dropout masks differ from those of a full pass.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
-        hidden = [Embeddings(self.config, self.activations, name="embeddings")(rows.tokens, token_types, seeds, rate)]
+        first_trained = first_trained_layer(self.config, self.last_layers)
+        states = Embeddings(self.config, self.activations, name="embeddings")(rows.tokens, token_types, seeds, rate)
+        hidden = [jax.lax.stop_gradient(states) if first_trained else states]
         observed, bias = {}, self.attention_bias(rows.tokens.shape[1])
         kept = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
         apart_from_arrays = (4, 5)
@@ -119,7 +123,10 @@ class Bert(nn.Module):
         captured_layers = capture.layers if capture else ()
         apart = min((self.config.num_hidden_layers, *captured_layers))  # the first layer that is not like the others
         if self.scan and apart > 2 and not self.is_initializing():
-            hidden += self._scan(hidden[0], rows.mask, seeds, rate, apart - 1, kept, bias)
+            border = min(max(first_trained, 1), apart)
+            frozen = self._scan(hidden[0], rows.mask, seeds, rate, range(1, border), kept, bias)
+            hidden += [jax.lax.stop_gradient(states) for states in frozen]
+            hidden += self._scan(hidden[-1], rows.mask, seeds, rate, range(border, apart), kept, bias)
         memory = self.attention_memory()
         for number in range(len(hidden), self.config.num_hidden_layers + 1):
             layer = kind(self.config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
@@ -129,7 +136,7 @@ class Bert(nn.Module):
             states, attention = layer(hidden[-1], rows.mask, seeds, first_token_only and last, captured, places, bias)
             drop = memory.dropout(seeds, rate, STREAMS * number, self.config.counted_positions)
             attention = attention._replace(**drop._asdict(), bias=bias)
-            hidden.append(states)
+            hidden.append(jax.lax.stop_gradient(states) if number < first_trained else states)
             if capture is not None and captured:
                 observed[number] = capture.read(number, attention)
         return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
@@ -148,12 +155,14 @@ class Bert(nn.Module):
         mask: Bool[Array, "rows tokens"],
         seeds: UInt[Array, " rows"] | None,
         rate: float,
-        count: int,
+        numbers: range,
         kept: Callable[..., bool] | None,
         bias: Float[Array, "_ tokens tokens"] | None,
     ) -> list[Float[Array, "rows tokens width"]]:
-        """The states of each of the first `count` layers."""
-        layers = [self.variables["params"][f"layer_{number}"] for number in range(count)]
+        """Return the states of each of the layers `numbers`, which count from 1."""
+        if not numbers:
+            return []
+        layers = [self.variables["params"][f"layer_{number - 1}"] for number in numbers]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
 
         def one(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
@@ -163,7 +172,12 @@ class Bert(nn.Module):
             return found, found
 
         one = jax.checkpoint(one, policy=kept, prevent_cse=False)  # in a scan nothing is merged with the forward pass
-        return list(jax.lax.scan(one, states, (jnp.arange(1, count + 1), stacked))[1])
+        return list(jax.lax.scan(one, states, (jnp.arange(numbers.start, numbers.stop), stacked))[1])
+
+
+def first_trained_layer(config: BertConfig, last_layers: int) -> int:
+    """Return the number, from 1, of the first layer that is trained; 0 if the embeddings are trained too."""
+    return config.num_hidden_layers - last_layers + 1 if last_layers else 0
 
 
 class Embeddings(nn.Module):

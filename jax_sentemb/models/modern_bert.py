@@ -7,6 +7,7 @@ in norms in front of the blocks, and in having no biases.
 from dataclasses import dataclass
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name as keep
@@ -15,7 +16,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.models.attention import NEVER, Attention, Capture, queried
-from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertConfig, BertOutput
+from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertConfig, BertOutput, first_trained_layer
 from jax_sentemb.models.layers import LayerNorm, dropout, matmul
 from jax_sentemb.models.self_attention import AttentionMemory, layer_attention
 from jax_sentemb.types import Array, Rows
@@ -65,6 +66,7 @@ class ModernBert(nn.Module):
     activations: DTypeLike = jnp.float32
     scan: bool = False  # not used
     mesh: Mesh | None = None  # for fused_attention="pallas"
+    last_layers: int = 0
 
     @nn.compact
     def __call__(
@@ -83,7 +85,9 @@ class ModernBert(nn.Module):
         if width > config.max_position_embeddings:
             raise ValueError(f"{width} tokens do not fit max_position_embeddings={config.max_position_embeddings}")
         rate = self.dropout if dropout_rate is None else dropout_rate
-        hidden = [ModernEmbeddings(config, self.activations, name="embeddings")(rows.tokens, seeds, rate)]
+        first_trained = first_trained_layer(config, self.last_layers)
+        states = ModernEmbeddings(config, self.activations, name="embeddings")(rows.tokens, seeds, rate)
+        hidden = [jax.lax.stop_gradient(states) if first_trained else states]
         observed = {}
         kind = nn.remat(ModernLayer, static_argnums=(4, 5)) if self.remat else ModernLayer
         memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
@@ -97,7 +101,7 @@ class ModernBert(nn.Module):
             states, attention = layer(hidden[-1], rows.mask, seeds, first_only, captured, places, bias)
             drop = memory.dropout(seeds, rate, STREAMS * number, config.counted_positions)
             attention = attention._replace(**drop._asdict(), bias=bias)
-            hidden.append(states)
+            hidden.append(jax.lax.stop_gradient(states) if number < first_trained else states)
             if capture is not None and captured:
                 observed[number] = capture.read(number, attention)
         hidden[-1] = LayerNorm(config.layer_norm_eps, use_bias=False, name="final_norm")(hidden[-1])

@@ -34,6 +34,7 @@ class WordVectors:
     config: WordsConfig
     dtype: DTypeLike = jnp.float32
     dropout: float = 0.0
+    last_layers: int = 0  # word vectors have no layers
 
     def apply(self, variables: dict[str, Params], rows: Rows, seeds: UInt[Array, " rows"] | None = None) -> BertOutput:
         """The vectors [R, T, E] of the words, 0 at padding."""

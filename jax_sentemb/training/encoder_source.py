@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jax_sentemb.config import Data, Encoder, Words, chosen_layers
+from jax_sentemb.config import Data, Encoder, Words
 from jax_sentemb.data.tokenizer import Lines, Tokenizer, new_tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.tokenizer_files import FILES as TOKENIZER_FILES
@@ -21,6 +21,7 @@ from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.modern_bert import ModernBertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
+from jax_sentemb.setting_texts import chosen_layers
 from jax_sentemb.types import Params
 
 

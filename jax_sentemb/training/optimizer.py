@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from jax_sentemb import config as settings
+from jax_sentemb.setting_texts import rate_steps
 from jax_sentemb.types import Params, TrainState
 
 REST = ""  # the label of the parts that are trained in every step
@@ -79,7 +80,9 @@ def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch
         "cosine": optax.cosine_decay_schedule(rate, rest),
         "constant": optax.constant_schedule(rate),
         "exponential": optax.exponential_decay(rate, max(steps_per_epoch, 1), options.lr_decay, staircase=True),
-        "steps": _rate_by_step(rate, {step - warmup: value for step, value in settings.rate_steps(options).items()}),
+        "steps": _rate_by_step(
+            rate, {step - warmup: value for step, value in rate_steps(options.lr_scheduler_type, options.lr_steps).items()}
+        ),
     }[options.lr_scheduler_type]
     return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
 

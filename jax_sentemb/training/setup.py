@@ -26,7 +26,7 @@ from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.distillation import Distillation
 from jax_sentemb.models.architectures import make_encoder
-from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.bert import BertConfig, first_trained_layer
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.models.word_vectors import WordsConfig
@@ -149,11 +149,32 @@ def own_data(data: Data, parts: int) -> Data:
 def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: Mesh) -> TokenEncoder:
     """The encoder as a run trains it on the devices of `mesh`: its precision, dropout and what of it is kept in memory."""
     options, platform = config.train, mesh.devices.flat[0].platform
-    memory: dict[str, Any] = {name: getattr(options, name) for name in ("attention_block", "remat", "fused_attention")}
+    check_last_layers(config, encoder_config)
+    names = "attention_block", "remat", "fused_attention", "last_layers"
+    memory: dict[str, Any] = {name: getattr(options, name) for name in names}
     memory["mesh"] = mesh if options.fused_attention == "pallas" else None
     memory["scan"] = platform != "cpu"  # a CPU gains nothing by it, and its results stay as they were
     memory["activations"] = jnp.dtype(options.activations or ("float32" if platform == "cpu" else options.precision))
     return make_encoder(encoder_config, jnp.dtype(options.precision), getattr(config.encoder, "dropout", 0.0), **memory)
+
+
+def check_last_layers(config: Config, encoder_config: BertConfig | WordsConfig) -> None:
+    """Raise ConfigError if `train.last_layers` does not fit the encoder, or leaves a loss of the method without a gradient."""
+    count, ami = config.train.last_layers, config.method.ami
+    if not count:
+        return
+    if isinstance(encoder_config, WordsConfig):
+        raise ConfigError(Setting("train.last_layers", count), ": word vectors have no layers; remove it")
+    layers = encoder_config.num_hidden_layers
+    if count > layers:
+        raise ConfigError(Setting("train.last_layers", count), f": the encoder has {layers} layers; give at most {layers}")
+    if ami is not None and max(ami.chosen_layers(layers)) < first_trained_layer(encoder_config, count):
+        raise ConfigError(
+            Setting("train.last_layers", count),
+            f": all layers of attention mutual information are frozen ({', '.join(map(str, ami.chosen_layers(layers)))}); "
+            "train more layers, or remove ",
+            Setting("method.ami"),
+        )
 
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:

@@ -129,7 +129,8 @@ def averaged(params: Params, loaded: Params, share: float) -> Params:
         return params
     parts = [name for name in CONTINUED if name in params and name in loaded]
     start = {name: loaded[name] for name in parts}
-    mixed = jax.tree.map(lambda trained, old: (1 - share) * trained + share * old, {name: params[name] for name in parts}, start)
+    # A frozen weight stays exact.
+    mixed = jax.tree.map(lambda trained, old: old + (1 - share) * (trained - old), {name: params[name] for name in parts}, start)
     return {**params, **mixed}
 
 

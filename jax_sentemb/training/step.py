@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -17,6 +18,7 @@ from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.dense import DENSE, apply_dense
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.freezing import split_layers
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.parallel import batch_sharding, fsdp_sharding, replicated
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -86,7 +88,7 @@ def make_creator(
             learned.params,
             learned.ema_params,
             learned.queue,
-            optimizer.init(split_frozen(method, learned.params)[0]),
+            optimizer.init(split_frozen(method, encoder, learned.params)[0]),
             jax.random.key_data(run_key),
             jnp.zeros((), jnp.int32),
             learned.queue_rows,
@@ -118,20 +120,22 @@ def make_step(
         used = gather(state._replace(opt_state=()))
         loss, metrics, carry, gradients = loss_and_gradients(method, encoder, used, parts_of(batch), key, chunk)
         gradients = scatter(gradients)
-        trained, frozen = split_frozen(method, state.params)
+        trained, frozen = split_frozen(method, encoder, state.params)
         updates, opt_state = optimizer.update(gradients, state.opt_state, trained)
-        params: Params = optax.apply_updates(trained, updates) | frozen  # pyright: ignore[reportOperatorIssue]
-        state = method.post_update(state._replace(params=params, opt_state=opt_state), carry)
+        params: Any = optax.apply_updates(trained, updates)
+        state = method.post_update(state._replace(params=join_frozen(params, frozen), opt_state=opt_state), carry)
         metrics = {"loss": loss, "grad_norm": optax.tree.norm(gradients), **metrics}
         return state._replace(step=state.step + 1), metrics
 
     whole = replicated(mesh)
-    gather, scatter = _fsdp(mesh, shardings)
+    gather, scatter = _fsdp(mesh, shardings, lambda params: split_frozen(method, encoder, params)[0])
     shardings = shardings or whole
     return jax.jit(step, donate_argnums=0, in_shardings=(shardings, batch_sharding(mesh)), out_shardings=(shardings, whole))
 
 
-def _fsdp(mesh: Mesh, shardings: PyTree | None) -> tuple[Callable[[PyTree], PyTree], Callable[[Params], Params]]:
+def _fsdp(
+    mesh: Mesh, shardings: PyTree | None, trained: Callable[[Params], Params]
+) -> tuple[Callable[[PyTree], PyTree], Callable[[Params], Params]]:
     """How a step gathers the split arrays of a state, once, and scatters gradients to the devices that update them.
 
     Without these two the compiler splits products along the split parameters, and sends activations between devices instead.
@@ -143,7 +147,7 @@ def _fsdp(mesh: Mesh, shardings: PyTree | None) -> tuple[Callable[[PyTree], PyTr
         return jax.lax.with_sharding_constraint(arrays, replicated(mesh))
 
     def scatter(gradients: Params) -> Params:
-        own = {name: shardings.params[name] for name in gradients}
+        own = trained(shardings.params)
         return jax.lax.with_sharding_constraint(gather(gradients), own)  # a sum over devices, of which each takes its part
 
     return gather, scatter
@@ -176,14 +180,24 @@ def make_embed(
     return lambda params, rows: apply_dense(params.get(DENSE, {}), dense, method.embed(encoder, params, rows))
 
 
-def split_frozen(method: Method, params: Params) -> tuple[Params, Params]:
-    """Splits trainable from frozen parameters: word vectors that are not trained, the start, its layers behind the pooling.
+def split_frozen(method: Method, encoder: TokenEncoder, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the trained and the frozen parameters, or what belongs to each; `join_frozen` puts them together again.
 
-    Layers behind the pooling are trained by a method that has its own.
+    Frozen are word vectors that are not trained, the start of an anchor, its layers after the pooling (a method that has its own
+    trains them), and the lower layers of each encoder if `encoder.last_layers` is set.
     """
     names = {FROZEN, ANCHOR} | ({DENSE} if method.dense is None else set())
     frozen = {name: part for name, part in params.items() if name in names}
-    return {name: part for name, part in params.items() if name not in frozen}, frozen
+    trained = {name: part for name, part in params.items() if name not in frozen}
+    if encoder.last_layers:
+        for name in trained.keys() & set(method.encoder_parts):
+            trained[name], frozen[name] = split_layers(encoder, trained[name])
+    return trained, frozen
+
+
+def join_frozen(trained: Params, frozen: Params) -> Params:
+    """Return the parameters that `split_frozen` split."""
+    return trained | {name: {**trained.get(name, {}), **part} for name, part in frozen.items()}
 
 
 def encode_parts(
@@ -199,16 +213,17 @@ def loss_and_gradients(
     method: Method, encoder: TokenEncoder, state: TrainState, parts: tuple[Batch, ...], key: Key[Array, ""], chunk: int = 0
 ) -> tuple[Scalar, Metrics, Carry, Params]:
     """Loss, metrics, carry, and the gradients of the trained parameters; `chunk` as in `make_step`."""
-    trained, frozen = split_frozen(method, state.params)
+    trained, frozen = split_frozen(method, encoder, state.params)
     if chunk and chunk < sum(len(part.tokens) for part in parts):
 
         def encode(trained: Params, part: Batch, seeds: Seeds) -> Encoded:
-            return method.encode(encoder, {**trained, **frozen}, state, part, seeds)
+            return method.encode(encoder, join_frozen(trained, frozen), state, part, seeds)
 
-        return _cached_gradients(method, encode, state, parts, _seeds(parts, key), chunk)
+        split = trained, frozen
+        return _cached_gradients(method, encode, state, split, parts, _seeds(parts, key), chunk)
 
     def loss_of(trained: Params) -> Objective:
-        params = {**trained, **frozen}
+        params = join_frozen(trained, frozen)
         return method.objective(params, state, encode_parts(method, encoder, params, state, parts, key))
 
     (loss, (metrics, carry)), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
@@ -216,14 +231,20 @@ def loss_and_gradients(
 
 
 def _cached_gradients(
-    method: Method, encode: Encode, state: TrainState, parts: tuple[Batch, ...], seeds: list[Seeds], chunk: int
+    method: Method,
+    encode: Encode,
+    state: TrainState,
+    split: tuple[Params, Params],
+    parts: tuple[Batch, ...],
+    seeds: list[Seeds],
+    chunk: int,
 ) -> tuple[Scalar, Metrics, Carry, Params]:
-    trained, frozen = split_frozen(method, state.params)
+    trained, frozen = split
     chunks = [split_microbatches(part, chunk) for part in zip(parts, seeds, strict=True)]
     encoded = [merge_microbatches(jax.lax.map(lambda one: encode(trained, *one), part)) for part in chunks]
 
     def loss_of(trained: Params, encoded: list[PyTree]) -> Objective:
-        return method.objective({**trained, **frozen}, state, _together(parts, encoded))
+        return method.objective(join_frozen(trained, frozen), state, _together(parts, encoded))
 
     (loss, (metrics, carry)), (gradients, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(trained, encoded)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jax.sharding import Mesh
 
-from jax_sentemb.config import Config, Train, flatten, rewind_window
+from jax_sentemb.config import Config, Train, flatten
 from jax_sentemb.data.batches import after_skips
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
@@ -28,6 +28,7 @@ from jax_sentemb.parallel import (
     make_mesh,
     process_share,
 )
+from jax_sentemb.setting_texts import rewind_window
 from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.checkpoint_selection import (
     Progress,
@@ -294,7 +295,7 @@ class Trainer:
 
     def _rewind(self, error: NotFinite) -> None:
         """Restores the last checkpoint and skips the batches before `error`; raises it if `train.on_nan` is empty."""
-        progress, window = self.progress, rewind_window(self.config.train)
+        progress, window = self.progress, rewind_window(self.config.train.on_nan)
         rows = self.setup.rows(self.setup.batches.lines(self._batch_number(error.step - 1))).tolist()
         report = {"step": error.step, "problem": str(error), "rows": rows, "losses": list(self.log.losses)}
         write_json(self.workdir / "not_finite.json", report)
