@@ -14,7 +14,6 @@ from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.modern_bert import ModernBertConfig
-from jax_sentemb.setting_texts import chosen_layers
 from jax_sentemb.training.encoder_source import BertSource, take_layers
 from jax_sentemb.training.starting_encoder import stated_start, with_start
 from jax_sentemb.types import Rows
@@ -27,15 +26,6 @@ def six_layers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("six") / "model"
     write_export(folder, tiny_model(SENTENCES, 200, layers=6))
     return folder
-
-
-@pytest.mark.parametrize(
-    ("text", "count", "numbers"),
-    [("1,3,5", 6, (1, 3, 5)), ("3", 6, (2, 4, 6)), ("3", 12, (4, 8, 12)), ("4", 6, (1, 3, 4, 6)), ("6,", 6, (6,)), ("1", 6, (6,)),
-     ("6", 6, (1, 2, 3, 4, 5, 6)), (" 2, 4", 6, (2, 4))],
-)  # fmt: skip
-def test_a_count_is_spread_to_the_last_layer_and_numbers_are_from_1(text, count, numbers):
-    assert chosen_layers(text, count) == numbers
 
 
 @pytest.mark.parametrize("text", ["0", "0,1", "3,1", "2,2", "1,,2", "-1", "1.5", "a", ",", "1;2"])

@@ -8,7 +8,6 @@ import pytest
 from jax_sentemb.config import Config, Data, Optimizer, check
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.methods.simcse import SimCSE
-from jax_sentemb.setting_texts import rate_steps
 from jax_sentemb.training.optimizer import make_optimizer, make_schedule
 
 STEPS = 6
@@ -96,11 +95,6 @@ def test_settings_that_do_not_fit_are_one_line(options, says):
     with pytest.raises(ConfigError, match=says) as caught:
         check(Config(method=SimCSE(), data=Data(files="corpus.txt"), optimizer=Optimizer(**options)))
     assert "\n" not in str(caught.value)
-
-
-def test_steps_are_read_in_order():
-    options = Optimizer(lr_scheduler_type="steps", lr_steps="3:1e-2,7:1e-3")
-    assert rate_steps(options.lr_scheduler_type, options.lr_steps) == {3: 1e-2, 7: 1e-3}
 
 
 def test_an_exponential_rate_falls_once_an_epoch_and_stays_between():
