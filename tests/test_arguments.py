@@ -6,7 +6,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.evaluation import arguments
+from jax_sentemb.evaluation import arguments, suite
 from jax_sentemb.evaluation.arguments import ArgumentTask, load_arguments, score_supervised, score_unsupervised
 from jax_sentemb.evaluation.sts_data import ScoredPairs
 from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
@@ -74,7 +74,9 @@ def test_labels_are_grades(tmp_path):
     assert task.topics["drones"].first == ['a "b" c', "c"]
     assert task.topics["drones"].gold.tolist() == [2, 0]
     assert task.topics["coal"].gold.tolist() == [0, 1]
-    assert "4 pairs on 2 topics instead of the published 3,595 on 28" in task.warnings[0]
+    assert task.warnings == ()
+    item = suite.load_arguments(tmp_path / "UKP_ASPECT.tsv")
+    assert "4 pairs on 2 topics instead of the published 3,595 on 28" in item.warnings[0]
 
 
 def test_labels_are_numbers(tmp_path):
@@ -86,12 +88,15 @@ def test_labels_are_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sentence1\tsentence2\ttopic\na\tb\tc\nd\te\tf\n", r":1: the header has no column 'label'.*for AFS give its folder"),
+        (
+            "sentence1\tsentence2\ttopic\na\tb\tc\nd\te\tf\n",
+            r"has no column 'label', only sentence1, sentence2, topic: required are .*for AFS give its folder",
+        ),
         (HEADER + "a\tb\tHS\tx\nc\td\tgood\tx\n", r":3: label 'good' is not one of DTORCD, NS, SS, HS like the first label"),
         (HEADER + "a\tb\tHS\tx\nc\td\t3\tx\n", r":3: label '3' is not one of"),
         (HEADER + "a\tb\t1\tx\nc\td\tHS\tx\n", r":3: label 'HS' is not a number"),
-        (HEADER + "a\tb\tHS\tx\nc\td\n", r":3 has 2 fields, the header has 4"),
-        (HEADER + 'a\tb\tHS\tx\n"c\td\tHS\tx\ne\tf\tHS\tx\n', r"the table cannot be read: unexpected end of data"),
+        (HEADER + "a\tb\tHS\tx\nc\td\n", r" line 3 has 2 fields, the header has 4"),
+        (HEADER + 'a\tb\tHS\tx\n"c\td\tHS\tx\ne\tf\tHS\tx\n', r"cannot be read as a table from line 3 on: unexpected end of data"),
         (HEADER, r" has no pairs: expected a header"),
     ],
 )

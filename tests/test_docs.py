@@ -30,7 +30,7 @@ from jax_sentemb.cli.program import program
 from jax_sentemb.cli.train import parse
 from jax_sentemb.config import Words
 from jax_sentemb.data import synthetic
-from jax_sentemb.evaluation.sts_data import SUBSETS
+from jax_sentemb.evaluation.catalog import SETS
 from jax_sentemb.planning.targets import parse_target
 from jax_sentemb.training.setup import prepare
 
@@ -98,7 +98,7 @@ def write_senteval(root):
 
     for name, word in (("pos", "good"), ("neg", "bad")):
         write(root / f"downstream/CR/custrev.{name}", [sentence(word) for _ in range(30)])
-    for subset in SUBSETS["STS13"]:
+    for subset in SETS["STS13"].spec.files:
         made = [(sentence(), sentence()) for _ in range(12)]
         write(root / f"downstream/STS/STS13-en-test/STS.input.{subset}.txt", ["\t".join(pair) for pair in made])
         write(root / f"downstream/STS/STS13-en-test/STS.gs.{subset}.txt", [f"{random.uniform(0, 5):.3f}" for _ in made])

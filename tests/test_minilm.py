@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jax_sentemb import SentenceEncoder
+from jax_sentemb.evaluation.catalog import load_sts
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-from jax_sentemb.evaluation.sts_data import load_sts
 from jax_sentemb.formats.huggingface import read_max_seq_length
 from jax_sentemb.formats.model_dir import read_readout
 from jax_sentemb.inference.load import load

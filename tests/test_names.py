@@ -35,6 +35,7 @@ TESTED_IN = {
     "test_side_files.py": "data/tokenizer_classes data/tokenizer_files side_files/reader side_files/config_keys side_files/keys",
     "test_sts.py": "evaluation/sts_data",
     "test_sweep.py": "reporting/low_shot reporting/sweep_table",
+    "test_tables.py": "data/delimited",
     "test_trainer.py": "training/evaluator training/loop training/signals",
     "test_vector_manifest.py": "retrieval/vector_parts",
     "test_word_baselines.py": "methods/infer_sent methods/language_model methods/quick_thoughts methods/word_average",

@@ -200,7 +200,7 @@ def test_the_seeds_of_a_study_become_mean_and_standard_deviation(tmp_path):
     file.write_text("method,sentences,seed,average\nA,100,0,1\nA,100,1,2\nA,100,2,6\nA,10,0,4\n", encoding="utf-8")
     assert plot_data.read_low_shot(file) == {"A": [(10, 4.0, 0.0), (100, 3.0, pytest.approx(7**0.5))]}
     file.write_text("method,sentences,average\nA,100,1\nA,100,oops\n", encoding="utf-8")
-    with pytest.raises(DataError, match="run 2: sentences='100' or average='oops' is not a number"):
+    with pytest.raises(DataError, match=r"results\.csv line 3: sentences='100' or average='oops' is not a number"):
         plot_data.read_low_shot(file)
     with pytest.raises(DataError, match="no column 'STS12', only method, sentences, average"):
         plot_data.read_low_shot(file, "STS12")

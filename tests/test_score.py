@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.evaluation.catalog import SETS
 from jax_sentemb.evaluation.score import score
-from jax_sentemb.evaluation.sts_data import SUBSETS
 
 PAIRS = [("a b", "a b", 5), ("a b", "a c", 3.5), ("a", "d", 0), ("c d", "c a", 2)]
 
@@ -18,7 +18,7 @@ class Letters:
 
 
 def write_sts13(root):
-    for subset in SUBSETS["STS13"]:
+    for subset in SETS["STS13"].spec.files:
         folder = root / "downstream/STS/STS13-en-test"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"STS.input.{subset}.txt").write_text("".join(f"{one}\t{other}\n" for one, other, _ in PAIRS))

@@ -7,6 +7,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.errors import DataError, NumericsError
 from jax_sentemb.evaluation import suite
+from jax_sentemb.evaluation.catalog import SETS, load_sts, load_sts_task
 from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
     SIMILARITIES,
@@ -16,7 +17,7 @@ from jax_sentemb.evaluation.sts import (
     score_protocol,
     task_cosines,
 )
-from jax_sentemb.evaluation.sts_data import SUBSETS, ScoredPairs, StsTask, load_pairs, load_sts, load_sts_task
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs
 
 
 def write(path, *lines, encoding="utf-8"):
@@ -29,7 +30,7 @@ def write(path, *lines, encoding="utf-8"):
 def folder(tmp_path):
     """STS13 and STS16 (with sources behind the pair and a blank score), STS-B dev, SICK test."""
     for year in ("STS13", "STS16"):
-        for subset in (*SUBSETS[year], "SMT"):
+        for subset in (*SETS[year].spec.files, "SMT"):
             base = tmp_path / "downstream" / "STS" / f"{year}-en-test"
             write(base / f"STS.input.{subset}.txt", "a\tb\tfrom\tthere", f"{subset} c\td", "e \u2028\tf", "g\th")
             write(base / f"STS.gs.{subset}.txt", "5.0", "", "1", "2.5")
@@ -62,7 +63,7 @@ def test_the_disjoint_part_of_sts_b_dev_has_no_pair_of_a_scored_set(folder):
     benchmark = folder / "downstream" / "STS" / "STSBenchmark"
     write(benchmark / "sts-dev.csv", *rows, "g\tf\t2012train\t1\t3\tin STS 12\tx", "g\tf\t2017\t1\t3\ty\tIn the test.")
     write(benchmark / "sts-test.csv", "g\tf\t2017\t1\t3\tin the test\ty", "g\tf\t2017\t1\t2\ta\tb")
-    for subset in SUBSETS["STS12"]:
+    for subset in SETS["STS12"].spec.files:
         base = folder / "downstream" / "STS" / "STS12-en-test"
         write(base / f"STS.input.{subset}.txt", "X\tIn STS-12", "c\td")
         write(base / f"STS.gs.{subset}.txt", "5.0", "1")
@@ -81,7 +82,7 @@ def test_smt_of_sts13_is_read_where_the_protocol_counts_it(folder):
     assert year / "STS.gs.SMT.txt" in counted.files
     assert not set(counted.files) - set(plain.files) - {year / f"STS.{kind}.SMT.txt" for kind in ("input", "gs")}
     assert plain.warnings == counted.warnings  # that the pairs are not 1,500: SMT has nothing to do with it
-    assert list(load_sts_task("STS16", folder, True).subsets) == list(SUBSETS["STS16"])
+    assert list(load_sts_task("STS16", folder, True).subsets) == list(SETS["STS16"].spec.files)
     (year / "STS.input.SMT.txt").unlink()
     without = suite.load("STS13", folder, True)
     assert list(without.data.subsets) == ["FNWN", "headlines", "OnWN"]
@@ -122,7 +123,7 @@ def test_pair_files_tab_separated_or_comma_separated(tmp_path):
     [
         (["sentence1\tsentence2", "a\tb"], "no column 'score'"),
         ([], "no column 'sentence1'"),
-        (["sentence1\tsentence2\tscore", "a\tb\t1", "a\tb"], ":3 has 2 fields, the header has 3"),
+        (["sentence1\tsentence2\tscore", "a\tb\t1", "a\tb"], " line 3 has 2 fields, the header has 3"),
         (["sentence1\tsentence2\tscore", "a\tb\tgood"], ":2: score 'good' is not a number"),
         (["sentence1\tsentence2\tscore", "a\tb\tnan"], ":2: score 'nan' is not a number"),
         (["sentence1\tsentence2\tscore", "a\tb\t1", "c\td\t1"], "2 pairs have 1 distinct scores"),

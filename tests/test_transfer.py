@@ -6,8 +6,9 @@ from test_classifier import torch_fit
 
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation import classifier, transfer
+from jax_sentemb.evaluation.catalog import SETS
 from jax_sentemb.evaluation.classifier import ClassifierJob, ClassifierSettings
-from jax_sentemb.evaluation.tasks import SPECS, Task, TaskSplit
+from jax_sentemb.evaluation.tasks import Task, TaskSplit
 from jax_sentemb.evaluation.transfer import Predictions, TransferProtocol, run, stratified_folds
 
 selection = pytest.importorskip("sklearn.model_selection")
@@ -26,10 +27,10 @@ def task(name, parts, classes=2, seed=0):
         features[part] = random.normal(size=(rows, 6)).astype(np.float32)
         scores = features[part] @ direction
         labels = (scores + 2 * random.normal(size=scores.shape)).argmax(1)
-        if SPECS[name].kind == "relatedness":
+        if SETS[name].spec.kind == "relatedness":
             labels = np.clip(3 + scores[:, 0] / 3 + random.normal(size=rows) / 3, 0, 5)
         splits[part] = TaskSplit([""] * rows, [], labels)
-    return Task(name, SPECS[name], splits, tuple(map(str, range(classes))), (), ()), features
+    return Task(name, SETS[name].spec, splits, tuple(map(str, range(classes))), (), ()), features
 
 
 @pytest.mark.parametrize(("rows", "classes", "folds"), [(100, 2, 10), (57, 3, 5), (40, 4, 3)])

@@ -12,9 +12,9 @@ import pytest
 from jax_sentemb.data import unpacking
 from jax_sentemb.data.word_vectors import WordVectorTable, is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ModelFileError, NumericsError
+from jax_sentemb.evaluation.catalog import load_sts_task
 from jax_sentemb.evaluation.postprocess import first_component, remove_first_component, whiten
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-from jax_sentemb.evaluation.sts_data import load_sts_task
 from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
 
 GLOVE = "the 1 2 3\n. . . 0 0 1\nthe 9 9 9\ncaf\u00e9 -1 0.5 2e-1\n"

@@ -59,8 +59,8 @@ def _tables(options: argparse.Namespace) -> dict[str, Path]:
 def _measure(options: argparse.Namespace) -> None:
     """Append the row of one model to results.csv."""
     from jax_sentemb import SentenceEncoder
+    from jax_sentemb.evaluation.catalog import load_sts
     from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-    from jax_sentemb.evaluation.sts_data import load_sts
 
     name, _, path = options.one.partition("=")
     if name == "Model2Vec":

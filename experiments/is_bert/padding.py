@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from jax_sentemb.evaluation.sts_data import load_sts
+from jax_sentemb.evaluation.catalog import load_sts
 
 
 def difference(folder: Path, sentences: list[str]) -> str:

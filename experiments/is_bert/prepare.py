@@ -12,8 +12,8 @@ import lzma
 import re
 from pathlib import Path
 
-from jax_sentemb.evaluation.sts_data import load_sts
-from jax_sentemb.evaluation.tasks import load_task
+from jax_sentemb.evaluation import suite
+from jax_sentemb.evaluation.catalog import load_sts
 
 NLI = ("nli_snli-dev", "nli_snli-test", "nli_snli_counterfactual", "nli_mnli-train_sample", "nli_mnli-test_sample")
 
@@ -37,7 +37,7 @@ def main() -> None:
     tasks, _ = load_sts(options.senteval)
     scored = {letters(s) for task in tasks.values() for pairs in task.subsets.values() for side in pairs[:2] for s in side}
     for name in ("STSBenchmark", "SICKRelatedness"):
-        scored |= {letters(sentence) for sentence in load_task(name, options.senteval).sentences}
+        scored |= {letters(sentence) for sentence in suite.load(name, options.senteval).sentences}
     nli = [sentence for name in NLI for row in rows(options.corpora / f"{name}.tsv.xz") for sentence in row[:2]]
     kept = dict.fromkeys(sentence for sentence in nli if letters(sentence) not in scored)
     print(f"NLI: {len(nli):,} sentences, {len(set(nli)):,} distinct, {len(kept):,} of them in no evaluation set")

@@ -111,7 +111,7 @@ class Scorer:
     """Scores the checkpoints of a run; each is a row of curve.csv."""
 
     def __init__(self, options, workdir):
-        from jax_sentemb.evaluation.sts_data import load_sts
+        from jax_sentemb.evaluation.catalog import load_sts
 
         tasks = load_sts(options.senteval)[0]
         self.tasks = {short: tasks[name]._replace(name=short) for short, name in SETS.items()}

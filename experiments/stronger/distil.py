@@ -28,9 +28,10 @@ from jax_sentemb.data.tokens import Subsample
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.distillation.teacher import teacher_vectors
 from jax_sentemb.evaluation.agreement import agreement
+from jax_sentemb.evaluation.catalog import load_sts
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-from jax_sentemb.evaluation.sts_data import StsTask, load_sts
+from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.evaluation.word_baselines import WordAverageBaseline
 from jax_sentemb.files import read_json, replacing
 from jax_sentemb.formats.run_dir import read_checkpoint

@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
         return 0
     if not options.data and not (options.arguments and options.model):
         raise ConfigError("no --data: give the SentEval folder, the one that holds downstream/ and probing/")
-    from jax_sentemb.evaluation import sts, suite, transfer
+    from jax_sentemb.evaluation import catalog, sts, suite, transfer
 
     if options.fetch:
         from jax_sentemb.evaluation.download import fetch
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     protocols = suite.Protocols(sts.PROTOCOLS[options.sts_protocol], transfer.check_protocol(options.classifier), options.resamples)
     if options.plots:
         _check_plots(options)
-    chosen = suite.select(options.tasks) if options.data else []
+    chosen = catalog.select(options.tasks) if options.data else []
     extra = [suite.load_arguments(path) for path in options.arguments]
     loaded = suite.load_all(chosen, root, extra, protocols.sts.smt)
     from jax_sentemb.parallel import use_compilation_cache
@@ -193,9 +193,9 @@ def _check_plots(options: argparse.Namespace) -> None:
 
 
 def _task_list() -> str:
-    from jax_sentemb.evaluation import suite
+    from jax_sentemb.evaluation.catalog import GROUPS
 
-    return "\n".join(f"{group:<10} {', '.join(names)}" for group, names in suite.GROUPS.items())
+    return "\n".join(f"{group:<10} {', '.join(names)}" for group, names in GROUPS.items())
 
 
 def _root(folder: Path) -> Path:
@@ -210,12 +210,13 @@ def _check(root: Path) -> int:
     """List what is there, what is missing and where it goes; exit code 3 if a file is malformed."""
     from jax_sentemb.errors import DataError
     from jax_sentemb.evaluation import suite
+    from jax_sentemb.evaluation.catalog import GROUPS, SETS
 
     code = 0
-    for group, names in suite.GROUPS.items():
+    for group, names in GROUPS.items():
         print(group)
         for name in names:
-            missing = [file for file in suite.files_of(name, root) if not file.is_file()]
+            missing = [file for file in SETS[name].files(root) if not file.is_file()]
             try:
                 state = "there" if not missing else "missing"
                 item = None if missing else suite.load(name, root)

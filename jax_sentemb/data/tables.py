@@ -4,13 +4,13 @@ The packages for Parquet files and data sets are optional and imported only when
 """
 
 import functools
-import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from jax_sentemb.data import delimited
 from jax_sentemb.data.text_file import identity_of, not_utf8_error, open_bytes
 from jax_sentemb.data.unpacking import COMPRESSED, too_large, unpacked_limit
 from jax_sentemb.errors import ConfigError, DataError, Message, Setting
@@ -93,63 +93,17 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object of a JSON text; ValueError for a key that occurs twice."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise ValueError(f"key {_duplicate([key for key, _ in pairs])!r} occurs twice in an object")
+        raise ValueError(f"key {delimited.repeated([key for key, _ in pairs])!r} occurs twice in an object")
     return row
-
-
-def check_header(header: Sequence[str], where: str) -> None:
-    """Raise DataError if two columns have the same name. Columns without a name may repeat: nothing can refer to them."""
-    if duplicate := _duplicate([name for name in header if name]):
-        raise DataError(f"{where}: two columns are named {duplicate[:100]!r}; rename one")
-
-
-def check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
-    """Raise DataError if a row does not have as many fields as the header."""
-    if len(row) != len(header):
-        remedy = "quote a field that contains the separator" if len(row) > len(header) else "add the missing fields"
-        raise DataError(f"{where} has {len(row)} fields, the header has {len(header)}; {remedy}")
-
-
-def _duplicate(names: list[str]) -> str:
-    """Return the first name that occurs a second time, "" if there is none."""
-    return next((name for place, name in enumerate(names) if name in names[:place]), "") if len(set(names)) < len(names) else ""
-
-
-def _own_csv() -> Any:
-    """Return a second instance of Python's csv parser, since its limit on the length of fields holds for a whole process."""
-    spec: Any = importlib.util.find_spec("_csv")
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.field_size_limit(LONGEST_ROW)
-    return module
-
-
-_csv = _own_csv()
 
 
 def _csv_rows(
     path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: Message, optional: tuple[str, ...]
 ) -> Rows:
-    lines = _text_lines(path, opener)
     # In a TSV, only tabs separate fields, and quotes are text.
-    rows = _csv.reader(lines, strict=True) if kind == ".csv" else _csv.reader(lines, delimiter="\t", quoting=_csv.QUOTE_NONE)
-    good = 0  # the last line of the last complete row: an unclosed quote extends over all lines that follow
-    try:
-        header = next(rows, [])
-        check_header(header, f"{path} line {rows.line_num}")
-        if missing := [column for column in columns if column not in header]:
-            there = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
-            raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: ", *remedy)
-        places = [header.index(column) if column in header else None for column in (*columns, *optional)]
-        for row in rows:
-            if not row and len(header) > 1:  # a blank line is no row, except in a table of one column
-                continue
-            fields = row or [""]
-            check_width(fields, header, f"{path} line {rows.line_num}")
-            yield f"{path} line {rows.line_num}", [None if place is None else fields[place] for place in places]
-            good = rows.line_num
-    except _csv.Error as error:
-        raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
+    rows = delimited.read_rows(path, _text_lines(path, opener), "," if kind == ".csv" else "\t", quotes=kind == ".csv")
+    for number, fields in delimited.select_columns(path, rows, columns, remedy, optional):
+        yield f"{path} line {number}", fields
 
 
 def dataset_rows(source: str, wanted: tuple[str, ...], optional: tuple[str, ...] = ()) -> tuple[Rows, str]:
@@ -196,7 +150,7 @@ def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: Message, optional:
     pyarrow = import_arrow(path.name)
     try:
         schema = pyarrow.parquet.read_schema(path)
-        check_header(schema.names, str(path))
+        delimited.check_header(schema.names, str(path))
         if missing := [column for column in wanted if column not in schema.names]:
             raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(schema.names)[:200] or 'none'}: ", *remedy)
         there = [column for column in optional if column in schema.names]

@@ -7,7 +7,6 @@ papers fine-tune it, as configs/arguments_sbert.py and arguments_cross_encoder.p
 """
 
 import codecs
-import csv
 import io
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,10 +16,10 @@ import numpy as np
 import scipy
 from jaxtyping import Int
 
-from jax_sentemb.data.tables import check_header, check_width
+from jax_sentemb.data.delimited import Row, decode_file, read_rows, select_columns
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.evaluation.sts import SAME_COSINE, Embed, similarity
-from jax_sentemb.evaluation.sts_data import ScoredPairs
+from jax_sentemb.evaluation.sts_data import ScoredPairs, finite
 from jax_sentemb.evaluation.transfer import pair_features
 from jax_sentemb.files import user_path
 
@@ -28,7 +27,6 @@ AFS_TOPICS = {"DP": "death penalty", "GC": "gun control", "GM": "gay marriage"}
 # DTORCD: different topic or cannot decide; NS, SS and HS: no, some and high similarity. Reimers et al. (2019) count the first two
 # as dissimilar when they reduce the four labels to two classes, so both have the lowest grade here.
 UKP_GRADES = {"DTORCD": 0.0, "NS": 0.0, "SS": 1.0, "HS": 2.0}
-UKP_COUNTS = (3595, 28)  # published numbers of pairs and topics
 
 SCHEMES = ("10-fold", "cross-topic")
 FOLDS = 10
@@ -54,7 +52,7 @@ def load_arguments(path: str | Path) -> ArgumentTask:
     AFS: CSV with a header, gold scores from 0 to 5 in the first column, arguments in the tenth and eleventh column. Bytes that are
     not UTF-8 are dropped and rows without a score are skipped, as public readers do. Table: tab-separated UTF-8 with CSV quotes, as
     UKP ASPECT; all labels are numbers, or all are one of DTORCD = NS = 0, SS = 1, HS = 2. Tokens are joined by one space.
-    `warnings` state differences from the published data. DataError for a file that is missing or malformed; it names the line.
+    `warnings` count the bytes that were dropped. DataError for a file that is missing or malformed; it names the line.
     """
     path = user_path(path)
     if path.is_dir():
@@ -62,13 +60,7 @@ def load_arguments(path: str | Path) -> ArgumentTask:
         read = [_afs(file) for file in files]
         topics = {name: pairs for name, (pairs, _) in zip(AFS_TOPICS.values(), read, strict=True)}
         return ArgumentTask("AFS", topics, files, tuple(warning for _, warning in read if warning))
-    topics = _table(path)
-    found = (sum(len(pairs.gold) for pairs in topics.values()), len(topics))
-    warnings: tuple[str, ...] = ()
-    if path.stem == "UKP_ASPECT" and found != UKP_COUNTS:
-        published = f"the published {UKP_COUNTS[0]:,} on {UKP_COUNTS[1]}"
-        warnings = (f"{path}: {found[0]:,} pairs on {found[1]} topics instead of {published}: scores are not comparable",)
-    return ArgumentTask(path.stem, topics, (path,), warnings)
+    return ArgumentTask(path.stem, _table(path), (path,))
 
 
 def score_unsupervised(embed: Embed, task: ArgumentTask) -> dict[str, Any]:
@@ -200,11 +192,10 @@ def _ridge(features: np.ndarray, gold: np.ndarray, test: np.ndarray) -> tuple[np
 
 
 def _afs(path: Path) -> tuple[ScoredPairs, str]:
-    """The pairs of one topic of AFS, and a warning ("" if there is none)."""
-    content = _bytes(path)
-    text = content.decode("utf-8", errors="ignore")
-    rows = _rows(path, text, ",")
-    if _value(rows[0][1][0]) is not None:
+    """Return the pairs of one topic of AFS, and a warning ("" if there is none)."""
+    text = decode_file(path, errors="ignore")
+    rows = _rows(path, text, ",", strict=False)
+    if finite(rows[0][1][0]) is not None:
         raise DataError(f"{path}:1: the first field is {rows[0][1][0][:20]!r}, expected a header that starts with regression_label")
     entries = []
     for number, fields in rows[1:]:
@@ -212,36 +203,26 @@ def _afs(path: Path) -> tuple[ScoredPairs, str]:
             raise DataError(f"{path}:{number}: {len(fields)} columns, expected 11 or more (gold score in 1, arguments in 10, 11)")
         if not fields[0].strip():
             continue
-        gold = _value(fields[0])
+        gold = finite(fields[0])
         if gold is None or not 0 <= gold <= 5:
             raise DataError(f"{path}:{number}: gold score {fields[0][:20]!r} is not a number from 0 to 5")
         entries.append((fields[9], fields[10], gold))
     if not entries:
         raise DataError(f"{path}: no row has a gold score in its first column")
-    dropped = len(content) - len(text.encode())
+    dropped = path.stat().st_size - len(text.encode()) - 3 * path.open("rb").read(3).startswith(codecs.BOM_UTF8)
     return _pairs(entries), f"{path}: {dropped} bytes that are not UTF-8 were dropped" if dropped else ""
 
 
 def _table(path: Path) -> dict[str, ScoredPairs]:
-    """The pairs of each topic of a tab-separated file with CSV quotes."""
-    try:
-        text = _bytes(path).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start} is not UTF-8: convert the file to UTF-8") from None
-    (_, header), *rows = _rows(path, text, "\t", strict=True)
-    check_header(header, f"{path}:1")
-    needed = ("sentence1", "sentence2", "label", "topic")
-    if missing := [name for name in needed if name not in header]:
-        columns = ", ".join(needed)
-        raise DataError(f"{path}:1: the header has no column {missing[0]!r}; required are {columns} (for AFS give its folder)")
-    columns = [header.index(name) for name in needed]
+    """Return the pairs of each topic of a tab-separated file with CSV quotes."""
+    columns = ("sentence1", "sentence2", "label", "topic")
+    remedy = (f"required are {', '.join(columns)} (for AFS give its folder)",)
     topics: dict[str, list[tuple[str, str, float]]] = {}
     graded = None  # whether the first label is a grade; all labels must be of one kind
-    for number, fields in rows:
-        check_width(fields, header, f"{path}:{number}")
-        first, second, label, topic = (fields[column].strip() for column in columns)
+    for number, values in select_columns(path, iter(_rows(path, decode_file(path), "\t", strict=True)), columns, remedy):
+        first, second, label, topic = (value.strip() for value in values)
         graded = label in UKP_GRADES if graded is None else graded
-        gold = UKP_GRADES.get(label) if graded else _value(label)
+        gold = UKP_GRADES.get(label) if graded else finite(label)
         if gold is None:
             expected = f"one of {', '.join(UKP_GRADES)} like the first label" if graded else "a number"
             raise DataError(f"{path}:{number}: label {label[:20]!r} is not {expected}")
@@ -249,32 +230,13 @@ def _table(path: Path) -> dict[str, ScoredPairs]:
     return {topic: _pairs(entries) for topic, entries in topics.items()}
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
-
-
-def _rows(path: Path, text: str, delimiter: str, strict: bool = False) -> list[tuple[int, list[str]]]:
-    """Header and records of a table with quotes, each with the number of its last line. `strict`: quotes must be closed."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
-    try:
-        rows = [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
-    except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: the table cannot be read: {error}") from None
-    if len(rows) < 2:
+def _rows(path: Path, text: str, delimiter: str, strict: bool) -> list[Row]:
+    """Return the header and the records of a table with quotes. `strict`: quotes must be closed."""
+    rows = read_rows(path, io.StringIO(text, newline=""), delimiter, quotes=True, strict=strict)
+    found = [row for row in rows if any(field.strip() for field in row[1])]
+    if len(found) < 2:
         raise DataError(f"{path} has no pairs: expected a header, then a pair on each row")
-    return rows
-
-
-def _value(text: str) -> float | None:
-    """`text` as a number, or None if it is not a finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None
+    return found
 
 
 def _pairs(entries: Iterable[tuple[str, str, float]]) -> ScoredPairs:

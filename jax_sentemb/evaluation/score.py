@@ -9,7 +9,7 @@ import numpy as np
 from jax_sentemb.checks import finite_number, text
 from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.errors import ConfigError, DataError, UserError
-from jax_sentemb.evaluation import sts, suite, transfer
+from jax_sentemb.evaluation import catalog, sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
 from jax_sentemb.files import user_path
@@ -42,7 +42,7 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
         raise DataError(f"data={str(data)!r}: no such file or folder")
     root = senteval_root(path, "data")
     protocols = suite.Protocols(sts.PROTOCOLS["simcse"], transfer.check_protocol("senteval"), 0)
-    loaded = suite.load_all(suite.select(tasks, "tasks"), root)
+    loaded = suite.load_all(catalog.select(tasks, "tasks"), root)
     for error in loaded.errors:
         raise error
     model = EvalModel("encoder", lambda _: encode, False, (), {})

@@ -1,8 +1,6 @@
-"""Loads evaluation tasks by name and scores a model on them. Each distinct sentence is encoded once."""
+"""Loads evaluation tasks and scores a model on them. Each distinct sentence is encoded once."""
 
-import difflib
 import platform
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -12,40 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb import __version__
-from jax_sentemb.errors import ConfigError, DataError, NumericsError, Setting, UserError
+from jax_sentemb.errors import DataError, NumericsError, UserError
 from jax_sentemb.evaluation import arguments, sts, sts_data, tasks, transfer
+from jax_sentemb.evaluation.catalog import SETS, AbsentSet, ArgumentSpec, check_is_there, load_sts_task
 from jax_sentemb.evaluation.model_spec import Embeddings, Encode, EvalModel
+from jax_sentemb.evaluation.sts_data import StsSpec
 from jax_sentemb.files import sha256
 from jax_sentemb.inference.views import NO_VIEWS, Views
 
-STS = (*sts_data.SUBSETS, *sts_data.BENCHMARK, *sts_data.SICK)
-ARGUMENTS = {
-    "AFS": tuple(f"downstream/AFS/ArgPairs_{topic}.csv" for topic in ("DP", "GC", "GM")),
-    "UKP_ASPECT": ("downstream/AFS/UKP_ASPECT.tsv",),
-}
-GROUPS: dict[str, tuple[str, ...]] = {
-    "sts": STS,
-    "transfer": tuple(name for name, spec in tasks.SPECS.items() if spec.group == "transfer"),
-    "probing": tuple(name for name, spec in tasks.SPECS.items() if spec.group == "probing"),
-    "arguments": tuple(ARGUMENTS),
-}
-# Spellings of papers and of other toolkits, small letters and digits only. STSBenchmark alone is SentEval's supervised task.
-ALIASES = {
-    "stsb": "STSBenchmark-test",
-    "stsbtest": "STSBenchmark-test",
-    "stsbdev": "STSBenchmark-dev",
-    "stsbdevdisjoint": "STSBenchmark-dev-disjoint",
-    "sickr": "SICKRelatedness-test",
-    "sickrtest": "SICKRelatedness-test",
-    "sickrtrial": "SICKRelatedness-trial",
-    "sickrdev": "SICKRelatedness-trial",
-    "sicke": "SICKEntailment",
-    "sst": "SST2",
-    "ukp": "UKP_ASPECT",
-    "ukpaspect": "UKP_ASPECT",
-    "topconst": "TopConstituents",
-    "coordinv": "CoordinationInversion",
-}
 ENCODED_AT_ONCE = 4096  # sentences between two updates of the progress bar
 
 
@@ -89,81 +61,40 @@ class Protocols(NamedTuple):
     resamples: int = 1000
 
 
-def select(text: str, setting: str = "--tasks") -> list[tuple[str, bool]]:
-    """Task names of a comma-separated list of tasks and groups, True for those named individually; `setting` is for messages."""
-    chosen: dict[str, bool] = {}
-    for word in filter(None, (word.strip() for word in text.split(","))):
-        if word == "all":
-            chosen = {name: False for names in GROUPS.values() for name in names} | chosen
-        elif word in GROUPS:
-            chosen = {name: False for name in GROUPS[word]} | chosen
-        elif name := task_name(word):
-            chosen[name] = True
-        else:
-            spellings = {_letters(name): name for names in GROUPS.values() for name in names} | ALIASES
-            close = difflib.get_close_matches(_letters(word), spellings, 1)
-            hint = f"did you mean {spellings[close[0]]}? " if close else ""
-            raise ConfigError(
-                Setting(setting, word),
-                f" is unknown; the groups are {', '.join(GROUPS)}, all; {hint}jax-sentemb evaluate --tasks help lists the tasks",
-            )
-    if not chosen:
-        raise ConfigError(Setting(setting), " is empty: name tasks or groups, for instance ", Setting(setting, "sts,transfer"))
-    order = [name for names in GROUPS.values() for name in names]
-    return sorted(chosen.items(), key=lambda entry: order.index(entry[0]))
-
-
-def task_name(word: str) -> str:
-    """The task that `word` means, in any usual spelling (STS-B, sick_r, SST-2), "" if none."""
-    names = {_letters(name): name for group in GROUPS.values() for name in group}
-    spelled = _letters(word)
-    return word if word in names.values() else ALIASES.get(spelled) or names.get(spelled, "")
-
-
-def _letters(word: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", word.lower())
-
-
-def group_of(name: str) -> str:
-    """The group of a task."""
-    return next(group for group, names in GROUPS.items() if name in names)
-
-
-def files_of(name: str, root: Path) -> list[Path]:
-    """The paths of the files of a task below a SentEval folder."""
-    group = group_of(name)
-    if group == "sts":
-        return sts_data.sts_files(name, root)
-    if group == "arguments":
-        return [root / file for file in ARGUMENTS[name]]
-    return sorted({root / file for file in tasks.SPECS[name].files.values()})
-
-
 def load(name: str, root: Path, smt: bool = False) -> Item:
-    """Reads the task `name` below the SentEval folder `root`; DataError for missing or malformed files.
+    """Read the task `name` below the SentEval folder `root`; DataError for missing or malformed files, AbsentSet if it has none.
 
     `smt` includes the subset SMT of STS13, which SentEval's copy lacks; a warning states if it is missing.
     """
-    group, files = group_of(name), tuple(files_of(name, root))
-    if group == "sts":
-        data = sts_data.load_sts_task(name, root, smt)
+    row = SETS[name]
+    check_is_there(name, root)
+    if isinstance(row.spec, StsSpec):
+        data = load_sts_task(name, root, smt)
         sizes = {subset: len(pairs.gold) for subset, pairs in data.subsets.items()}
-        found, expected = sum(size for subset, size in sizes.items() if subset != sts_data.SMT), sts_data.COUNTS[name]
-        wrong = f"{name}: {found:,} pairs have a gold score instead of the published {expected:,}: scores are not comparable"
-        without = f"STS13: the subset SMT is missing (SentEval does not include it), the score is over {', '.join(sizes)} only"
-        warnings = (wrong,) * (found != expected) + (without,) * (smt and name == "STS13" and sts_data.SMT not in sizes)
-        return Item(name, group, data, tuple(sts_data.sts_files(name, root, smt)), sizes, warnings)
-    if group == "arguments":
-        return load_arguments(files[0].parent if name == "AFS" else files[0])
-    data = tasks.load_task(name, root)
-    return Item(name, group, data, files, {part: len(split.first) for part, split in data.splits.items()}, data.warnings)
+        found = sum(size for subset, size in sizes.items() if subset not in row.spec.optional)
+        wrong = f"{name}: {found:,} pairs have a gold score instead of the published {row.spec.pairs:,}: scores are not comparable"
+        scored = ", ".join(sizes)
+        missing = ", ".join(subset for subset in row.spec.optional if smt and subset not in sizes)
+        without = f"{name}: the subset {missing} is missing (SentEval does not include it), the score is over {scored} only"
+        warnings = (wrong,) * (found != row.spec.pairs) + (without,) * bool(missing)
+        return Item(name, row.group, data, tuple(row.files(root, smt)), sizes, warnings)
+    files = tuple(row.files(root))
+    if isinstance(row.spec, ArgumentSpec):
+        return load_arguments(files[0].parent if len(files) > 1 else files[0])
+    data = tasks.load_task(name, row.spec, root)
+    return Item(name, row.group, data, data.files, {part: len(split.first) for part, split in data.splits.items()}, data.warnings)
 
 
 def load_arguments(path: Path) -> Item:
-    """Reads an argument similarity corpus from a file, or AFS from the folder of its three files."""
+    """Read an argument similarity corpus from a file, or AFS from the folder of its three files."""
     data = arguments.load_arguments(path)
-    sizes = {topic: len(pairs.gold) for topic, pairs in data.topics.items()}
-    return Item(data.name, "arguments", data, data.files, sizes, data.warnings)
+    sizes, warnings = {topic: len(pairs.gold) for topic, pairs in data.topics.items()}, data.warnings
+    spec = SETS[data.name].spec if data.name in SETS else None
+    found = (sum(sizes.values()), len(sizes))
+    if isinstance(spec, ArgumentSpec) and spec.pairs and found != (spec.pairs, spec.topics):
+        published = f"the published {spec.pairs:,} on {spec.topics}"
+        warnings += (f"{path}: {found[0]:,} pairs on {found[1]} topics instead of {published}: scores are not comparable",)
+    return Item(data.name, "arguments", data, data.files, sizes, warnings)
 
 
 class Loaded(NamedTuple):
@@ -182,14 +113,14 @@ def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Ite
     loaded = Loaded(list(extra), [], [])
     for name, by_name in chosen:
         try:
-            if not by_name and not any(file.exists() for file in files_of(name, root)):
-                loaded.missing_tasks.append(name)
-            else:
-                loaded.items.append(load(name, root, smt))
+            loaded.items.append(load(name, root, smt))
         except DataError as error:
             if by_name:
                 raise
-            loaded.errors.append(error)
+            if isinstance(error, AbsentSet):
+                loaded.missing_tasks.append(name)
+            else:
+                loaded.errors.append(error)
     if not loaded.items and not loaded.errors:
         raise DataError(f"{root} has none of the tasks: jax-sentemb evaluate --check --data {root} lists where their files belong")
     return loaded

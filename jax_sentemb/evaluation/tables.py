@@ -4,33 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jax_sentemb.evaluation import suite
-from jax_sentemb.evaluation.sts_data import DEVELOPMENT
+from jax_sentemb.evaluation.catalog import GROUPS, SETS, heading
 from jax_sentemb.public_text import markdown
 from jax_sentemb.terminal import WIDTH, table
-
-# Columns that averages leave out: development sets, second metrics, and tasks that are not among the seven transfer tasks of
-# papers.
-NOT_AVERAGED = (
-    *DEVELOPMENT,
-    "MRPC F1",
-    "SST5",
-    "SICKEntailment",
-    *(f"{task} {kind}" for task in ("SICKRelatedness", "STSBenchmark") for kind in ("r", "rho")),
-)
-SHORT = {
-    "STSBenchmark-dev": "STS-B dev",
-    "STSBenchmark-dev-disjoint": "STS-B dev disjoint",
-    "STSBenchmark-test": "STS-B",
-    "SICKRelatedness-trial": "SICK-R trial",
-    "SICKRelatedness-test": "SICK-R",
-    "SICKEntailment": "SICK-E",
-    "SICKRelatedness r": "SICK-R r",
-    "SICKRelatedness rho": "SICK-R rho",
-    "STSBenchmark r": "STS-B r",
-    "STSBenchmark rho": "STS-B rho",
-    "TopConstituents": "TopConst",
-    "CoordinationInversion": "CoordInv",
-}
 
 
 class Table(NamedTuple):
@@ -62,14 +38,14 @@ def layout(
 ) -> list[Table]:
     """A table for each group with a score; `outcomes` is model -> task -> outcome."""
     found = []
-    for group, names in suite.GROUPS.items():
+    for group, names in GROUPS.items():
         scored = {model: [row[name] for name in names if name in row] for model, row in outcomes.items()}
         if group == "arguments":  # corpora given by their path have any name
             scored = {model: [o for o in row.values() if o.item.group == group] for model, row in outcomes.items()}
         columns = list(dict.fromkeys(column for row in scored.values() for one in row for column in one.headline))
         if not columns:
             continue
-        counted = [column for column in columns if column not in NOT_AVERAGED and group != "arguments"]
+        counted = [column for column in columns if column in SETS and SETS[column].averaged]
         average = f"mean of {len(counted)}"
         rows = []
         for model, row in scored.items():
@@ -83,7 +59,7 @@ def layout(
             if len(counted) > 1:
                 cells.append(f"{sum(values[column] for column in counted) / len(counted):.2f}" if complete else "-")
             rows.append((model, cells))
-        head = [SHORT.get(column, column) for column in columns] + [average] * (len(counted) > 1)
+        head = [heading(column) for column in columns] + [average] * (len(counted) > 1)
         given = {outcome.item.name for row in scored.values() for outcome in row}
         missing = [name for name in missing_tasks if name in names and name not in given]
         notes = [f"missing, not scored: {', '.join(missing)}"] * bool(missing)

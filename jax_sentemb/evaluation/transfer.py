@@ -201,8 +201,8 @@ def _split(task: Task, features: dict[str, np.ndarray], protocol: TransferProtoc
     both = np.concatenate([features["train"], features["dev"]])
     targets = np.concatenate([labels["train"], labels["dev"]])
     found = []
-    for hidden in HIDDEN if _sweeps(task) else (0,):
-        rates = DROPOUT if _sweeps(task) else (0.0,)
+    for hidden in HIDDEN if task.spec.has_hidden_layer else (0,):
+        rates = DROPOUT if task.spec.has_hidden_layer else (0.0,)
         settings = protocol.settings._replace(hidden=hidden)
         l2, dropout = np.tile(L2, len(rates)), np.repeat(rates, len(L2))
         fitted = classifier.fit(both, targets, [job], l2[None], settings, dropout)
@@ -233,11 +233,6 @@ def two_hot(gold: Real[np.ndarray, " n"], grades: int = 5) -> Float[np.ndarray, 
     3.6 is (0, 0, .4, .6, 0). Below 1 the weights add up to less than 1, as in SentEval: 0.4 is (.4, 0, 0, 0, 0).
     """
     return np.maximum(0, 1 - np.abs(np.asarray(gold)[:, None] - np.arange(1, grades + 1))).astype(np.float32)
-
-
-def _sweeps(task: Task) -> bool:
-    """Whether a task has a hidden layer: probing tasks, except WordContent with its 1,000 classes (SentEval)."""
-    return task.spec.group == "probing" and task.name != "WordContent"
 
 
 def _strength(protocol: TransferProtocol) -> str:
@@ -284,7 +279,7 @@ def _tested(task: Task, outputs: np.ndarray, labels: np.ndarray, dev: float, cho
 
 def _classification_scores(found: np.ndarray, labels: np.ndarray, task: Task) -> dict[str, float]:
     scores = {"accuracy": round(100 * float((found == labels).mean()), 2)}
-    if task.name == "MRPC":
+    if task.spec.has_f1:
         hits = int(((found == 1) & (labels == 1)).sum())
         scores["f1"] = round(200 * hits / max(int((found == 1).sum() + (labels == 1).sum()), 1), 2)
     return scores

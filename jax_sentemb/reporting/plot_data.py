@@ -1,6 +1,6 @@
 """Data of plots and reports: the log of a run, the table of a low-shot study, and pairs of sentences for attention."""
 
-import csv
+import io
 import json
 import math
 import statistics
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jax_sentemb.data.tables import check_header, check_width
+from jax_sentemb.data import delimited
 from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import check_regular, user_path
 
@@ -63,31 +63,19 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
     DataError names the line or column that is wrong.
     """
     file = user_path(file)
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as opened:
-            header, *lines = [row for row in csv.reader(opened, strict=True) if row] or [[]]
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{file}: not a CSV file in UTF-8: {error}") from None
-    check_header(header, f"{file}:1")
-    for number, line in enumerate(lines, 1):
-        check_width(line, header, f"{file}: run {number}")
-    rows = [dict(zip(header, line, strict=True)) for line in lines]
-    if not rows:
-        raise DataError(f"{file}: no run below the header")
-    for needed in ("method", "sentences", column):
-        if needed not in rows[0]:
-            raise DataError(f"{file}:1: no column {needed!r}, only {', '.join(map(str, rows[0]))}")
+    runs = delimited.read_rows(file, io.StringIO(delimited.decode_file(file), newline=""), ",", quotes=True)
+    remedy = (f"a row for each run with its method, sentences and {column}",)
     groups: dict[str, dict[int, list[float]]] = {}
-    for number, row in enumerate(rows, 2):
+    for number, (method, sentences, score) in delimited.select_columns(file, runs, ("method", "sentences", column), remedy):
         try:
-            sentences, score = int(row["sentences"]), float(row[column])
-        except (ValueError, TypeError):
-            sentences, score = -1, math.nan
-        if sentences < 0 or not math.isfinite(score):
-            raise DataError(f"{file}: run {number - 1}: sentences={row['sentences']!r} or {column}={row[column]!r} is not a number")
-        groups.setdefault(row["method"], {}).setdefault(sentences, []).append(score)
+            size, value = int(sentences), float(score)
+        except ValueError:
+            size, value = -1, math.nan
+        if size < 0 or not math.isfinite(value):
+            raise DataError(f"{file} line {number}: sentences={sentences!r} or {column}={score!r} is not a number")
+        groups.setdefault(method, {}).setdefault(size, []).append(value)
+    if not groups:
+        raise DataError(f"{file}: no run below the header")
     return {
         method: [
             (sentences, statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else 0.0)
@@ -102,7 +90,8 @@ def gold_pairs(folder: str | Path, count: int) -> tuple[tuple[list[str], list[st
 
     Pairs that differ only in case are left out, because their attention is the same without dropout.
     """
-    from jax_sentemb.evaluation.sts_data import load_sts_task, senteval_root
+    from jax_sentemb.evaluation.catalog import load_sts_task
+    from jax_sentemb.evaluation.sts_data import senteval_root
 
     pairs = load_sts_task("STSBenchmark-dev", senteval_root(folder)).subsets["dev"]
     differ = np.array([one.lower() != other.lower() for one, other in zip(pairs.first, pairs.second, strict=True)])
@@ -120,7 +109,8 @@ def sample_sentences(source: str | Path, count: int, seed: int = 0) -> list[str]
     DataError where there are fewer than two.
     """
     from jax_sentemb.data.corpus_files import open_corpus
-    from jax_sentemb.evaluation.sts_data import load_sts_task, senteval_root
+    from jax_sentemb.evaluation.catalog import load_sts_task
+    from jax_sentemb.evaluation.sts_data import senteval_root
 
     random = np.random.default_rng(seed)
     if user_path(source).is_dir():

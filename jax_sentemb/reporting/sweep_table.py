@@ -16,14 +16,13 @@ import scipy
 
 from jax_sentemb import terminal
 from jax_sentemb.errors import ConfigError, plain
-from jax_sentemb.evaluation.sts_data import COUNTS, DEVELOPMENT
+from jax_sentemb.evaluation.catalog import SEVEN
 from jax_sentemb.files import replacing, write_text
 from jax_sentemb.public_text import markdown, spreadsheet_cell
 
 REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ in these alone are one row, with mean and spread
 ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
 VARIANT, SUBSET = "variant", "data.subset"
-SEVEN = tuple(name for name in COUNTS if name not in DEVELOPMENT)  # STS12 to STS16, STS-B, SICK-R: the papers' average
 GENERATED = "grammar-test"  # stands in for them where the generated pairs are what is scored
 
 Row = dict[str, Any]

@@ -10,6 +10,7 @@ from jax_sentemb.config import Evaluation
 from jax_sentemb.data import synthetic
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.errors import ConfigError, NumericsError, Setting, UserError
+from jax_sentemb.evaluation.catalog import DEVELOPMENT, load_sts
 from jax_sentemb.evaluation.diagnostics import diagnose, halves
 from jax_sentemb.evaluation.sts import (
     PROTOCOLS,
@@ -20,7 +21,7 @@ from jax_sentemb.evaluation.sts import (
     task_cosines,
     task_pair_scores,
 )
-from jax_sentemb.evaluation.sts_data import DEVELOPMENT, ScoredPairs, StsTask, load_pairs, load_sts, senteval_root
+from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.streams import print_line
@@ -67,13 +68,13 @@ class DownstreamTasks:
     """
 
     def __init__(self, names: str, folder: str, classifier: str) -> None:
-        from jax_sentemb.evaluation import suite, transfer
+        from jax_sentemb.evaluation import catalog, suite, transfer
 
         if not folder or folder == "grammar":
             raise ConfigError(
                 Setting("eval.tasks", names), " needs the SentEval folder: ", Setting("eval.data", "path/to/SentEval/data")
             )
-        loaded = suite.load_all(suite.select(names, "eval.tasks"), senteval_root(folder, "eval.data"))
+        loaded = suite.load_all(catalog.select(names, "eval.tasks"), senteval_root(folder, "eval.data"))
         if loaded.errors:
             raise loaded.errors[0]
         self.items, self.missing_tasks = loaded.items, loaded.missing_tasks

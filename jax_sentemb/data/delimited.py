@@ -1,0 +1,130 @@
+"""Reads delimited text: whole files with their lines, rows of fields, and the columns that a header names."""
+
+import codecs
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.errors import DataError, Message
+
+LONGEST_FIELD = 1 << 30  # characters
+
+Row = tuple[int, list[str]]  # number of its last line, from 1, and its fields
+
+
+def decode_file(path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """Return the text of a file without a byte order mark; DataError if it cannot be read or decoded."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from None
+    try:
+        return content.removeprefix(codecs.BOM_UTF8 if encoding == "utf-8" else b"").decode(encoding, errors)
+    except UnicodeDecodeError as error:
+        at = error.start + len(content) - len(error.object)
+        raise DataError(f"{path}: byte {at} is not {encoding.upper()}: convert the file to {encoding.upper()}") from None
+
+
+def numbered_lines(text: str, lone_returns: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text with their numbers from 1.
+
+    Line feeds end a line, after a carriage return or without one; with `lone_returns` a carriage return alone does, too. Other
+    Unicode line ends are text.
+    """
+    if lone_returns:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return ((number, line.removesuffix("\r")) for number, line in enumerate(lines, 1))
+
+
+def split_fields(path: Path, number: int, line: str, least: int) -> list[str]:
+    """Return the fields of a tab-separated line; DataError if there are fewer than `least`."""
+    fields = line.split("\t")
+    if len(fields) < least:
+        raise DataError(f"{path}:{number}: {len(fields)} tab-separated fields, expected at least {least}")
+    return fields
+
+
+def read_rows(path: Path, lines: Iterable[str], delimiter: str, quotes: bool, strict: bool = True) -> Iterator[Row]:
+    """Yield the rows of lines that keep their line ends. A blank line is an empty row.
+
+    Args:
+        path: Names the file in errors.
+        lines: The text.
+        delimiter: Separates fields.
+        quotes: Quotes enclose fields, as in CSV, and may enclose line ends. Otherwise quotes are text.
+        strict: Quotes must be closed and followed by a delimiter.
+
+    Raises:
+        DataError: The quotes are wrong; the line is the first one after the last good row.
+    """
+    if not quotes:
+        stripped = (line.removesuffix("\n").removesuffix("\r") for line in lines)
+        yield from ((number, line.split(delimiter) if line else []) for number, line in enumerate(stripped, 1))
+        return
+    rows, good = _csv.reader(lines, delimiter=delimiter, strict=strict), 0
+    try:
+        for fields in rows:
+            good = rows.line_num
+            yield good, fields
+    except _csv.Error as error:
+        raise DataError(f"{path} cannot be read as a table from line {good + 1} on: {error}; is a quote not closed?") from error
+
+
+def select_columns(
+    path: Path, rows: Iterator[Row], names: Sequence[str], remedy: Message, optional: Sequence[str] = ()
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the fields of the named columns of each row below the header, with the number of the row's last line.
+
+    An optional column that is missing has None. Blank lines are left out, except in a table of one column, where they are empty
+    fields.
+
+    Raises:
+        DataError: A column is missing (the message ends with `remedy`) or named twice, or a row is wider or narrower than the
+            header.
+    """
+    number, header = next(rows, (1, []))
+    check_header(header, f"{path} line {number}")
+    if missing := [name for name in names if name not in header]:
+        there = " ".join(", ".join(header).split())[:200]  # a quoted name may contain line breaks
+        raise DataError(f"{path} has no column {missing[0]!r}, only {there or 'none'}: ", *remedy)
+    columns = [header.index(name) if name in header else None for name in (*names, *optional)]
+    for number, fields in rows:
+        row = fields or [""]
+        if len(header) > 1 and len(row) == 1 and not row[0].strip():
+            continue
+        check_width(row, header, f"{path} line {number}")
+        yield number, [None if column is None else row[column] for column in columns]
+
+
+def check_header(header: Sequence[str], where: str) -> None:
+    """Raise DataError if two columns have the same name. Columns without a name may repeat: nothing can refer to them."""
+    if duplicate := repeated([name for name in header if name]):
+        raise DataError(f"{where}: two columns are named {duplicate[:100]!r}; rename one")
+
+
+def check_width(row: Sequence[str], header: Sequence[str], where: str) -> None:
+    """Raise DataError if a row does not have as many fields as the header."""
+    if len(row) != len(header):
+        remedy = "quote a field that contains the separator" if len(row) > len(header) else "add the missing fields"
+        raise DataError(f"{where} has {len(row)} fields, the header has {len(header)}; {remedy}")
+
+
+def repeated(names: list[str]) -> str:
+    """Return the first name that occurs a second time, "" if there is none."""
+    return next((name for index, name in enumerate(names) if name in names[:index]), "") if len(set(names)) < len(names) else ""
+
+
+def _own_csv() -> Any:
+    """Return a second instance of Python's csv parser, since its limit on the length of fields holds for a whole process."""
+    spec: Any = importlib.util.find_spec("_csv")
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.field_size_limit(LONGEST_FIELD)
+    return module
+
+
+_csv = _own_csv()
