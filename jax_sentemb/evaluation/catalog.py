@@ -80,7 +80,8 @@ def _year(year: int, pairs: int, subsets: tuple[str, ...], optional: tuple[str, 
     return EvalSet(f"STS{year}", "sts", spec, hub=HubSource(f"mteb/sts{year}-sts", None, "year", {"test": ("test",)}))
 
 
-def _one_file(split: str, file: str, pairs: int, read: Callable[..., sts_data.ScoredPairs]) -> StsSpec:
+def one_file(split: str, file: str, pairs: int, read: Callable[..., sts_data.ScoredPairs]) -> StsSpec:
+    """Return the spec of a set that is one file below `downstream`."""
     return StsSpec({split: (f"downstream/{file}",)}, pairs, read)
 
 
@@ -139,23 +140,23 @@ _ROWS = (
     _year(15, 3000, ("answers-forums", "answers-students", "belief", "headlines", "images")),
     _year(16, 1186, ("answer-answer", "headlines", "plagiarism", "postediting", "question-question")),
     EvalSet(
-        "STSBenchmark-dev", "sts", _one_file("dev", "STS/STSBenchmark/sts-dev.csv", 1500, sts_data.read_benchmark), "STS-B dev",
+        "STSBenchmark-dev", "sts", one_file("dev", "STS/STSBenchmark/sts-dev.csv", 1500, sts_data.read_benchmark), "STS-B dev",
         ("stsbdev",), False, True, _BENCHMARK_HUB,
     ),
     EvalSet(
-        "STSBenchmark-dev-disjoint", "sts", _one_file("dev", "STS/STSBenchmark/sts-dev.csv", 363, _read_disjoint),
+        "STSBenchmark-dev-disjoint", "sts", one_file("dev", "STS/STSBenchmark/sts-dev.csv", 363, _read_disjoint),
         "STS-B dev disjoint", ("stsbdevdisjoint",), False, True, _BENCHMARK_HUB,
     ),
     EvalSet(
-        "STSBenchmark-test", "sts", _one_file("test", "STS/STSBenchmark/sts-test.csv", 1379, sts_data.read_benchmark), "STS-B",
+        "STSBenchmark-test", "sts", one_file("test", "STS/STSBenchmark/sts-test.csv", 1379, sts_data.read_benchmark), "STS-B",
         ("stsb", "stsbtest"), hub=_BENCHMARK_HUB,  # STSBenchmark alone is SentEval's supervised task
     ),
     EvalSet(
-        "SICKRelatedness-trial", "sts", _one_file("trial", "SICK/SICK_trial.txt", 500, sts_data.read_sick), "SICK-R trial",
+        "SICKRelatedness-trial", "sts", one_file("trial", "SICK/SICK_trial.txt", 500, sts_data.read_sick), "SICK-R trial",
         ("sickrtrial", "sickrdev"), False, True,
     ),
     EvalSet(
-        "SICKRelatedness-test", "sts", _one_file("test", "SICK/SICK_test_annotated.txt", 4927, sts_data.read_sick), "SICK-R",
+        "SICKRelatedness-test", "sts", one_file("test", "SICK/SICK_test_annotated.txt", 4927, sts_data.read_sick), "SICK-R",
         ("sickr", "sickrtest"),
     ),
     _two_classes(
