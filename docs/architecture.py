@@ -25,7 +25,7 @@ PATH = {
     "methods/simcse.py": "miCSE: what is encoded, and the objective",
     "methods/views.py": "two dropout views of a sentence",
     "methods/attention_mi.py": "attention mutual information of the two views",
-    "losses.py": "InfoNCE",
+    "losses/contrastive.py": "InfoNCE",
 }
 # Also on the stacks, but read for another question: the fields and limits of the settings, and how batches are made.
 BESIDE = ("config.py", "settings.py", "data/batches.py")

@@ -14,7 +14,8 @@ from jax_sentemb.data import synthetic
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.inference.load import load
-from jax_sentemb.methods.distillation import TEACHER, Distillation, Taught, rank_distillation, similarity_distillation
+from jax_sentemb.losses import rank_distillation, similarity_distillation
+from jax_sentemb.methods.distillation import TEACHER, Distillation, Taught
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.setting_texts import chosen_layers
@@ -67,7 +68,7 @@ def test_the_cosine_loss_and_its_gradients_are_those_of_torch():
 
 @pytest.mark.parametrize("pairs", [2**22, 8])  # all at once, and some rows at a time
 def test_congen_compares_the_shares_of_other_sentences_as_torch_does(monkeypatch, pairs):
-    monkeypatch.setattr("jax_sentemb.losses.PAIRS", pairs)
+    monkeypatch.setattr("jax_sentemb.losses.arrays.PAIRS", pairs)
     student, teacher, queue = normal(4, 5), normal(4, 5), normal(6, 5)
     rows, in_queue = np.array([3.0, 4.0, 5.0, 6.0]), np.array([9, 4, 8, 4, 3, -1])
     leaf = torch.tensor(student, requires_grad=True)

@@ -18,6 +18,7 @@ from jax_sentemb.losses import (
     token_sentence_jsd,
 )
 
+torch = pytest.importorskip("torch")
 info_nce = jax.jit(losses.info_nce, static_argnums=2, static_argnames="negatives")
 
 
@@ -156,6 +157,8 @@ QUEUE = jnp.array(np.random.default_rng(4).normal(size=(7, 5)), jnp.float32)
 IN_PARTS = {
     "info_nce": lambda first, second: losses.info_nce(first, second, 0.1),
     "info_nce with a queue": lambda first, second: losses.info_nce(first, second, 0.1, QUEUE, jnp.arange(7) < 4),
+    "rank consistency": lambda first, second: (losses.rank_consistency(first, second, 0.1), 0.0),
+    "cross view": lambda first, second: (losses.cross_view(first, second, QUEUE, jnp.arange(7) < 4, (0.1, 0.2)), 0.0),
     "nt_xent": lambda first, second: nt_xent(first, second, 0.1),
     "symmetric": lambda first, second: symmetric_info_nce(first, second, jnp.float32(4.0)),
     "jsd": lambda first, second: token_sentence_jsd(jnp.stack([first, -first], 1), jnp.ones((12, 2)), second)[:2],
@@ -176,10 +179,67 @@ def test_a_large_batch_is_compared_in_parts_with_the_same_gradients(monkeypatch,
 
     (whole, other), gradients, program = found()
     assert "scan" not in program
-    monkeypatch.setattr(losses, "PAIRS", 48)  # three rows at a time, or one
+    monkeypatch.setattr(losses.arrays, "PAIRS", 48)  # three rows at a time, or one
     (parts, same), others, program = found()
     assert "scan" in program
     assert float(parts) == pytest.approx(float(whole), rel=1e-6)
     assert float(same) == pytest.approx(float(other), rel=1e-6)
     for one, two in zip(gradients, others, strict=True):
         np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6)
+
+
+def torch_shares(vectors, candidates, temperature, excluded):
+    products = torch.nn.functional.normalize(vectors, dim=1) @ torch.nn.functional.normalize(candidates, dim=1).T
+    return torch.log_softmax((products / temperature).masked_fill(excluded, -torch.inf), dim=1)
+
+
+def torch_divergence(log_p, log_q):
+    shares = log_p.exp()
+    return torch.where(shares > 0, shares * (log_p - log_q), 0.0).nansum(1)
+
+
+def test_rank_consistency_and_its_gradients_are_those_of_torch():
+    views = [np.random.default_rng(number).normal(size=(6, 5)).astype(np.float32) for number in (0, 1)]
+    found, gradients = jax.value_and_grad(lambda *views: losses.rank_consistency(*views, 0.3), (0, 1))(*map(jnp.array, views))
+    first, second = leaves = [torch.tensor(view, requires_grad=True) for view in views]
+    others = ~torch.eye(6, dtype=bool)  # without itself, so that no share is 0
+
+    def shares(view):
+        cosines = torch.nn.functional.cosine_similarity(view[:, None], view[None], dim=2)
+        return torch.log_softmax(cosines[others].reshape(6, 5) / 0.3, dim=1)
+
+    log_p, log_q = shares(first), shares(second)
+    mean = (log_p.exp() + log_q.exp()) / 2
+    loss = sum((log.exp() * (log - mean.log())).sum(1) for log in (log_p, log_q)).mean() / 2
+    loss.backward()
+    assert float(found) == pytest.approx(loss.item(), rel=1e-5)
+    for gradient, leaf in zip(gradients, leaves, strict=True):
+        np.testing.assert_allclose(gradient, leaf.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_equal_lists_are_consistent_and_opposite_ones_differ_by_at_most_ln_2():
+    view = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    assert float(losses.rank_consistency(view, 3 * view, 0.05)) == pytest.approx(0.0, abs=1e-6)
+    first = jnp.array([[1.0, 0], [1, 0.01], [0, 1]])
+    second = jnp.array([[1.0, 0], [0, 1], [1, 0.01]])
+    apart = float(losses.rank_consistency(first, second, 1e-3))
+    assert 0.6 * np.log(2) < apart <= np.log(2)
+
+
+@pytest.mark.parametrize("filled", [0, 3, 7])
+def test_cross_view_and_its_gradient_are_those_of_torch(filled):
+    predicted, reference = (np.random.default_rng(number).normal(size=(4, 5)).astype(np.float32) for number in (0, 1))
+
+    def loss(predicted, reference, queue):
+        return losses.cross_view(predicted, reference, queue, jnp.arange(7) < filled, (0.1, 0.3))
+
+    found, gradients = jax.value_and_grad(loss, (0, 1, 2))(jnp.array(predicted), jnp.array(reference), QUEUE)
+    leaf, fixed = torch.tensor(predicted, requires_grad=True), torch.tensor(reference)
+    candidates = torch.cat([fixed, torch.tensor(np.array(QUEUE))[:filled]])
+    none = torch.zeros(4, 4 + filled, dtype=bool)
+    expected = torch_divergence(torch_shares(fixed, candidates, 0.1, none), torch_shares(leaf, candidates, 0.3, none)).mean()
+    expected.backward()
+    assert float(found) == pytest.approx(expected.item(), rel=1e-5)
+    np.testing.assert_allclose(gradients[0], leaf.grad, rtol=1e-4, atol=1e-6)
+    assert not np.any(gradients[1])
+    assert not np.any(gradients[2])

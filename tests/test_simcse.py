@@ -10,7 +10,7 @@ import pytest
 
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.formats.checkpoint import Checkpoints
-from jax_sentemb.losses import info_nce
+from jax_sentemb.losses import info_nce, rank_consistency
 from jax_sentemb.methods import simcse
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.simcse import Momentum, SimCSE, SimCSEViews
@@ -52,6 +52,25 @@ def test_the_momentum_view_has_its_own_dropout_masks(learned):
         assert (np.abs(views[one] - views[other]).max(axis=1) > 1e-3).all(), (one, other)
 
 
+@pytest.mark.parametrize("weight", [0.5, 2.0])
+def test_the_divergence_of_the_similarity_lists_is_added_with_its_weight(weight):
+    views = [jnp.array(np.random.default_rng(number).normal(size=(4, 3)), jnp.float32) for number in (0, 1)]
+    encoded = SimCSEViews(TwoViews(*views, jnp.ones(4)), None, None, None, None)
+    state = TrainState({}, None, None, None, None, jnp.int32(0), None)
+    plain, added = (SimCSE(head=False, rank_consistency=share, rank_temperature=0.2) for share in (0.0, weight))
+    loss, (metrics, _) = added.objective({}, state, encoded)
+    divergence = float(rank_consistency(*views, 0.2))
+    assert float(loss) == pytest.approx(float(plain.objective({}, state, encoded)[0]) + weight * divergence, rel=1e-6)
+    assert float(metrics["rank_consistency"]) == pytest.approx(divergence)
+
+
+def test_an_order_needs_two_other_sentences():
+    with pytest.raises(
+        ConfigError, match=r"rank_consistency=1.0 compares the order of other sentences; give at least .*batch_size=3"
+    ):
+        SimCSE(rank_consistency=1.0).check(ENCODER, 2)
+
+
 @pytest.mark.parametrize("weight", [0.25, 3.0])
 def test_the_masked_language_model_loss_is_added_with_its_weight(weight):
     views = [jnp.array(np.random.default_rng(number).normal(size=(4, 3)), jnp.float32) for number in (0, 1)]
@@ -87,7 +106,7 @@ def encoded_of(first, second, row):
 
 @pytest.mark.parametrize("pairs", [2**22, 8])  # all at once, and some rows at a time
 def test_a_sentence_is_no_negative_of_itself(monkeypatch, pairs):
-    monkeypatch.setattr("jax_sentemb.losses.PAIRS", pairs)
+    monkeypatch.setattr("jax_sentemb.losses.arrays.PAIRS", pairs)
     random = np.random.default_rng(0)
     first, second, queue = (random.normal(size=(count, 3)).astype(np.float32) for count in (4, 4, 6))
     rows, in_queue, valid = np.array([5, 6, 7, 8]), np.array([6, 1, 8, 6, 2, 5]), np.array([1, 1, 1, 1, 1, 0], bool)

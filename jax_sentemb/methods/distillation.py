@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Float, Int, Key, Shaped
+from jaxtyping import Float, Key
 
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
-from jax_sentemb.losses import Scalar, l2_normalize, map_in_chunks, paired_cosine
+from jax_sentemb.losses import Scalar, paired_cosine, rank_distillation, similarity_distillation
 from jax_sentemb.methods.base import Carry, EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.encoder import TokenEncoder
@@ -26,7 +26,6 @@ from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
 TEACHER = "teacher"  # the part of `loaded` with vectors of the teacher, which fill the queue at the start
-EXCLUDED = -1e9  # logit of a candidate that is left out: its probability is 0, without NaN in the gradient
 
 
 class Taught(NamedTuple):
@@ -141,63 +140,3 @@ class Distillation(EmbeddingMethod):
         rows = jnp.full(len(teacher), -1, jnp.int32) if row is None else row.astype(jnp.int32)
         queue, queue_rows = jnp.concatenate([teacher, state.queue]), jnp.concatenate([rows, state.queue_rows])
         return state._replace(queue=queue[: self.queue_size], queue_rows=queue_rows[: self.queue_size])
-
-
-def similarity_distillation(
-    student: Float[Array, "batch target"],
-    teacher: Float[Array, "batch target"],
-    queue: Float[Array, "queue target"],
-    sentences: tuple[Shaped[Array, " batch"], Int[Array, " queue"]],
-    temperatures: tuple[float, float],
-) -> Scalar:
-    """Return the mean of KL(p || q), where p and q are softmaxes of the cosines of teacher and student with candidates.
-
-    Args:
-        student: The student's vectors in the space of the teacher.
-        teacher: The teacher's vectors of the same sentences.
-        queue: The teacher's vectors of other sentences; the candidates are the batch and the queue.
-        sentences: Row numbers of the batch and of the queue; a sentence is no candidate of itself.
-        temperatures: Of the teacher and of the student.
-
-    References:
-        ConGen, Eq. 1 to 3. Its candidates are the queue alone, in which a sentence may meet itself.
-    """
-    candidates = lax.stop_gradient(l2_normalize(jnp.concatenate([teacher, queue])))
-    own, in_queue = sentences
-
-    def divergence(rows: tuple[Array, Array, Array, Array]) -> Array:
-        student, teacher, place, sentence = rows
-        same_place = place[:, None] == jnp.arange(len(own))
-        same_row = (sentence[:, None] == in_queue) & (sentence[:, None] >= 0)
-        excluded = jnp.concatenate([same_place, same_row], axis=1)
-
-        def log_shares(vectors: Array, temperature: float) -> Array:
-            cosines = jnp.matmul(vectors, candidates.T, precision=lax.Precision.HIGHEST)
-            return jax.nn.log_softmax(jnp.where(excluded, EXCLUDED, cosines / temperature), axis=1)
-
-        log_p, log_q = log_shares(teacher, temperatures[0]), log_shares(student, temperatures[1])
-        return (jnp.exp(log_p) * (log_p - log_q)).sum(1)
-
-    rows = l2_normalize(student), l2_normalize(lax.stop_gradient(teacher)), jnp.arange(len(own)), own
-    return map_in_chunks(divergence, rows, 2 * len(candidates)).mean()
-
-
-def rank_distillation(student: Float[Array, "batch width"], teacher: Float[Array, "batch target"], temperature: float) -> Scalar:
-    """Return the mean of KL(p || q) over the sentences of the batch, ListNet's loss without the entropy of p.
-
-    p and q are softmaxes of the cosines / temperature of a sentence with the other sentences, by the teacher and by the student.
-    """
-    students, teachers = l2_normalize(student), lax.stop_gradient(l2_normalize(teacher))
-
-    def divergence(rows: tuple[Array, Array, Array]) -> Array:
-        own_student, own_teacher, place = rows
-        itself = place[:, None] == jnp.arange(len(student))
-
-        def log_shares(own: Array, others: Array) -> Array:
-            cosines = jnp.matmul(own, others.T, precision=lax.Precision.HIGHEST)
-            return jax.nn.log_softmax(jnp.where(itself, EXCLUDED, cosines / temperature), axis=1)
-
-        log_p, log_q = log_shares(own_teacher, teachers), log_shares(own_student, students)
-        return (jnp.exp(log_p) * (log_p - log_q)).sum(1)
-
-    return map_in_chunks(divergence, (students, teachers, jnp.arange(len(student))), 2 * len(student)).mean()

@@ -2,6 +2,7 @@
 
 SimCSE is Gao et al. 2021 (unsupervised). `ami` adds attention mutual information, `momentum` a queue of negatives from a
 momentum encoder; both together are miCSE (Klein and Nabi 2023). `repetition` with `momentum` is ESimCSE (Wu et al. 2022).
+`rank_consistency` adds the loss of RankCSE that needs no teacher (Liu et al. 2023).
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from jaxtyping import Float, Key
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.errors import ConfigError, Setting
-from jax_sentemb.losses import alignment, info_nce
+from jax_sentemb.losses import alignment, info_nce, rank_consistency
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.base import Carry, EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.methods.masked_lm import masked_lm_loss
@@ -70,6 +71,9 @@ class SimCSE(EmbeddingMethod):
     negatives: bool = True  # False: attraction only (miCSE, Table 4)
     # Largest share of repeated tokens of the second view (ESimCSE: 0.32); 0: none.
     repetition: float = setting(0.0, least=0, most=1)
+    # Weight of the divergence of the similarity lists of the two views (RankCSE: 1); 0: none.
+    rank_consistency: float = setting(0.0, least=0)
+    rank_temperature: float = setting(0.05, above=0)  # of those lists
     mlm_weight: float = setting(0.0, least=0)  # of a masked-language-model loss, in a third forward pass; 0: none
     mlm_probability: float = setting(0.15, above=0, below=1)  # share of the tokens that loss predicts
     ami: AttentionMI | None = None  # attention mutual information; None: without
@@ -84,6 +88,12 @@ class SimCSE(EmbeddingMethod):
                 Setting("method.repetition", self.repetition),
                 ": a repeated token moves those behind it, so the attention of the two views does not correspond; set ",
                 Setting("method.repetition", 0),
+            )
+        if self.rank_consistency and batch_size < 3:
+            raise ConfigError(
+                Setting("method.rank_consistency", self.rank_consistency),
+                " compares the order of other sentences; give at least ",
+                Setting("data.batch_size", 3),
             )
         super().check(encoder, batch_size)
 
@@ -136,6 +146,9 @@ class SimCSE(EmbeddingMethod):
             sentences = None if encoded.row is None or state.queue_rows is None else (encoded.row, state.queue_rows)
         loss, accuracy = info_nce(first, second, self.temperature, state.queue, queue_valid, self.negatives, sentences)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(first, second)}
+        if self.rank_consistency:
+            metrics["rank_consistency"] = rank_consistency(first, second, self.rank_temperature)
+            loss = loss + self.rank_consistency * metrics["rank_consistency"]
         loss = add_ami_loss(self.ami, loss, metrics, encoded.views)
         if encoded.masked_loss is not None and encoded.masked_count is not None:
             metrics["mlm"] = encoded.masked_loss.sum() / jnp.maximum(encoded.masked_count.sum(), 1.0)
