@@ -13,7 +13,7 @@ from jax_sentemb.formats.sentence_transformers import write_export
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert
-from jax_sentemb.models.modern_bert import ModernBertConfig
+from jax_sentemb.models.families.modern_bert import ModernBertConfig
 from jax_sentemb.training.encoder_source import BertSource, take_layers
 from jax_sentemb.training.starting_encoder import stated_start, with_start
 from jax_sentemb.types import Rows

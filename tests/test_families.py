@@ -11,13 +11,14 @@ import tokenizers
 
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.formats.families import FAMILIES
-from jax_sentemb.formats.huggingface import bert_config, read_encoder, read_parts
+from jax_sentemb.formats.config_json import parse_config
+from jax_sentemb.formats.huggingface import read_encoder, read_parts
 from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.attention_mi import AttentionMI
-from jax_sentemb.models.architectures import MODULES, make_encoder
+from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.attention import Capture
+from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.models.heads import init_token_head, token_states
 from jax_sentemb.models.mpnet import distance_buckets
 from jax_sentemb.types import Rows
@@ -40,7 +41,7 @@ TEXTS = ["a few words", "consequence of no words a few words of no consequence"]
 
 
 def test_every_family_is_tested_and_has_a_module():
-    assert {*CONFIGS, "bert"} == set(FAMILIES) == set(MODULES)
+    assert {*CONFIGS, "bert"} == set(FAMILIES)
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
@@ -197,7 +198,7 @@ def test_distances_are_in_the_buckets_of_transformers():
     ],
 )
 def test_layer_kinds_and_rotary_bases_are_read_in_both_spellings(change, expected):
-    config = bert_config({"model_type": "modernbert", "num_hidden_layers": 4, **change}, Path("config.json"))
+    config = parse_config({"model_type": "modernbert", "num_hidden_layers": 4, **change}, Path("config.json"))
     assert (config.global_attn_every_n_layers, config.global_rope_theta, config.local_rope_theta) == expected
 
 
@@ -212,7 +213,7 @@ def test_layer_kinds_and_rotary_bases_are_read_in_both_spellings(change, expecte
 )
 def test_variants_that_would_be_computed_wrong_are_refused(kind, change, words):
     with pytest.raises(ModelFileError, match=words):
-        bert_config({"model_type": kind, **change}, Path("config.json"))
+        parse_config({"model_type": kind, **change}, Path("config.json"))
 
 
 def test_mpnet_uses_the_names_of_roberta_although_its_vocabulary_has_both(tmp_path):
@@ -268,4 +269,4 @@ def test_a_sentencepiece_vocabulary_of_xlm_r_does_not_read_text_as_special_token
 
 def test_another_architecture_is_refused_with_the_list():
     with pytest.raises(ModelFileError, match="not one of bert, roberta, xlm-roberta, distilbert, mpnet, modernbert"):
-        bert_config({"model_type": "gpt2"}, Path("config.json"))
+        parse_config({"model_type": "gpt2"}, Path("config.json"))

@@ -10,18 +10,11 @@ from typing import Any
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import shown
+from jax_sentemb.models.families.family import GENERIC
+from jax_sentemb.models.families.table import FAMILIES
 
-WORD_PIECES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer")
-BYTE_LEVEL, UNIGRAM, GENERIC = "RobertaTokenizer", "XLMRobertaTokenizer", "PreTrainedTokenizer"
-CLASSES = (*WORD_PIECES, BYTE_LEVEL, UNIGRAM, GENERIC, "TokenizersBackend")
-OF_MODEL_TYPE = {
-    "bert": "BertTokenizer",
-    "distilbert": "BertTokenizer",
-    "mpnet": "MPNetTokenizer",
-    "roberta": BYTE_LEVEL,
-    "xlm-roberta": UNIGRAM,
-    "modernbert": GENERIC,
-}
+# Class -> the type of the model in tokenizer.json, by which its rules are found.
+PIECES = {name: pieces for family in FAMILIES.values() for name, pieces in family.tokenizer_classes.items()}
 DEFAULTS: dict[str, Mapping[str, Any]] = {  # of the model in tokenizer.json: what the classes build
     "WordPiece": {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
     "BPE": {"dropout": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False},
@@ -36,14 +29,16 @@ def class_of(settings: Mapping[str, Any], config: Mapping[str, Any] | None, wher
     Raises:
         ModelFileError: A class whose rules are not known here.
     """
-    if config is not None and config.get("model_type") == "modernbert":
+    model_type = (config or {}).get("model_type")
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family and not family.tokenizer_classes:
         return GENERIC
     name = settings.get("tokenizer_class") or (config or {}).get("tokenizer_class")
     if name is None:
-        return OF_MODEL_TYPE.get((config or {}).get("model_type", ""), GENERIC)
+        return family.tokenizer_class if family else GENERIC
     base = name.removesuffix("Fast") if isinstance(name, str) else name
-    if base not in CLASSES:
-        raise ModelFileError(f"{where}: tokenizer_class={shown(name)} is not supported; supported are {', '.join(CLASSES)}")
+    if base not in (supported := (*PIECES, GENERIC, "TokenizersBackend")):
+        raise ModelFileError(f"{where}: tokenizer_class={shown(name)} is not supported; supported are {', '.join(supported)}")
     return GENERIC if base == "TokenizersBackend" else base
 
 
@@ -53,14 +48,8 @@ def apply_class(state: dict[str, Any], name: str, settings: Mapping[str, Any], f
     Raises:
         ModelFileError: transformers 4 and 5 differ, or the file and the settings contradict each other.
     """
-    if name in WORD_PIECES:
-        _as_word_pieces(state, settings, file)
-    elif name == BYTE_LEVEL:
-        _as_byte_level(state, settings, file)
-    elif name == UNIGRAM:
-        _as_unigram(state, settings, file)
-    else:
-        _check_generic(state, settings, file)
+    rules = {"WordPiece": _as_word_pieces, "BPE": _as_byte_level, "Unigram": _as_unigram}
+    rules.get(PIECES.get(name, ""), _check_generic)(state, settings, file)
 
 
 def is_built_by_bert(state: dict[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 Pickle files are never opened.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,30 +15,17 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ModelFileError, Setting
 from jax_sentemb.files import read_json, shown, user_path
-from jax_sentemb.formats.families import FAMILIES, family_of, with_our_names
+from jax_sentemb.formats.config_json import parse_config, read_config
 from jax_sentemb.formats.model_dir import check_hashes, read_sentence_config, transformer_folder
 from jax_sentemb.formats.modules import check_layer_mean, read_convolution, read_dense
 from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors, weight_files
-from jax_sentemb.formats.weight_table import HEAD_TABLES, from_torch, head_table
-from jax_sentemb.models.architectures import config_class
-from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
+from jax_sentemb.formats.weight_table import from_torch, head_names, head_table, is_ignored, table_name
+from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.dense import DENSE
+from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.side_files.reader import check_files, check_keys, read_side_file
 from jax_sentemb.types import Params
 
-PREFIXES = tuple(
-    dict.fromkeys(family.prefix for family in FAMILIES.values())
-)  # in front of every name where a model with a task head was saved
-OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # from TensorFlow
-UNREAD = (
-    "cls.seq_relationship.",
-    "cls.predictions.decoder.",
-    "lm_head.decoder.",
-    "qa_outputs.",
-    "embeddings.position_ids",
-    "vocab_projector.weight",
-    "decoder.weight",
-)
 # Settings with "token" in their names that are no tokens.
 TOKENIZER_FLAGS = ("tokenize_chinese_chars", "clean_up_tokenization_spaces", "split_special_tokens", "tokenizer_class")
 DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]  # of a repository on the hub
@@ -69,13 +55,14 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     root = user_path(path)
     check_hashes(root)
     folder = transformer_folder(root)
-    config = _read_config(folder)
+    config = parse_config(read_json(folder / "config.json"), folder / "config.json")
     _check_other_files(root, folder)
-    tensors = _read_tensors(weight_files(folder))
-    parts = {"encoder": from_torch(config, tensors, folder)}
-    for family, part in HEAD_TABLES:
-        rows = head_table(config, part, _classes(tensors)) if family == config.model_type else []
-        if part == "token_head" and not _ties_words(folder):
+    tensors = _read_tensors(weight_files(folder), config)
+    of_heads = head_names(config)
+    parts = {"encoder": from_torch(config, {name: tensor for name, tensor in tensors.items() if name not in of_heads}, folder)}
+    for part in FAMILIES[config.model_type].heads:
+        rows = head_table(config, part, _classes(tensors))
+        if part == "token_head" and not _has_head(folder, config):
             continue
         if rows and all(row.torch in tensors and tensors[row.torch].shape == row.shape for row in rows):
             check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
@@ -102,9 +89,11 @@ def _check_other_files(root: Path, folder: Path) -> None:
         )
 
 
-def _ties_words(folder: Path) -> bool:
-    """Return whether a head that predicts tokens has the weights of the word embeddings, as ours has."""
-    return read_json(folder / "config.json").get("tie_word_embeddings", True) is not False
+def _has_head(folder: Path, config: BertConfig) -> bool:
+    """Return whether the head that predicts tokens is computed as ours, with the word embeddings as its output kernel."""
+    expected = {"tie_word_embeddings": True, **FAMILIES[config.model_type].head_settings}
+    content = read_json(folder / "config.json")
+    return all(content.get(key, value) == value for key, value in expected.items())
 
 
 def _is_placeholder(pooler: Params) -> bool:
@@ -159,73 +148,16 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 def max_positions(path: str | Path) -> int:
     """The number of tokens for which the encoder of a directory has positions."""
-    config = _read_config(transformer_folder(path))
+    config = read_config(path)
     return config.max_position_embeddings - config.position_offset
 
 
-def read_config(path: str | Path) -> BertConfig:
-    """The architecture of a directory; ModelFileError where it is unsupported."""
-    return _read_config(transformer_folder(path))
-
-
-def _read_config(folder: Path) -> BertConfig:
-    file = folder / "config.json"
-    return bert_config(read_json(file), file)
-
-
-def bert_config(content: dict[str, Any], file: Path) -> BertConfig:
-    """Return the architecture from the content of config.json.
-
-    Raises:
-        ModelFileError: An architecture, a key or a value is not supported.
-    """
-    family = family_of(content.get("model_type"), file)
-    check_keys(content, f"config.json of {content['model_type']}", file)
-    return config_of_fields(with_our_names(content, family, file), file)
-
-
-def config_of_fields(fields: dict[str, Any], file: Path) -> BertConfig:
-    """Return the architecture from the fields of BertConfig; ModelFileError for an unsupported architecture or value."""
-    family = family_of(fields.get("model_type"), file)
-    kind = config_class(fields["model_type"])
-    values: dict[str, Any] = {"pad_token_id": 1} if family.behind_pad else {}  # transformers' default
-    values |= family.defaults | family.fixed
-    for field in dataclasses.fields(kind):
-        if field.name in fields and field.name not in ("position_offset", "mask_token_id", "sep_token_id", *family.fixed):
-            values[field.name] = _checked(file, field, fields[field.name])
-    config = kind(**{"model_type": fields["model_type"], **values})
-    if config.hidden_size % config.num_attention_heads:
-        raise ModelFileError(
-            f"{file}: hidden_size={config.hidden_size} is not divisible by num_attention_heads={config.num_attention_heads}"
-        )
-    if config.hidden_act not in ACTIVATIONS:
-        raise ModelFileError(f"{file}: hidden_act={shown(config.hidden_act)} is not one of {', '.join(ACTIVATIONS)}")
-    if not family.behind_pad:
-        return config
-    if config.max_position_embeddings - config.pad_token_id < 3:  # positions start after pad_token_id
-        raise ModelFileError(f"{file}: pad_token_id={config.pad_token_id} leaves no position of {config.max_position_embeddings}")
-    return dataclasses.replace(config, position_offset=config.pad_token_id + 1)
-
-
-def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
-    """The value of a field of config.json; ModelFileError for another type or an unreasonable number."""
-    kinds: Any = (int, float) if field.type is float else field.type
-    good = isinstance(value, kinds) and not isinstance(value, bool)
-    if good and field.type is not str:
-        least = 0 if field.name in ("pad_token_id", "layer_norm_eps", "initializer_range") else 1
-        most = 1_000 if field.name == "num_hidden_layers" else 2**31 - 1
-        good = least <= value <= most  # False for NaN and infinity
-    if not good:
-        raise ModelFileError(f"{file}: {field.name}={shown(value)} is not a usable {getattr(field.type, '__name__', field.type)}")
-    return float(value) if field.type is float else value
-
-
-def _read_tensors(files: Sequence[Path]) -> Tensors:
-    """float32 tensors of all files by the names of the tables."""
+def _read_tensors(files: Sequence[Path], config: BertConfig) -> Tensors:
+    """Return float32 tensors of all files by the names of the tables."""
     tensors = {}
     for file in files:
-        for stored, tensor in read_safetensors(file, lambda stored: _table_name(stored).startswith(UNREAD)).items():
-            name = _table_name(stored)
+        for stored, tensor in read_safetensors(file, lambda stored: is_ignored(table_name(stored), config)).items():
+            name = table_name(stored)
             if name in tensors:
                 raise ModelFileError(f"{file}: {stored} occurs twice (apart from prefixes and old names)")
             tensors[name] = tensor
@@ -242,14 +174,6 @@ def read_tokenizer(path: str | Path, config: BertConfig) -> Tokenizer:
             "config.json, since positions depend on it"
         )
     return tokenizer
-
-
-def _table_name(stored: str) -> str:
-    for prefix in PREFIXES:
-        stored = stored.removeprefix(prefix)
-    for old, new in OLD_NAMES.items():
-        stored = stored.replace(old, new)
-    return stored
 
 
 def resolve(name: str, option: str = "encoder.weights") -> Path:

@@ -39,7 +39,7 @@ def write_metadata(workdir: Path, encoder_config: "BertConfig | WordsConfig", me
 
 def read_metadata(workdir: Path) -> dict[str, Any]:
     """The content of `workdir`/model.json; ModelFileError if it is missing or damaged."""
-    from jax_sentemb.formats.huggingface import config_of_fields
+    from jax_sentemb.formats.config_json import config_of_fields
 
     file = workdir / "model.json"
     if not file.is_file():

@@ -18,17 +18,17 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, naming, remove, sole_writer, staging, write_json
+from jax_sentemb.formats.config_json import config_json
 from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings
-from jax_sentemb.formats.families import FAMILIES
 from jax_sentemb.formats.model_card import Card, module_words, render
 from jax_sentemb.formats.model_dir import MANIFEST, WORD_WEIGHTS
 from jax_sentemb.formats.modules import convolution_to_torch, dense_files, layer_mean_files
 from jax_sentemb.formats.tensors import Tensors
 from jax_sentemb.formats.weight_table import head_to_torch, to_torch
-from jax_sentemb.models.bert import BertConfig
+from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.models.dense import DENSE
-from jax_sentemb.models.modern_bert import ModernBertConfig
+from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.types import Params
 
 # Pooling mode -> key of the Pooling module of sentence-transformers. first_last is a mean over tokens after one over layers.
@@ -39,7 +39,6 @@ POOLING_KEYS = {
     "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
 }
 LAST = {"pooling_mode_lasttoken": True}  # written only if needed, because versions that do not know the key raise an error
-MODERN_KEYS = ("local_attention", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta")
 EXPORTABLE = ("cls", "mean", "first_last")
 CNN_FOLDER, WEIGHTS_FOLDER, LAYERS_FOLDER = "2_CNN", "1_WordWeights", "1_WeightedLayerPooling"
 
@@ -103,7 +102,10 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "model.safetensors").write_bytes(save(_tensors(config, params, heads), metadata={"format": "pt"}))
     model.tokenizer.save(directory)
-    write_json(directory / "config.json", _huggingface_config(model, heads, _labels(params, card)))
+    content = config_json(config, model.tokenizer, heads, _labels(params, card))
+    if model.pooling == "first_last":
+        content["output_hidden_states"] = True
+    write_json(directory / "config.json", content)
     readme = render(
         card, pooling=model.pooling, normalize=model.normalize, max_seq_length=model.max_seq_length, width=model.width,
         modules=module_words(model.convolution, model.dense, model.settings.similarity_fn_name), is_cross_encoder=is_cross_encoder,
@@ -121,7 +123,7 @@ def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> Tensor
     if not heads:  # without a pooler transformers' AutoModel warns of new weights
         pooler = {"kernel": np.eye(config.hidden_size), "bias": np.zeros(config.hidden_size)}
         return {**tensors, **head_to_torch(config, "pooler", pooler)}
-    prefix = FAMILIES[config.model_type].prefix
+    prefix = FAMILIES[config.model_type].weight_prefix
     prefixed = {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
     for part in heads:
         for name, tensor in head_to_torch(config, part, params[part]).items():
@@ -234,44 +236,3 @@ def _labels(params: Params, card: Card) -> list[str]:
     outputs = params["classifier"]["bias"].shape[0] if has_pair_head(params) else 1
     stated = card.training.get("method.classes", ())
     return ["score"] if outputs == 1 else [*stated] if len(stated) == outputs else [f"LABEL_{place}" for place in range(outputs)]
-
-
-def _huggingface_config(model: SentenceModel, heads: Sequence[str], labels: Sequence[str]) -> dict:
-    """config.json of transformers' model of this family, or with a head. Dropout 0.1 is for fine-tuning in torch."""
-    config, tokenizer = model.config, model.tokenizer
-    family = FAMILIES[config.model_type]
-    special: dict[str, Any] = dict(family.special)
-    if isinstance(config, ModernBertConfig):
-        special |= {name: getattr(config, name) for name in MODERN_KEYS}
-        special |= {name: tokenizer.cls_id for name in ("bos_token_id", "cls_token_id")}
-        special |= {name: tokenizer.sep_id for name in ("eos_token_id", "sep_token_id")}
-    kind = "ForSequenceClassification" if "classifier" in heads else "ForMaskedLM" if heads else "Model"
-    if "classifier" in heads:
-        # With this entry, the CrossEncoder of sentence-transformers returns the score itself, not its sigmoid.
-        numbered = dict(enumerate(labels))
-        special |= {"id2label": {str(place): name for place, name in numbered.items()}}
-        special |= {"label2id": {name: place for place, name in numbered.items()}}
-        special |= {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
-    if model.pooling == "first_last":
-        special["output_hidden_states"] = True
-    stated = {
-        "architectures": [family.architecture + kind],
-        "model_type": config.model_type,
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_hidden_layers,
-        "num_attention_heads": config.num_attention_heads,
-        "intermediate_size": config.intermediate_size,
-        "hidden_act": config.hidden_act,
-        "max_position_embeddings": config.max_position_embeddings,
-        "type_vocab_size": config.type_vocab_size,
-        "layer_norm_eps": config.layer_norm_eps,
-        "initializer_range": config.initializer_range,
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "position_embedding_type": "absolute",
-        "pad_token_id": config.pad_token_id,
-        **special,
-        "torch_dtype": "float32",
-    }
-    return {family.keys.get(key, key): value for key, value in stated.items() if key not in (*family.fixed, *family.left_out)}

@@ -15,6 +15,7 @@ from jax_sentemb.methods.base import Learned, Method, Objective, Seeds
 from jax_sentemb.methods.labelled_pairs import check_classes
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.models.heads import init_head, pair_score
 from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -47,8 +48,9 @@ class CrossEncoder(Method):
         """Raise ConfigError if a setting is out of range."""
         super().check(encoder, batch_size)
         check_classes(self.classes)
-        if (kind := bert_config(encoder).model_type) != "bert":
-            raise ConfigError(f"a cross-encoder of a {kind} is not supported: give a BERT as ", Setting("encoder.weights"))
+        model_type = bert_config(encoder).model_type
+        if "classifier" not in FAMILIES[model_type].heads:
+            raise ConfigError(f"a cross-encoder of a {model_type} is not supported: give a BERT as ", Setting("encoder.weights"))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Pairs with a class or a score, as one row each."""

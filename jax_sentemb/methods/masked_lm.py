@@ -11,9 +11,9 @@ from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.examples import Examples
 from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
 from jax_sentemb.models.architectures import bert_config
-from jax_sentemb.models.attention import MAX_POSITIONS
+from jax_sentemb.models.bert_config import MAX_POSITIONS
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.heads import init_token_head, token_states
+from jax_sentemb.models.heads import check_token_head, init_token_head, token_states
 from jax_sentemb.models.layers import random_bits
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.models.token_loss import token_loss
@@ -96,6 +96,11 @@ class MaskedLM(EmbeddingMethod):
     pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
     reads_packed = True
     trains_sentences = False
+
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
+        """Raise ConfigError if a setting is out of range or the encoder has no masked-language-model head."""
+        super().check(encoder, batch_size)
+        check_token_head(encoder)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Distinct sentences, or rows packed from consecutive ones (`data.pack`)."""

@@ -22,7 +22,7 @@ from jax_sentemb.methods.masked_lm import masked_lm_loss
 from jax_sentemb.methods.views import TwoViews, add_ami_loss, two_dropout_views, two_texts, view_seed
 from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.heads import apply_head, init_head, init_token_head
+from jax_sentemb.models.heads import apply_head, check_token_head, init_head, init_token_head
 from jax_sentemb.models.pooling import POOLINGS, pool
 from jax_sentemb.settings import setting
 from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
@@ -96,6 +96,8 @@ class SimCSE(EmbeddingMethod):
                 Setting("data.batch_size", 3),
             )
         super().check(encoder, batch_size)
+        if self.mlm_weight:
+            check_token_head(encoder)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Distinct sentences, each with a copy that has repeated tokens if `repetition` is not 0."""

@@ -7,17 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int, Shaped, UInt
 
+from jax_sentemb.models.bert_config import MAX_POSITIONS
 from jax_sentemb.models.layers import keep_mask, kept_at
 from jax_sentemb.types import Array
 
 NORMALIZER_BLOCK = 128  # queries whose log-sum-exp is computed at once beside a fused kernel
-MAX_POSITIONS = 2**11  # for which the counters of random numbers provide; more for an encoder with more positions
 NEVER = -1e9  # the score of a key that gets no attention; finite, so that a row of padding has uniform weights and not NaN
-
-
-def counted_positions(positions: int) -> int:
-    """The number of positions that the counters of random numbers tell apart: a power of two."""
-    return max(MAX_POSITIONS, 1 << (positions - 1).bit_length())
 
 
 def counter_strides(positions: int) -> tuple[int, int, int]:

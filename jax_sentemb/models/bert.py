@@ -5,7 +5,6 @@ weakens dropout views), and a function can read the attention of chosen layers, 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -16,7 +15,8 @@ from jax.sharding import Mesh
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
-from jax_sentemb.models.attention import Attention, Capture, counted_positions, queried
+from jax_sentemb.models.attention import Attention, Capture, queried
+from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.layers import DenseParameters, LayerNorm, dropout, matmul, row_major
 from jax_sentemb.models.self_attention import AttentionMemory, layer_attention
 from jax_sentemb.types import Array, Rows
@@ -31,37 +31,6 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": lambda x: jax.nn.gelu(x, approximate=True),
     "relu": jax.nn.relu,
 }
-
-
-@dataclass(frozen=True)
-class BertConfig:
-    """The architecture of a BERT; field names are those of Hugging Face's config.json."""
-
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2  # 0: no segments (DistilBERT)
-    layer_norm_eps: float = 1e-12
-    hidden_act: str = "gelu"
-    initializer_range: float = 0.02
-    pad_token_id: int = 0
-    position_offset: int = 0  # position of the first token: 0 in BERT, pad_token_id + 1 in RoBERTa
-    model_type: str = "bert"
-    mask_token_id: int = 103  # of the tokenizer; only masked-language-model losses use it
-    sep_token_id: int = 102  # of the tokenizer; only cross-encoders use it
-
-    @property
-    def counted_positions(self) -> int:
-        """The number of positions that the counters of random numbers tell apart."""
-        return counted_positions(self.max_position_embeddings)
-
-    @property
-    def has_biases(self) -> bool:
-        """Whether norms and dense layers have biases."""
-        return True
 
 
 class BertOutput(NamedTuple):
@@ -114,7 +83,7 @@ class Bert(nn.Module):
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
         first_trained = first_trained_layer(self.config, self.last_layers)
-        states = Embeddings(self.config, self.activations, name="embeddings")(rows.tokens, token_types, seeds, rate)
+        states = self.embed(rows.tokens, token_types, seeds, rate)
         hidden = [jax.lax.stop_gradient(states) if first_trained else states]
         observed, bias = {}, self.attention_bias(rows.tokens.shape[1])
         kept = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
@@ -140,6 +109,21 @@ class Bert(nn.Module):
             if capture is not None and captured:
                 observed[number] = capture.read(number, attention)
         return BertOutput([states.astype(jnp.float32) for states in hidden], observed)
+
+    def embed(
+        self,
+        tokens: Int[Array, "rows tokens"],
+        token_types: Int[Array, "rows tokens"] | None,
+        seeds: UInt[Array, " rows"] | None,
+        rate: float,
+    ) -> Float[Array, "rows tokens width"]:
+        """Return the states before the first layer: the embeddings, projected if they have another width."""
+        config = self.config
+        states = Embeddings(config, self.activations, name="embeddings")(tokens, token_types, seeds, rate)
+        if config.embedding_width == config.hidden_size:
+            return states
+        kernel, bias = DenseParameters(config.embedding_width, config.hidden_size, config.initializer_range, name="projection")()
+        return (matmul(states, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
     def attention_memory(self) -> AttentionMemory:
         """How the layers compute their attention."""
@@ -196,14 +180,14 @@ class Embeddings(nn.Module):
     ) -> Float[Array, "rows tokens width"]:
         config, width = self.config, tokens.shape[1]
         normal = nn.initializers.normal(config.initializer_range)
-        word = self.param("word", normal, (config.vocab_size, config.hidden_size))
-        position = self.param("position", normal, (config.max_position_embeddings, config.hidden_size))
+        word = self.param("word", normal, (config.vocab_size, config.embedding_width))
+        position = self.param("position", normal, (config.max_position_embeddings, config.embedding_width))
         if width + config.position_offset > config.max_position_embeddings:
             raise ValueError(f"{width} tokens do not fit max_position_embeddings={config.max_position_embeddings}")
         places = position[config.position_offset : config.position_offset + width]
         summed = word[tokens] + places
         if config.type_vocab_size:
-            token_type = self.param("token_type", normal, (config.type_vocab_size, config.hidden_size))
+            token_type = self.param("token_type", normal, (config.type_vocab_size, config.embedding_width))
             summed = summed + token_type[0 if token_types is None else token_types]
         states = LayerNorm(config.layer_norm_eps, name="norm")(summed.astype(self.activations))
         return row_major(dropout(states, rate, seeds, 0))

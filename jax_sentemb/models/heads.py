@@ -2,11 +2,16 @@
 
 import jax
 import jax.numpy as jnp
+from flax.traverse_util import unflatten_dict
 from jaxtyping import Float, Key, UInt
 
+from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.models.architectures import bert_config
-from jax_sentemb.models.bert import ACTIVATIONS, BertConfig
+from jax_sentemb.models.bert import ACTIVATIONS
+from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.families.table import FAMILIES
+from jax_sentemb.models.families.weights import sizes_of
 from jax_sentemb.models.layers import dropout, layer_norm, matmul
 from jax_sentemb.types import Array, Params, Rows
 
@@ -48,23 +53,33 @@ def class_logits(params: Params, values: Float[Array, "batch inputs"]) -> Float[
 
 
 def init_token_head(key: Key[Array, ""], config: BertConfig) -> Params:
-    """BERT's masked-language-model head: dense, norm, and a bias for each token; its output kernel is the word embedding."""
-    width = config.hidden_size
-    head = {
-        "transform": init_head(key, width),
-        "norm": {"scale": jnp.ones(width), "bias": jnp.zeros(width)},
-        "bias": jnp.zeros(config.vocab_size),
+    """Return a new masked-language-model head: dense, norm, and a bias for each token, as far as the family has them.
+
+    Its output kernel is the word embedding.
+    """
+    start = {
+        "transform/kernel": lambda shape: 0.02 * jax.random.normal(key, shape[::-1]),  # `shape` is that in PyTorch
+        "norm/scale": jnp.ones,
     }
-    if not config.has_biases:
-        del head["transform"]["bias"], head["norm"]["bias"]
-    return head
+    weights = FAMILIES[config.model_type].heads["token_head"]
+    head = {weight.ours: start.get(weight.ours, jnp.zeros)(sizes_of(weight.shape, config)) for weight in weights}
+    return unflatten_dict(head, sep="/")
 
 
-def token_states(params: Params, states: Float[Array, "*rows width"], encoder: TokenEncoder) -> Float[Array, "*rows width"]:
-    """Float32 [..., D]: the head's dense layer and norm, before the vocabulary."""
+def check_token_head(encoder: TokenEncoder) -> None:
+    """Raise ConfigError for an encoder without a masked-language-model head."""
+    config = bert_config(encoder)
+    if "token_head" not in FAMILIES[config.model_type].heads:
+        raise ConfigError(
+            Setting("encoder.weights"), f": a {config.model_type} has no masked-language-model head; choose another encoder"
+        )
+
+
+def token_states(params: Params, states: Float[Array, "*rows width"], encoder: TokenEncoder) -> Float[Array, "*rows words"]:
+    """Return float32 [..., E], the outputs of the head's dense layer and norm; E is the width of the word embeddings."""
     config = bert_config(encoder)
     inner = matmul(states, params["transform"]["kernel"], encoder.dtype) + params["transform"].get("bias", 0.0)
-    inner = ACTIVATIONS[config.hidden_act](inner)
+    inner = ACTIVATIONS[FAMILIES[config.model_type].head_activation or config.hidden_act](inner)
     norm = params["norm"]
     return layer_norm(inner, norm["scale"], norm.get("bias", jnp.zeros_like(norm["scale"])), config.layer_norm_eps)
 

@@ -4,8 +4,6 @@ It differs from BERT in its rotary positions, in two of three layers that attend
 in norms in front of the blocks, and in having no biases.
 """
 
-from dataclasses import dataclass
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -16,39 +14,13 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Int, UInt
 
 from jax_sentemb.models.attention import NEVER, Attention, Capture, queried
-from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertConfig, BertOutput, first_trained_layer
+from jax_sentemb.models.bert import ACTIVATIONS, STREAMS, BertOutput, first_trained_layer
+from jax_sentemb.models.families.modern_bert import ModernBertConfig
 from jax_sentemb.models.layers import LayerNorm, dropout, matmul
 from jax_sentemb.models.self_attention import AttentionMemory, layer_attention
 from jax_sentemb.types import Array, Rows
 
 Angles = tuple[Array, Array]  # cosines and sines, float32 [..., places, size / 2]
-
-
-@dataclass(frozen=True)
-class ModernBertConfig(BertConfig):
-    """The architecture of a ModernBERT; the defaults are those of transformers."""
-
-    vocab_size: int = 50368
-    num_hidden_layers: int = 22
-    intermediate_size: int = 1152
-    max_position_embeddings: int = 8192
-    type_vocab_size: int = 0
-    layer_norm_eps: float = 1e-5
-    pad_token_id: int = 50283
-    model_type: str = "modernbert"
-    local_attention: int = 128  # tokens that a token sees in a local layer, half of them on each side
-    global_attn_every_n_layers: int = 3  # the first layer and every n-th after it are global
-    global_rope_theta: float = 160000.0
-    local_rope_theta: float = 10000.0
-
-    @property
-    def has_biases(self) -> bool:
-        """Whether norms and dense layers have biases."""
-        return False
-
-    def is_global(self, number: int) -> bool:
-        """Whether layer `number` (1-based) attends to all tokens."""
-        return (number - 1) % self.global_attn_every_n_layers == 0
 
 
 class ModernBert(nn.Module):

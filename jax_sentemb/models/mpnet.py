@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jax_sentemb.models.bert import Bert
+from jax_sentemb.models.families.mpnet import BUCKETS
 from jax_sentemb.types import Array
 
-BUCKETS, FARTHEST = 32, 128  # of distances; transformers fixes both
+FARTHEST = 128  # distance with a bucket of its own; transformers fixes it
 EXACT = BUCKETS // 4  # distances with a bucket of their own, in each direction
 
 

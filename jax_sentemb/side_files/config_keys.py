@@ -1,6 +1,10 @@
 """The keys of config.json for each architecture: used, harmless and refused, as side_files/keys.py explains."""
 
+import dataclasses
 from typing import Any, NamedTuple
+
+from jax_sentemb.models.bert_config import DERIVED
+from jax_sentemb.models.families.family import Family, Refused
 
 
 class Refusal(NamedTuple):
@@ -9,8 +13,6 @@ class Refusal(NamedTuple):
     allowed: tuple[Any, ...]
     reason: str
 
-
-Refused = dict[str, tuple[tuple[Any, ...], str]]
 
 GENERATION = (
     "max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature top_k top_p typical_p "
@@ -44,52 +46,13 @@ REFUSED: Refused = {
     "quantization_config": ((None,), "quantised weights"),
     "adapters": (({}, None), "adapters on top of the weights"),
 }
-ABSOLUTE: Refused = {"position_embedding_type": (("absolute",), "other positions than those of the weight file")}
-BERT_USED = (
-    "model_type vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act max_position_embeddings "
-    "type_vocab_size layer_norm_eps initializer_range pad_token_id tokenizer_class tie_word_embeddings"
-)
-DROPOUT = {"hidden_dropout_prob attention_probs_dropout_prob": "of training"}
-BERT = BERT_USED, HARMLESS | DROPOUT, REFUSED | ABSOLUTE
 
-CONFIGS: dict[str, tuple[str, dict[str, str], Refused]] = {
-    "config.json of bert": BERT,
-    "config.json of roberta": BERT,
-    "config.json of xlm-roberta": BERT,
-    "config.json of distilbert": (
-        "model_type vocab_size dim n_layers n_heads hidden_dim activation hidden_size num_hidden_layers num_attention_heads "
-        "max_position_embeddings initializer_range pad_token_id tokenizer_class tie_word_embeddings",
-        HARMLESS
-        | {
-            "dropout attention_dropout qa_dropout seq_classif_dropout": "of training",
-            "sinusoidal_pos_embds": "the positions are in the weight file",
-        },
-        REFUSED | ABSOLUTE,
-    ),
-    "config.json of mpnet": (
-        BERT_USED.replace("type_vocab_size ", "").replace("pad_token_id ", ""),
-        HARMLESS | DROPOUT | {"type_vocab_size": "MPNet has no segments"},
-        REFUSED
-        | ABSOLUTE
-        | {"relative_attention_num_buckets": ((32,), "another number of distances"), "pad_token_id": ((1,), "other positions")},
-    ),
-    "config.json of modernbert": (
-        "model_type vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_activation norm_eps "
-        "max_position_embeddings initializer_range pad_token_id local_attention global_attn_every_n_layers global_rope_theta "
-        "local_rope_theta layer_types rope_parameters tokenizer_class "
-        "tie_word_embeddings",
-        HARMLESS
-        | {
-            "attention_dropout embedding_dropout mlp_dropout initializer_cutoff_factor": "of training",
-            "classifier_pooling classifier_activation sparse_prediction sparse_pred_ignore_index": "of a task head",
-            "deterministic_flash_attn reference_compile repad_logits_with_grad": "how a GPU computes",
-            "position_embedding_type": "ModernBERT has rotary positions",
-        },
-        REFUSED
-        | {
-            "norm_bias attention_bias mlp_bias classifier_bias": ((False,), "biases that the architecture lacks"),
-            "decoder_bias": ((True,), "a head without a bias"),
-            "rope_scaling": ((None,), "other positions"),
-        },
-    ),
-}
+
+def config_keys(family: Family) -> tuple[set[str], dict[str, str], Refused]:
+    """Return the lists of a family; names of harmless and refused keys may be several ones, separated by spaces."""
+    refused = {**REFUSED, **family.refused}
+    fields = (field.name for field in dataclasses.fields(family.config) if field.name not in (*DERIVED, *family.fixed))
+    used = {"tokenizer_class", "tie_word_embeddings", *family.aliases, *family.other_keys}
+    used |= {family.keys.get(name, name) for name in fields}
+    training = dict.fromkeys(family.dropout, "of training")
+    return used - {name for names in refused for name in names.split()}, {**HARMLESS, **training, **family.harmless}, refused

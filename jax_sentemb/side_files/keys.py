@@ -9,10 +9,13 @@ model2vec read or write. tests/test_side_files.py compares each key with sentenc
 inside its value, and `*` stands for any name.
 """
 
+from collections.abc import Collection
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jax_sentemb.side_files.config_keys import CONFIGS, Refusal
+from jax_sentemb.models.families.family import Refused
+from jax_sentemb.models.families.table import FAMILIES
+from jax_sentemb.side_files.config_keys import Refusal, config_keys
 
 
 class Keys(NamedTuple):
@@ -37,11 +40,11 @@ class Keys(NamedTuple):
         return any(known.startswith(f"{name}.") for known in (*self.used, *self.harmless, *self.refused))
 
 
-def _keys(used: str, harmless: dict[str, str], refused: dict[str, tuple[tuple[Any, ...], str]]) -> Keys:
+def _keys(used: str | Collection[str], harmless: dict[str, str], refused: Refused) -> Keys:
     """Make the lists of a file; a name in `harmless` may be several ones, separated by spaces."""
     separate = {name: reason for names, reason in harmless.items() for name in names.split()}
     refusals = {name: Refusal(*refusal) for names, refusal in refused.items() for name in names.split()}
-    return Keys(frozenset(used.split()), separate, refusals)
+    return Keys(frozenset(used.split() if isinstance(used, str) else used), separate, refusals)
 
 
 TOKENS = "*_token additional_special_tokens extra_special_tokens extra_special_tokens.*"
@@ -174,7 +177,7 @@ KEYS: dict[str, Keys] = {
             "init_inputs": (([],), "positional arguments of a tokenizer class"),
         },
     ),
-    **{name: _keys(*lists) for name, lists in CONFIGS.items()},
+    **{f"config.json of {name}": _keys(*config_keys(family)) for name, family in FAMILIES.items()},
 }
 
 # Files beside the weights, by their names.

@@ -14,12 +14,13 @@ from jax_sentemb.data.tokenizer_files import FILES as TOKENIZER_FILES
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, ModelFileError, Setting
-from jax_sentemb.formats.huggingface import load_tokenizer, read_config, read_parts, resolve
+from jax_sentemb.formats.config_json import read_config
+from jax_sentemb.formats.huggingface import load_tokenizer, read_parts, resolve
 from jax_sentemb.formats.model_dir import transformer_folder
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.encoder import TokenEncoder
-from jax_sentemb.models.modern_bert import ModernBertConfig
+from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig
 from jax_sentemb.setting_texts import chosen_layers
 from jax_sentemb.types import Params
@@ -127,10 +128,11 @@ def take_layers(config: BertConfig, encoder: Params, layers: str) -> tuple[BertC
         ConfigError: The encoder does not have these layers, or cannot be used without those between them.
     """
     numbers = chosen_layers(layers, config.num_hidden_layers)
-    if isinstance(config, ModernBertConfig) and numbers != tuple(range(1, len(numbers) + 1)):
+    family = FAMILIES[config.model_type]
+    if not family.layers_are_alike and numbers != tuple(range(1, len(numbers) + 1)):
         raise ConfigError(
             Setting("encoder.layers", layers),
-            ": layers of a ModernBERT differ by their position; choose its first ones, such as 1,2,3",
+            f": layers of a {family.title} differ by their position; choose its first ones, such as 1,2,3",
         )
     kept = {name: part for name, part in encoder.items() if not name.startswith("layer_")}
     chosen = {f"layer_{position}": encoder[f"layer_{number - 1}"] for position, number in enumerate(numbers)}

@@ -1,0 +1,23 @@
+"""The families of encoders that can be read, trained and written."""
+
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.files import shown
+from jax_sentemb.models.families.bert import BERT
+from jax_sentemb.models.families.distilbert import DISTILBERT
+from jax_sentemb.models.families.family import Family
+from jax_sentemb.models.families.modern_bert import MODERNBERT
+from jax_sentemb.models.families.mpnet import MPNET
+from jax_sentemb.models.families.roberta import ROBERTA, XLM_ROBERTA
+
+ROWS = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, MODERNBERT)
+FAMILIES = {family.model_type: family for family in ROWS}
+
+
+def family_of(model_type: Any, file: Path) -> Family:
+    """Return the family of a `model_type` in a file; ModelFileError lists the families if there is none."""
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        raise ModelFileError(f"{file}: model_type {shown(model_type)} is not one of {', '.join(FAMILIES)}")
+    return FAMILIES[model_type]
