@@ -25,7 +25,7 @@ CONFIG = BertConfig(
 class Recorder:
     """Stands for an encoder: keeps the rows that it is given, answers with fixed states of the places that are asked for."""
 
-    config, dtype, dropout = CONFIG, jnp.float32, 0.0
+    config, dtype, dropout, last_layers = CONFIG, jnp.float32, 0.0, 0
 
     def apply(self, variables, rows, seeds, token_places):
         self.rows = rows
@@ -133,7 +133,7 @@ def test_only_selected_tokens_of_the_last_layer_are_computed_and_dropout_is_a_se
     class Whole:
         """Computes every state, then takes those that are asked for."""
 
-        config, dtype, dropout = plain.config, jnp.float32, 0.0
+        config, dtype, dropout, last_layers = plain.config, jnp.float32, 0.0, 0
 
         def apply(self, variables, rows, seeds, token_places):
             states = plain.apply(variables, rows).hidden[-1]
