@@ -25,7 +25,7 @@ EVALUATION = (
 )  # fmt: skip
 FORMATS = ("modules", "tensors", "weight_table", "word_model")
 INFERENCE = ("build", "embedder", "load", "postprocess", "static", "token_embeddings", "verify", "views")
-REPORTING = ("attention", "pair_plots", "plots", "samples")
+REPORTING = ("plots", "samples")
 RETRIEVAL = ("index", "int8_search", "kmeans", "noise", "quantize", "search", "sources", "vector_store")
 TRAINING = ("evaluator", "loop", "step")
 ROOMS = {

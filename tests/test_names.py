@@ -30,7 +30,7 @@ TESTED_IN = {
     "test_losses.py": ("losses/arrays losses/context losses/contrastive losses/information losses/similarities losses/words"),
     "test_layers.py": "models/attention models/self_attention",
     "test_modules.py": "models/dense",
-    "test_plots.py": "reporting/attention reporting/pair_plots reporting/plot_data",
+    "test_plots.py": "reporting/plot_data",
     "test_corpus_files.py": "data/conversion",
     "test_run.py": "training/results training/run_metadata training/setup",
     "test_sbert.py": "methods/cross_encoder methods/labelled_pairs",
@@ -49,6 +49,7 @@ TESTED_IN = {
 OF_THE_WHOLE = {
     "test_side_files.py": "the files beside the weights",
     "test_threads.py": "what threads may share",
+    "test_attention_figures.py": "experiments/attention_figures",
     "test_architecture.py": "the way from the command to the gradient",
     "test_evidence.py": "docs/evidence.py",
     "test_bad_input.py": "what users get wrong, in every command",

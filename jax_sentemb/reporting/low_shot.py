@@ -21,14 +21,14 @@ def low_shot_differences(path: str | Path, scores: Curves, differences: Curves, 
         for point in sorted(points)
     ]
     columns = {name: [row[place] for row in flat] for place, name in enumerate(("sentences", "mean", "standard_deviation"), 2)}
-    numbers = plots._numbers(path, columns)
-    figure = plots._figure(11.0, 4.8)
-    left, right = (plots._plain(axes) for axes in figure.subplots(1, 2))
+    numbers = plots.checked_numbers(path, columns)
+    figure = plots.new_figure(11.0, 4.8)
+    left, right = (plots.plain_axes(axes) for axes in figure.subplots(1, 2))
     plots.errors_over_sizes(left, scores)
     plots.errors_over_sizes(right, differences, list(scores))
     right.axhline(0, color="0.4", lw=1, zorder=1)
     left.set_ylabel(score, fontsize=9)
     right.set_ylabel("difference to the baseline in the same seeds", fontsize=9)
-    plots._legend(figure, left)
+    plots.add_legend(figure, left)
     table = {"panel": [row[0] for row in flat], "method": [row[1] for row in flat], **numbers}
-    return plots._save(figure, path, title, "mean and standard deviation over seeds", table)
+    return plots.save(figure, path, title, "mean and standard deviation over seeds", table)

@@ -1,22 +1,15 @@
-"""Data of plots and reports: the log of a run, the table of a low-shot study, and pairs of sentences for attention."""
+"""Data of plots and reports: the log of a run, and the table of a low-shot study."""
 
 import io
 import json
 import math
 import statistics
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from jax_sentemb.data import delimited
 from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import check_regular, user_path
-
-SentencePairs = list[tuple[str, str]]
-ALIKE, UNLIKE = 4.0, 1.0  # gold scores of STS-B (0 to 5): positive pairs have at least the first, negative ones at most the second
-
 
 _EVENT = '{"step": '  # how a line of metrics.jsonl begins
 
@@ -83,43 +76,3 @@ def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[t
         ]
         for method, points in groups.items()
     }
-
-
-def gold_pairs(folder: str | Path, count: int) -> tuple[tuple[list[str], list[str]], tuple[list[str], list[str]]]:
-    """(first, second) sentences of up to `count` STS-B dev pairs with a high gold score, and of as many with a low one.
-
-    Pairs that differ only in case are left out, because their attention is the same without dropout.
-    """
-    from jax_sentemb.evaluation.catalog import load_sts_task
-    from jax_sentemb.evaluation.sts_data import senteval_root
-
-    pairs = load_sts_task("STSBenchmark-dev", senteval_root(folder)).subsets["dev"]
-    differ = np.array([one.lower() != other.lower() for one, other in zip(pairs.first, pairs.second, strict=True)])
-
-    def chosen(wanted: np.ndarray) -> tuple[list[str], list[str]]:
-        rows = np.flatnonzero(wanted & differ)[:count]
-        return [pairs.first[row] for row in rows], [pairs.second[row] for row in rows]
-
-    return chosen(pairs.gold >= ALIKE), chosen(pairs.gold <= UNLIKE)
-
-
-def sample_sentences(source: str | Path, count: int, seed: int = 0) -> list[str]:
-    """Up to `count` distinct sentences, drawn by `seed`, of STS-B dev in a SentEval folder or of a text file.
-
-    DataError where there are fewer than two.
-    """
-    from jax_sentemb.data.corpus_files import open_corpus
-    from jax_sentemb.evaluation.catalog import load_sts_task
-    from jax_sentemb.evaluation.sts_data import senteval_root
-
-    random = np.random.default_rng(seed)
-    if user_path(source).is_dir():
-        pairs = load_sts_task("STSBenchmark-dev", senteval_root(source)).subsets["dev"]
-        everything: Sequence[str] | Any = [*pairs.first, *pairs.second]
-    else:
-        everything = open_corpus(str(source))
-    drawn = random.permutation(len(everything))[: 2 * count]  # twice as many, for the duplicates
-    sentences = list(dict.fromkeys(everything[int(row)] for row in drawn))[:count]
-    if len(sentences) < 2:
-        raise DataError(f"{source}: {len(sentences)} distinct sentences: negative pairs need two")
-    return sentences

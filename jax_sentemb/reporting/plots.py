@@ -1,9 +1,6 @@
 """Figures as PNG files, each with its numbers in a CSV file of the same name. They need the extra [plots] (matplotlib).
 
     jax-sentemb plots run --workdir runs/micse
-    jax-sentemb plots attention --model runs/micse/export --data SentEval/data --output plots
-    jax-sentemb plots attention --model runs/simcse runs/micse --data corpus.txt --parses parses.conllu \\
-        --output plots
     jax-sentemb plots low-shot --results results.csv --output low_shot.png
 
 No display is needed and no global state of matplotlib is touched. Functions return the path of the PNG, whose text chunk
@@ -30,8 +27,6 @@ from jax_sentemb.public_text import spreadsheet_cell
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 DOTS_PER_INCH = 150
-WIDEST_GRID = 6  # panels in a row
-FIGURE_8 = "the best thing you can do is to know your stuff."  # the sentence of miCSE's figure
 
 Pairs = tuple[Values, Values]
 
@@ -42,10 +37,10 @@ def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, titl
     Boxes hold the middle half of the pairs, the line is the median, whiskers go to the 5th and 95th percentile.
     DataError for no pairs, NumericsError for NaN or Inf. Source: miCSE Fig. 7.
     """
-    values = _numbers(path, {"cosine": cosine, "gold": gold})
+    values = checked_numbers(path, {"cosine": cosine, "gold": gold})
     x, y = values["gold"], values["cosine"]
-    figure = _figure(7.0, 4.6)
-    axes = _axes(figure)
+    figure = new_figure(7.0, 4.6)
+    axes = new_axes(figure)
     size, opacity = float(np.clip(6e3 / len(x), 5, 18)), float(np.clip(300 / len(x), 0.3, 0.8))
     axes.scatter(x, y, s=size, color=COLOURS[0], alpha=opacity, linewidths=0, label="pair")
     ticks, centres, place = gold_ranges(x)
@@ -68,8 +63,8 @@ def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, titl
     axes.set_xticks(ticks)
     axes.set_xlabel("gold similarity (score given by people)")
     axes.set_ylabel("cosine similarity of the embeddings")
-    _legend(figure, axes)
-    return _save(figure, path, title, f"{correlations(x, y)}, {len(x):,} pairs", values)
+    add_legend(figure, axes)
+    return save(figure, path, title, f"{correlations(x, y)}, {len(x):,} pairs", values)
 
 
 def correlations(first: Values, second: Values) -> str:
@@ -82,57 +77,6 @@ def correlations(first: Values, second: Values) -> str:
     found: Any = (spearmanr(first, second), pearsonr(first, second))  # SciPy declares no attributes
     spearman, pearson = (float(result[0]) for result in found)
     return f"Spearman {100 * spearman:.2f}, Pearson {100 * pearson:.2f}"
-
-
-def attention_histograms(
-    path: str | Path, first: Values, second: Values, title: str, names: Sequence[str] = (), quantity: str = "log attention (nats)"
-) -> Path:
-    """Joint histogram of the attention [S, M] of two views for each of S slices, with their Pearson correlation rho.
-
-    All panels share ranges and colours. `names` are those of the slices; `quantity` labels the axes.
-    DataError for no slice or no entry, NumericsError for NaN or Inf. Source: miCSE Fig. 8.
-    """
-    one, other = (np.asarray(values, np.float64) for values in (first, second))
-    count, samples = one.shape
-    names = list(names) or [f"slice {number}" for number in range(1, count + 1)]
-    values = _numbers(path, {"first": one.ravel(), "second": other.ravel()})
-    columns = min(WIDEST_GRID, math.ceil(math.sqrt(count)))
-    columns = min(range(columns, WIDEST_GRID + 1), key=lambda number: -count % number)  # few empty places
-    rows = -(-count // columns)
-    figure = _figure(max(1.75 * columns + 1.3, 4.5), 2.1 * rows + 1.1)
-    figure.set_layout_engine("compressed")  # for square panels
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    low, high = min(one.min(), other.min()), max(one.max(), other.max())
-    margin = 0.03 * (high - low) or 0.5
-    edges = np.linspace(low - margin, high + margin, int(np.clip(math.sqrt(samples) * 1.5, 10, 48)) + 1)
-    counts = [np.histogram2d(x, y, bins=[edges, edges])[0].T for x, y in zip(one, other, strict=True)]
-    correlation = [_pearson(x, y) for x, y in zip(one, other, strict=True)]
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LogNorm
-
-    norm = LogNorm(1, max(max(found.max() for found in counts), 2))
-    for number, axes in enumerate(panels.flat):
-        if number >= count:
-            axes.set_visible(False)
-            if number - columns >= 0:
-                panels.flat[number - columns].xaxis.set_tick_params(labelbottom=True)
-            continue
-        axes.pcolormesh(edges, edges, np.ma.masked_equal(counts[number], 0), norm=norm, cmap="viridis", rasterized=True)
-        axes.plot(edges[[0, -1]], edges[[0, -1]], color="0.6", lw=0.7, zorder=0)
-        axes.set_aspect("equal")
-        rho = "constant" if correlation[number] is None else f"ρ = {correlation[number]:.3f}"
-        axes.set_title(f"{names[number]}\n{rho}", fontsize=8, parse_math=False)
-        axes.tick_params(labelsize=7)
-    bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=panels, shrink=0.8, aspect=30, pad=0.02)
-    bar.set_label("entries in a cell", fontsize=8)
-    bar.ax.tick_params(labelsize=7)
-    figure.supxlabel(f"{quantity}, first view", fontsize=9)
-    figure.supylabel(f"{quantity}, second view", fontsize=9)
-    known = [rho for rho in correlation if rho is not None]
-    mean = f"mean ρ {np.mean(known):.3f}, " if known else ""
-    heading = f"{mean}{count} slice{'s' * (count > 1)} of {samples:,} entries"
-    table = {"slice": np.repeat(np.asarray(names, object), samples), **values}
-    return _save(figure, path, title, heading, table)
 
 
 # Column of the CSV file -> its name in metrics.jsonl, and the label of its axis.
@@ -163,10 +107,10 @@ def alignment_uniformity(path: str | Path, records: Sequence[Mapping[str, Any]],
         raise DataError(f"{path}: nothing to draw: no record of the run has diagnostics/uniformity or diagnostics/alignment")
     if "alignment" in found:
         found.pop("training_alignment", None)
-    figure = _figure(6.4, 1.0 + 1.6 * len(found))
+    figure = new_figure(6.4, 1.0 + 1.6 * len(found))
     panels = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (name, course), colour in zip(panels, found.items(), COLOURS, strict=False):
-        _plain(axes)
+        plain_axes(axes)
         marker = "o" if len(course) <= 50 else ""
         axes.plot(list(course), list(course.values()), color=colour, marker=marker, markersize=4, label=name.replace("_", " "))
         axes.set_ylabel(COURSES[name][1], fontsize=9)
@@ -174,12 +118,12 @@ def alignment_uniformity(path: str | Path, records: Sequence[Mapping[str, Any]],
     panels[-1].set_xlabel("training step (optimiser updates)")
     panels[-1].xaxis.get_major_locator().set_params(integer=True)
     figure.align_ylabels(panels)
-    _legend(figure, *panels)
+    add_legend(figure, *panels)
     last = ", ".join(f"{name.replace('_', ' ')} {list(course.values())[-1]:.3f}" for name, course in found.items())
     heading = f"at the end: {last}" + (f"; {left_out} values not finite, left out" if left_out else "")
     steps = sorted({step for course in found.values() for step in course})
     table = {"step": steps, **{name: [course.get(step, "") for step in steps] for name, course in found.items()}}
-    return _save(figure, path, title, heading, table)
+    return save(figure, path, title, heading, table)
 
 
 def low_shot_curves(
@@ -200,16 +144,16 @@ def low_shot_curves(
         "mean": [row[2] for row in flat],
         "standard_deviation": [row[3] for row in flat],
     }
-    numbers = _numbers(path, columns)
+    numbers = checked_numbers(path, columns)
     if min(numbers["sentences"]) < 0 or min(numbers["standard_deviation"]) < 0:
         raise DataError(f"{path}: numbers of sentences and standard deviations cannot be negative")
-    figure = _figure(6.8, 4.4)
-    axes = _axes(figure)
+    figure = new_figure(6.8, 4.4)
+    axes = new_axes(figure)
     errors_over_sizes(axes, curves)
     axes.set_ylabel(score)
-    _legend(figure, axes)
+    add_legend(figure, axes)
     heading = "mean and standard deviation over seeds"
-    return _save(figure, path, title, heading, {"method": [row[0] for row in flat], **numbers})
+    return save(figure, path, title, heading, {"method": [row[0] for row in flat], **numbers})
 
 
 def errors_over_sizes(
@@ -253,16 +197,16 @@ def require_matplotlib() -> Any:
     return matplotlib
 
 
-def _figure(width: float, height: float) -> Any:
+def new_figure(width: float, height: float) -> Any:
     """A figure of this size in inches, without a window and outside of pyplot's global list."""
     return require_matplotlib().figure.Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
 
 
-def _axes(figure: Any) -> Any:
-    return _plain(figure.subplots())
+def new_axes(figure: Any) -> Any:
+    return plain_axes(figure.subplots())
 
 
-def _plain(axes: Any) -> Any:
+def plain_axes(axes: Any) -> Any:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.9", lw=0.7)
     axes.set_axisbelow(True)
@@ -270,7 +214,7 @@ def _plain(axes: Any) -> Any:
     return axes
 
 
-def _legend(figure: Any, *panels: Any) -> None:
+def add_legend(figure: Any, *panels: Any) -> None:
     """One legend below the panels."""
     handles, labels = (
         list(itertools.chain(*side)) for side in zip(*(axes.get_legend_handles_labels() for axes in panels), strict=True)
@@ -298,17 +242,7 @@ def gold_ranges(gold: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " _"],
     return edges, (edges[:-1] + edges[1:]) / 2, np.minimum(place, len(edges) - 2)  # the highest score is in the last range
 
 
-def _pearson(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Pearson correlation; None if one of the two is constant."""
-    from scipy.stats import pearsonr
-
-    if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
-        return None
-    found: Any = pearsonr(first, second)  # SciPy declares no attributes
-    return float(found[0])
-
-
-def _numbers(path: str | Path, columns: Mapping[str, Values], what: str = "") -> dict[str, np.ndarray]:
+def checked_numbers(path: str | Path, columns: Mapping[str, Values], what: str = "") -> dict[str, np.ndarray]:
     """float64 columns of one length. DataError if they are empty, NumericsError for NaN or Inf."""
     arrays = {name: np.asarray(values, np.float64) for name, values in columns.items()}
     if len({array.shape for array in arrays.values()}) > 1:
@@ -330,7 +264,7 @@ def table_path(picture: Path) -> Path:
     return picture.with_suffix(".csv")
 
 
-def _save(figure: Any, path: str | Path, title: str, numbers: str, table: Mapping[str, Iterable[Any]]) -> Path:
+def save(figure: Any, path: str | Path, title: str, numbers: str, table: Mapping[str, Iterable[Any]]) -> Path:
     """Writes `figure` with a title and a line of numbers, and `table` as CSV beside it. Returns the path of the PNG."""
     picture = picture_path(path)
     width = int(14 * figure.get_figwidth())  # characters

@@ -1,7 +1,14 @@
-"""Dependency trees of parsed sentences, from CoNLL-U files (universaldependencies.org/format.html)."""
+"""Dependency trees of parsed sentences, and pairs with the same and with different trees.
 
+Files are CoNLL-U (universaldependencies.org/format.html).
+"""
+
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from jax_sentemb.errors import DataError
 from jax_sentemb.files import user_path
@@ -73,3 +80,34 @@ def _parse(text: str, lines: list[list[str]], where: str) -> Parse:
             raise DataError(f"{where}: word {start} of this sentence is not connected to the root")
     joined = "".join(fields[FORM] + " " * ("SpaceAfter=No" not in fields[MISC].split("|")) for fields in words).strip()
     return Parse(text or joined, tuple(zip(heads, (fields[RELATION] for fields in words), strict=True)))
+
+
+def syntax_pairs(parses: Sequence[Parse], count: int, seed: int = 0) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Up to `count` pairs (rows of `parses`) of different sentences with the same tree, and as many with different trees.
+
+    A pair of the second kind has the same first sentence as a pair of the first kind, so that only the partners differ.
+    Sentences with the same tree have the same number of words; others mostly do not. DataError if there are no such pairs.
+    Source: miCSE Fig. 6.
+    """
+    random = np.random.default_rng(seed)
+    rows: dict[tuple, list[int]] = {}
+    seen: set[str] = set()
+    for row in random.permutation(len(parses)).tolist():
+        if parses[row].text not in seen:
+            seen.add(parses[row].text)
+            rows.setdefault(parses[row].tree, []).append(row)
+    similar = [pair for group in rows.values() for pair in itertools.pairwise(group)]
+    similar = [similar[place] for place in random.permutation(len(similar))[:count]]
+    if not similar or len(rows) < 2:
+        raise DataError(
+            f"{len(seen)} distinct parsed sentences have {len(rows)} trees: pairs with the same tree and with different ones are "
+            "needed; give more, and short, sentences"
+        )
+    everything = [row for group in rows.values() for row in group]
+    dissimilar = []
+    for first, _ in similar:
+        partner = first
+        while parses[partner].tree == parses[first].tree:
+            partner = everything[int(random.integers(len(everything)))]
+        dissimilar.append((first, partner))
+    return similar, dissimilar

@@ -1,9 +1,9 @@
 """Figures 5 and 6 of miCSE: attention against semantic similarity of pairs, for one model or for two side by side.
 
-The pairs, their dropout seeds and the ranges of the axes are the same for both models. Commands: `plots attention`.
+The pairs, their dropout seeds and the ranges of the axes are the same for both models. Command: run.py.
 """
 
-import itertools
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from numpy.typing import ArrayLike as Values
 
-from jax_sentemb.data.conllu import Parse
 from jax_sentemb.errors import DataError
 from jax_sentemb.reporting import plots
-from jax_sentemb.reporting.plots import Pairs
 
 QUANTITY = "mutual information of attention (nats)"
+WIDEST_GRID = 6  # panels in a row
 Groups = Mapping[str, plots.Pairs]  # name of the pairs -> (semantic [P], attention [P])
 
 
@@ -44,7 +44,7 @@ class PairModel:
 
     def compare(self, pairs: Sequence[tuple[str, str]], dropout: bool) -> plots.Pairs:
         """(semantic [P], attention [P]) of pairs of sentences, each in its own dropout view if `dropout`."""
-        from jax_sentemb.reporting.attention import compare_attention, comparison, view_seeds
+        from attention_pairs import compare_attention, comparison, view_seeds
 
         first, second = (self.encode(side) for side in zip(*pairs, strict=True))
         seeds = view_seeds(len(pairs)) if dropout else None
@@ -61,16 +61,18 @@ def pair_panels(path: str | Path, panels: Mapping[str, Groups], title: str, quan
     """
     values = {
         model: {
-            name: plots._numbers(path, {"semantic": pairs[0], "attention": pairs[1]}, f"{f'{model}: ' * bool(model)}{name} pairs: ")
+            name: plots.checked_numbers(
+                path, {"semantic": pairs[0], "attention": pairs[1]}, f"{f'{model}: ' * bool(model)}{name} pairs: "
+            )
             for name, pairs in groups.items()
         }
         for model, groups in panels.items()
     }
-    figure = plots._figure(6.4 if len(panels) == 1 else 5.2 * len(panels), 4.8)
+    figure = plots.new_figure(6.4 if len(panels) == 1 else 5.2 * len(panels), 4.8)
     axes_of = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     heading, columns = [], {"model": [], "pair": [], "semantic": [], "attention": []}
     for axes, (model, groups) in zip(axes_of, values.items(), strict=True):
-        apart = _panel(plots._plain(axes), groups)
+        apart = _panel(plots.plain_axes(axes), groups)
         axes.set_title(model, fontsize=9, parse_math=False)
         names = " minus ".join(groups)
         heading.append(f"{f'{model}: ' * bool(model)}{names} mean: cosine {apart[0]:+.3f}, attention {apart[1]:+.3f}")
@@ -81,9 +83,9 @@ def pair_panels(path: str | Path, panels: Mapping[str, Groups], title: str, quan
                 columns[column] += pairs[column].tolist()
     figure.supxlabel("semantic similarity (cosine of the embeddings)", fontsize=10)
     axes_of[0].set_ylabel(quantity)
-    plots._legend(figure, axes_of[0])
+    plots.add_legend(figure, axes_of[0])
     table = columns if any(panels) else {name: column for name, column in columns.items() if name != "model"}
-    return plots._save(figure, path, title, "\n".join(heading), table)
+    return plots.save(figure, path, title, "\n".join(heading), table)
 
 
 def _panel(axes: Any, groups: Mapping[str, Mapping[str, np.ndarray]]) -> list[float]:
@@ -110,44 +112,62 @@ def model_names(models: Sequence[Path]) -> list[str]:
     raise DataError(f"{models[0]}: the same model twice")
 
 
-def syntax_pairs(parses: Sequence[Parse], count: int, seed: int = 0) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Up to `count` pairs (rows of `parses`) of different sentences with the same tree, and as many with different trees.
-
-    A pair of the second kind has the same first sentence as a pair of the first kind, so that only the partners differ.
-    Sentences with the same tree have the same number of words; others mostly do not. DataError if there are no such pairs.
-    Source: miCSE Fig. 6.
-    """
-    random = np.random.default_rng(seed)
-    rows: dict[tuple, list[int]] = {}
-    seen: set[str] = set()
-    for row in random.permutation(len(parses)).tolist():
-        if parses[row].text not in seen:
-            seen.add(parses[row].text)
-            rows.setdefault(parses[row].tree, []).append(row)
-    similar = [pair for group in rows.values() for pair in itertools.pairwise(group)]
-    similar = [similar[place] for place in random.permutation(len(similar))[:count]]
-    if not similar or len(rows) < 2:
-        raise DataError(
-            f"{len(seen)} distinct parsed sentences have {len(rows)} trees: pairs with the same tree and with different ones are "
-            "needed; give more, and short, sentences"
-        )
-    everything = [row for group in rows.values() for row in group]
-    dissimilar = []
-    for first, _ in similar:
-        partner = first
-        while parses[partner].tree == parses[first].tree:
-            partner = everything[int(random.integers(len(everything)))]
-        dissimilar.append((first, partner))
-    return similar, dissimilar
-
-
-def semantic_against_attention(
-    path: str | Path, positive: Pairs, negative: Pairs, title: str, quantity: str = "mutual information of attention (nats)"
+def attention_histograms(
+    path: str | Path, first: Values, second: Values, title: str, names: Sequence[str] = (), quantity: str = "log attention (nats)"
 ) -> Path:
-    """Semantic (cosine) against attention similarity of positive and negative pairs, each (semantic [P], attention [P]).
+    """Joint histogram of the attention [S, M] of two views for each of S slices, with their Pearson correlation rho.
 
-    Large marks are the means of the groups, and the line connects them. `quantity` labels the vertical axis.
-    DataError where a group is empty, NumericsError for NaN or Inf. Source: miCSE Figs. 5 and 6.
+    All panels share ranges and colours. `names` are those of the slices; `quantity` labels the axes.
+    DataError for no slice or no entry, NumericsError for NaN or Inf. Source: miCSE Fig. 8.
     """
+    one, other = (np.asarray(values, np.float64) for values in (first, second))
+    count, samples = one.shape
+    names = list(names) or [f"slice {number}" for number in range(1, count + 1)]
+    values = plots.checked_numbers(path, {"first": one.ravel(), "second": other.ravel()})
+    columns = min(WIDEST_GRID, math.ceil(math.sqrt(count)))
+    columns = min(range(columns, WIDEST_GRID + 1), key=lambda number: -count % number)  # few empty places
+    rows = -(-count // columns)
+    figure = plots.new_figure(max(1.75 * columns + 1.3, 4.5), 2.1 * rows + 1.1)
+    figure.set_layout_engine("compressed")  # for square panels
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    low, high = min(one.min(), other.min()), max(one.max(), other.max())
+    margin = 0.03 * (high - low) or 0.5
+    edges = np.linspace(low - margin, high + margin, int(np.clip(math.sqrt(samples) * 1.5, 10, 48)) + 1)
+    counts = [np.histogram2d(x, y, bins=[edges, edges])[0].T for x, y in zip(one, other, strict=True)]
+    correlation = [_pearson(x, y) for x, y in zip(one, other, strict=True)]
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
 
-    return pair_panels(path, {"": {"positive": positive, "negative": negative}}, title, quantity)
+    norm = LogNorm(1, max(max(found.max() for found in counts), 2))
+    for number, axes in enumerate(panels.flat):
+        if number >= count:
+            axes.set_visible(False)
+            if number - columns >= 0:
+                panels.flat[number - columns].xaxis.set_tick_params(labelbottom=True)
+            continue
+        axes.pcolormesh(edges, edges, np.ma.masked_equal(counts[number], 0), norm=norm, cmap="viridis", rasterized=True)
+        axes.plot(edges[[0, -1]], edges[[0, -1]], color="0.6", lw=0.7, zorder=0)
+        axes.set_aspect("equal")
+        rho = "constant" if correlation[number] is None else f"ρ = {correlation[number]:.3f}"
+        axes.set_title(f"{names[number]}\n{rho}", fontsize=8, parse_math=False)
+        axes.tick_params(labelsize=7)
+    bar = figure.colorbar(ScalarMappable(norm, "viridis"), ax=panels, shrink=0.8, aspect=30, pad=0.02)
+    bar.set_label("entries in a cell", fontsize=8)
+    bar.ax.tick_params(labelsize=7)
+    figure.supxlabel(f"{quantity}, first view", fontsize=9)
+    figure.supylabel(f"{quantity}, second view", fontsize=9)
+    known = [rho for rho in correlation if rho is not None]
+    mean = f"mean ρ {np.mean(known):.3f}, " if known else ""
+    heading = f"{mean}{count} slice{'s' * (count > 1)} of {samples:,} entries"
+    table = {"slice": np.repeat(np.asarray(names, object), samples), **values}
+    return plots.save(figure, path, title, heading, table)
+
+
+def _pearson(first: np.ndarray, second: np.ndarray) -> float | None:
+    """Pearson correlation; None if one of the two is constant."""
+    from scipy.stats import pearsonr
+
+    if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
+        return None
+    found: Any = pearsonr(first, second)  # SciPy declares no attributes
+    return float(found[0])
