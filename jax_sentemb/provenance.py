@@ -46,6 +46,8 @@ PACKED_ROWS = FileType("packed", 2, "")
 VECTORS = FileType("vectors", 1, "encode the corpus into a new directory or file")
 SEARCH_INDEX = FileType("search index", 1, "delete it, or give another --index")
 RUN = FileType("run", 1, "give another --workdir", ModelFileError)
+EXPORT = FileType("export", 1, "export the model again with this version", ModelFileError)
+WORD_MODEL = FileType("word model", 1, "export the model again with this version", ModelFileError)
 CHECKPOINT = FileType("checkpoint", 1, "give the old input, or another --workdir", ModelFileError)
 
 

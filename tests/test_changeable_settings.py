@@ -34,7 +34,7 @@ def word_model(folder):
     vectors = np.random.default_rng(0).normal(size=(tokenizer.vocab_size, 4)).astype(np.float32)
     folder.mkdir()
     encoder = {"model_type": "words", "vocab_size": tokenizer.vocab_size, "hidden_size": 4}
-    facts = {"format": "jax_sentemb words", "method": "WordAverage", "settings": {}, "encoder": encoder, "max_seq_length": 9}
+    facts = {"method": "WordAverage", "settings": {}, "encoder": encoder, "max_seq_length": 9}
     write_word_model(folder, facts, {FROZEN: {"vectors": vectors}}, tokenizer)
 
 

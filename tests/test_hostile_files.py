@@ -36,12 +36,13 @@ from jax_sentemb.formats.run_dir import read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import SentenceModel
 from jax_sentemb.formats.tensors import HEADER_LIMIT
 from jax_sentemb.formats.weight_table import from_torch, table
-from jax_sentemb.formats.word_model import FORMAT, read_files, write_word_model
+from jax_sentemb.formats.word_model import read_files, write_word_model
 from jax_sentemb.inference.export import export
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.language_model import LanguageModel
 from jax_sentemb.models.bert import BertConfig
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, WordVectors
+from jax_sentemb.provenance import EXPORT, KEY, WORD_MODEL, mark
 from jax_sentemb.retrieval.vector_manifest import digest, marked
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.training.encoder_source import given_tokenizer
@@ -490,7 +491,7 @@ def as_shard(folder, name):
 
 
 def as_hashed_file(folder, name):
-    (folder / MANIFEST).write_text(json.dumps({"sha256": {f"{name}/config.json": "0"}}))
+    (folder / MANIFEST).write_text(json.dumps({KEY: mark(EXPORT, {}), "sha256": {f"{name}/config.json": "0"}}))
     return read_parts, ModelFileError
 
 
@@ -547,7 +548,7 @@ def words(tmp_path_factory):
     folder, tokenizer = tmp_path_factory.mktemp("words"), WordTokenizer.of(["dog", "man"], lowercase=True)
     method, encoder = LanguageModel(hidden=2, candidates=2), WordsConfig(4, 3)
     params = jax.device_get(method.init(WordVectors(encoder), {}, jax.random.key(0)).params)
-    facts = {"format": FORMAT, "method": "LanguageModel", "settings": dataclasses.asdict(method), "max_seq_length": 9}
+    facts = {"method": "LanguageModel", "settings": dataclasses.asdict(method), "max_seq_length": 9}
     facts |= {"encoder": dataclasses.asdict(encoder)}
     write_word_model(folder, facts, params | {FROZEN: {"vectors": np.ones((4, 3), np.float32)}}, tokenizer)
     read_files(folder)
@@ -660,7 +661,8 @@ def put_auto_map(file):
 def put_word_model(folder):
     shutil.rmtree(folder)
     folder.mkdir()
-    (folder / "model.json").write_text(json.dumps({"format": FORMAT, "method": "evil_code.Model", "settings": {}, "encoder": {}}))
+    facts = {KEY: mark(WORD_MODEL, {}), "method": "evil_code.Model", "settings": {}, "encoder": {}}
+    (folder / "model.json").write_text(json.dumps(facts))
 
 
 def put_archive(folder):

@@ -9,6 +9,7 @@ import pytest
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import read_json, sha256
 from jax_sentemb.formats.model_dir import check_hashes, read_readout, transformer_folder
+from jax_sentemb.provenance import EXPORT, KEY, mark
 
 OLD = "sentence_transformers.models."
 NEW = ("sentence_transformers.base.modules.transformer.", "sentence_transformers.sentence_transformer.modules.pooling.")
@@ -115,7 +116,8 @@ def test_a_changed_file_is_found_where_a_manifest_lists_it(tmp_path):
     file.write_bytes(b"weights")
     other.write_text("a model")
     check_hashes(tmp_path)  # no manifest
-    (tmp_path / "jax_sentemb.json").write_text(json.dumps({"sha256": {each.name: sha256(each) for each in (file, other)}}))
+    marked = {KEY: mark(EXPORT, {}), "sha256": {each.name: sha256(each) for each in (file, other)}}
+    (tmp_path / "jax_sentemb.json").write_text(json.dumps(marked))
     other.write_text("edited by its owner")
     check_hashes(tmp_path)
     file.write_bytes(b"weighty")

@@ -43,7 +43,7 @@ def test_what_is_no_directory(tmp_path):
 
 
 def test_what_sentence_transformers_cannot_read_is_one_line(tmp_path):
-    (tmp_path / "model.json").write_text('{"format": "jax_sentemb words", "method": "MultiView"}')
+    (tmp_path / "model.json").write_text('{"method": "MultiView"}')
     with pytest.raises(ModelFileError, match=r"cannot read it \(.*\); give jax_sentemb.SentenceEncoder"):
         senteval_batcher(tmp_path)
 

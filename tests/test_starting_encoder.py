@@ -23,6 +23,7 @@ from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.is_bert import ISBERT
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.provenance import EXPORT, KEY, mark
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training import starting_encoder
 from jax_sentemb.training.starting_encoder import averaged, stated_start, with_start, worse_than_start
@@ -68,7 +69,7 @@ def test_a_method_may_ask_for_its_own_and_one_with_a_convolution_says_so(encoder
 def test_plain_encoders_and_masked_language_models_keep_what_recipes_say(encoder, tmp_path):
     plain = tmp_path / "plain"
     shutil.copytree(encoder, plain)
-    (plain / "jax_sentemb.json").write_text(json.dumps({"method": "MaskedLM", "sha256": {}}))
+    (plain / "jax_sentemb.json").write_text(json.dumps({KEY: mark(EXPORT, {}), "method": "MaskedLM", "sha256": {}}))
     assert stated_start(config_of(plain, SimCSE())) is None
     assert sentence_pooling(plain) == ""
     (plain / "jax_sentemb.json").unlink()

@@ -16,7 +16,8 @@ from jax_sentemb.cosines import unit_length
 from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.postprocess import remove_first_component
-from jax_sentemb.formats.word_model import FORMAT, read_files, with_words, write_word_model
+from jax_sentemb.files import sha256
+from jax_sentemb.formats.word_model import read_files, with_words, write_word_model
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import load
 from jax_sentemb.inference.verify import PROBES
@@ -53,16 +54,22 @@ MODELS = {
 STOCK = ("ConsSent", "InferSent", "LanguageModel", "WordAverage", "MultiView g", "MultiView generative g")
 
 
-def made(method, folder):
-    """(the written directory, the model in memory as sentences -> vectors)."""
+def in_memory(method):
+    """(facts of model.json, parameters, tokenizer) of a model."""
     tokenizer, loaded = word_table(Words(hidden_size=4), CORPUS, [], 0)
     encoder = WordsConfig(tokenizer.vocab_size, 4)
     params = jax.device_get(method.init(WordVectors(encoder), loaded, jax.random.key(0)).params)
     random = np.random.default_rng(1)
     params = jax.tree.map(lambda leaf: leaf + random.normal(0, 0.3, leaf.shape).astype(np.float32), params)
     params["frozen"]["vectors"][:2] = 0
-    facts = {"format": FORMAT, "method": type(method).__name__, "settings": dataclasses.asdict(method)}
+    facts = {"method": type(method).__name__, "settings": dataclasses.asdict(method)}
     facts |= {"encoder": dataclasses.asdict(encoder), "max_seq_length": 40}
+    return facts, params, tokenizer
+
+
+def made(method, folder):
+    """(the written directory, the model in memory as sentences -> vectors)."""
+    facts, params, tokenizer = in_memory(method)
     write_word_model(folder, facts, params, tokenizer)
     embedder = build_embedder(facts, tokenizer)
     return folder, lambda sentences: embedder(params, sentences)
@@ -202,6 +209,9 @@ def test_words_that_a_model_lacks_come_from_its_vectors(multi_view, tmp_path):
     lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in zip(tokenizer.words[2:], vectors[2:].tolist(), strict=True)]
     file = tmp_path / "vectors.txt"
     file.write_text("\n".join([*lines, f"zebra {' '.join(map(str, new))}", "unused 1 2 3 4"]) + "\n")
+    facts["vectors"] = {"name": "vectors.txt", "sha256": sha256(file)}
+    multi_view = shutil.copytree(multi_view, tmp_path / "model")
+    (multi_view / "model.json").write_text(json.dumps(facts))
     without, given = (load_eval_model(str(multi_view), {"Zebra", "fox", "emu"}.copy, vectors_of=path) for path in (None, file))
     sentences = ["fox", "zebra", "emu"]
     before, after = (opened.views.joined(opened.fit([])(sentences)) for opened in (without, given))
@@ -211,7 +221,13 @@ def test_words_that_a_model_lacks_come_from_its_vectors(multi_view, tmp_path):
     assert words.words == [*tokenizer.words, "zebra"]
     np.testing.assert_allclose(longer["frozen"]["vectors"][-1], new)
     assert changed["encoder"]["vocab_size"] == len(vectors) + 1
-    file.write_text("\n".join(f"{word} 9 9 9 9" for word in tokenizer.words[2:]) + "\n")
-    with pytest.raises(ConfigError, match="give the file with which it was trained") as caught:
+    moved = params["frozen"] | {"vectors": vectors + 0.5}
+    with pytest.raises(ConfigError, match="the word vectors of this model were trained"):
+        with_words(facts, {"encoder": moved}, tokenizer, file, ["zebra"])
+    file.write_text(file.read_text().replace("unused 1 2 3 4", "unused 1 2 3 5"))  # of a word that the model does not have
+    with pytest.raises(ConfigError, match=r"SHA-256 \w{12}\): this model was trained with 'vectors.txt'") as caught:
         load_eval_model(str(multi_view), set, vectors_of=file)
     assert "\n" not in str(caught.value)
+    (multi_view / "model.json").write_text(json.dumps({**facts, "vectors": None}))
+    with pytest.raises(ConfigError, match="trained without a file of word vectors; leave --vectors out"):
+        load_eval_model(str(multi_view), set, vectors_of=file)

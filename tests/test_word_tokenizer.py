@@ -13,7 +13,7 @@ from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokens import Subsample, tokenize
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.errors import ConfigError, DataError, ModelFileError
-from jax_sentemb.formats.word_model import FORMAT, is_word_model, write_word_model
+from jax_sentemb.formats.word_model import is_word_model, write_word_model
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.multi_view import MultiView
@@ -111,7 +111,7 @@ def model(tmp_path_factory):
     method, encoder = MultiView(hidden=3), WordsConfig(tokenizer.vocab_size, 4)
     params = jax.device_get(method.init(WordVectors(encoder), loaded, jax.random.key(0)).params)
     settings = {name: getattr(method, name) for name in method.__dataclass_fields__}
-    facts = {"format": FORMAT, "method": "MultiView", "settings": settings, "max_seq_length": 16}
+    facts = {"method": "MultiView", "settings": settings, "max_seq_length": 16}
     facts["encoder"] = {name: getattr(encoder, name) for name in encoder.__dataclass_fields__}
     write_word_model(folder, facts, params, tokenizer)
     return folder, build_embedder(facts, tokenizer)(params, SENTENCES)

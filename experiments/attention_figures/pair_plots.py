@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import ArrayLike as Values
 
-from jax_sentemb.errors import DataError
+from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.reporting import plots
 
 QUANTITY = "mutual information of attention (nats)"
@@ -27,8 +27,11 @@ class PairModel:
     def __init__(self, path: Path, dropout: float) -> None:
         from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, read_tokenizer
         from jax_sentemb.formats.model_dir import read_readout
+        from jax_sentemb.formats.run_dir import export_of
 
-        model = path / "export" if (path / "model.json").is_file() else path
+        model = export_of(path) if (path / "model.json").is_file() else path
+        if model is None:
+            raise ModelFileError(f"{path} has no export of its run: export a checkpoint with jax-sentemb export")
         self.config, self.params = read_encoder(model)
         self.tokenizer = read_tokenizer(model, self.config)
         self.length, self.pooling, self.dropout = read_max_seq_length(model), read_readout(model).pooling or "mean", dropout

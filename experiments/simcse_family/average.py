@@ -24,7 +24,7 @@ def main():
     options = parser.parse_args()
     models = [load(export) for export in options.exports]
     params = jax.tree.map(mean, *(model.params for model in models))
-    export_loaded(options.output, models[0], params, models[0].embedder.max_seq_length, None)
+    export_loaded(options.output, models[0]._replace(params=params), models[0].embedder.max_seq_length, None)
     print(f"{options.output}: the mean of {len(models)} models")
 
 

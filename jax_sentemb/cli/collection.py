@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jax_sentemb.cli.encode import add_model_options, load_encoder, model_source, vector_sources
+from jax_sentemb.cli.encode import add_model_options, load_encoder, vector_sources
 from jax_sentemb.cli.program import EXIT_CODES, Parser
 from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.sentences import Sentences
@@ -23,8 +23,9 @@ from jax_sentemb.streams import reader_is_gone
 if TYPE_CHECKING:
     from jax_sentemb.inference.encoder import SentenceEncoder
 
-
 _C1 = re.compile("[\x7f-\x9f]")  # what a terminal obeys and JSON leaves as it is
+
+CheckSources = Callable[[dict[str, Any]], object]
 
 
 class Collection(NamedTuple):
@@ -67,13 +68,13 @@ class Opener:
             raise ConfigError("no --model: text is encoded before it is compared; name a model, or give vectors")
         return load_encoder(self.options)
 
-    def corpus(self) -> Collection:
-        """--corpus with --corpus-text."""
+    def corpus(self, check_sources: CheckSources | None = None) -> Collection:
+        """Return --corpus with --corpus-text; `check_sources` is called with its sources before text is encoded."""
         options = self.options
         if not _is_vectors(options.corpus):
             if options.corpus_text:
                 raise ConfigError(f"--corpus-text {options.corpus_text}: --corpus {options.corpus} is text itself")
-            return self.text("--corpus", options.corpus)
+            return self.text("--corpus", options.corpus, check_sources=check_sources)
         vectors = Vectors(user_path(options.corpus), not options.no_verify)
         if options.model:
             self._check_model(vectors)
@@ -83,6 +84,8 @@ class Opener:
                 "whether it was made from this text and with this model is not known"
             )
         texts = self._texts_of(vectors) if options.corpus_text else None
+        if check_sources:
+            check_sources(vectors.sources)
         return Collection(vectors, texts, lambda: vectors.sources)
 
     def _texts_of(self, vectors: Vectors) -> Sentences:
@@ -100,31 +103,42 @@ class Opener:
         return texts
 
     def _check_model(self, vectors: Vectors) -> None:
-        """DataError if the vectors were made with another model or length than those of the command line."""
+        """Raise DataError if the vectors were made with another model, prompt, width or length than those of the command line."""
         options = self.options
         if not vectors.is_marked:
             return
         where = f"--corpus {options.corpus}"
-        check(where, vectors.manifest, VECTORS, {"model": model_source(self.encoder, options)}, remedy="give its model")
+        now = vector_sources(self.encoder, options, Source("", ""))
+        names = ("model", "prompt") if vectors.sources["truncate_dim"] else ("model", "prompt", "truncate_dim")
+        check(where, vectors.manifest, VECTORS, {name: now[name] for name in names}, remedy="give its model")
         length = vectors.sources["max_seq_length"]
         if options.max_seq_length:
             check(where, vectors.manifest, VECTORS, {"max_seq_length": options.max_seq_length}, remedy="leave --max-seq-length out")
         elif length:
             self.encoder.max_seq_length = length
 
-    def text(self, option: str, files: str, like: Any = None) -> Collection:
+    def text(self, option: str, files: str, like: Any = None, **options: Any) -> Collection:
         """The sentences of a file, encoded; queries if there are vectors `like` them, which they are encoded as."""
         texts = open_text(option, files, self.options.column).sentences
         corpus = Source(corpus_name(files), texts.fingerprint)
-        return self.sentences([texts[row] for row in range(len(texts))], like, corpus)
+        return self.sentences([texts[row] for row in range(len(texts))], like, corpus, **options)
 
-    def sentences(self, texts: list[str], like: Any = None, corpus: Source | None = None) -> Collection:
+    def sentences(
+        self,
+        texts: list[str],
+        like: Any = None,
+        corpus: Source | None = None,
+        check_sources: CheckSources | None = None,
+    ) -> Collection:
         """As `text`, for sentences in memory; a model may have a prompt for queries and one for documents."""
         show = sys.stderr.isatty()
         width = like.sources.get("truncate_dim") if isinstance(like, Vectors) and like.is_marked else None
         prompt = self.encoder.prompt_for("document" if like is None else "query")
+        sources = functools.cache(lambda: vector_sources(self.encoder, self.options, corpus or Source("queries", "")))
+        if check_sources:
+            check_sources(sources())
         vectors = self.encoder.encode(texts, self.options.batch_size, show, truncate_dim=width, prompt_name=prompt)
-        return Collection(vectors, texts, lambda: vector_sources(self.encoder, self.options, corpus or Source("queries", "")))
+        return Collection(vectors, texts, sources)
 
 
 def _is_vectors(source: str) -> bool:

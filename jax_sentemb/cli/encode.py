@@ -90,11 +90,10 @@ def main(argv: list[str]) -> int:
 
 def vector_sources(encoder: "SentenceEncoder", options: argparse.Namespace, corpus: Source) -> dict[str, Any]:
     """Return what the vectors of a corpus are made from, where nothing is normalised or quantised."""
-    prompt = encoder.prompt_for("document")
     return {
         "corpus": corpus,
         "model": model_source(encoder, options),
-        "prompt": (encoder.prompts[prompt] if prompt else encoder.default_prompt) or None,
+        "prompt": encoder.encode_settings.text_before("document"),
         "dtype": options.dtype,
         "normalize": False,
         "truncate_dim": encoder.truncate_dim,

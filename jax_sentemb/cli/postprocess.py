@@ -1,9 +1,13 @@
 """jax-sentemb postprocess --model DIR --corpus corpus.txt --remove 1 --output DIR: a linear map behind the pooling."""
 
+from pathlib import Path
+
 from jax_sentemb.cli.encode import corpus_sentences, naming_model
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
+from jax_sentemb.data.corpus_files import corpus_name
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import say, user_path
+from jax_sentemb.provenance import Source
 
 EPILOG = f"""\
 The map is fitted on the embeddings of your text and is exported as a dense layer, which sentence-transformers reads. Whether it
@@ -52,7 +56,12 @@ def main(argv: list[str]) -> int:
     vectors = before_length(model, some)
     layer = without_components(vectors, options.remove) if options.remove else whitening(vectors, options.width)
     changed = with_layer(model, layer)
-    export_loaded(options.output, changed, model.embedder.max_seq_length, options.model)
+    made_from = {
+        "source": Source(Path(options.model).name, model.fingerprint()),
+        "corpus": Source(corpus_name(options.corpus), sentences.fingerprint),
+        **{name: getattr(options, name) for name in ("remove", "whiten", "width")},
+    }
+    export_loaded(options.output, changed, model.embedder.max_seq_length, options.model, made_from)
     inputs, outputs = layer["kernel"].shape
     if options.whiten and len(some) <= inputs:
         say(f"{len(some)} sentences differ in fewer directions than {inputs}, and the rest is lost: give many more, or --remove 1")

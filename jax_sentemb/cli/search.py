@@ -34,19 +34,21 @@ def main(argv: list[str]) -> int:
             query.encode()
         except UnicodeEncodeError:
             raise ConfigError(f"--query {query}: the text is not UTF-8") from None
-    from jax_sentemb.retrieval.index import build_index, search_index
+    from jax_sentemb.retrieval.index import build_index, check_index, search_index
     from jax_sentemb.retrieval.search import search
 
     opener = Opener(options)
-    corpus = opener.corpus()
+    verify = not options.no_verify
+    has_index = bool(options.index and options.index.exists())
+    corpus = opener.corpus((lambda sources: check_index(options.index, sources, verify)) if has_index else None)
     if options.queries:
         queries = opener.text("--queries", options.queries, corpus.vectors)
     else:
         queries = opener.sentences(options.query, corpus.vectors)
     if options.index:
-        if not options.index.exists():
+        if not has_index:
             build_index(corpus.vectors, options.index, corpus.sources())
-        hits = search_index(queries.vectors, options.index, options.top_k, sources=corpus.sources(), verify=not options.no_verify)
+        hits = search_index(queries.vectors, options.index, options.top_k, sources=corpus.sources(), verify=False)
     else:
         hits = search(queries.vectors, corpus.vectors, options.top_k)
     say_noise(corpus)

@@ -74,7 +74,7 @@ def distill(
         table[specials] = 0
     sentences.check_unchanged()
     found = StaticTable(table, tokenizer, True)
-    _publish(output, found, name, sentences, settings)
+    _publish(output, found, Source(Path(name).name, model.fingerprint()), sentences, settings)
     return found
 
 
@@ -87,12 +87,12 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: S
     if not vectors.is_marked:
         say("--vectors has no description: whether it was made from this text and with this model is not known")
         return
-    prompt = vectors.sources["prompt"]
+    recorded, prompts = vectors.sources["prompt"], (model.settings.text_before("document"), model.settings.default_prompt or None)
     made_from = {
         "corpus": Source("of --corpus", sentences.fingerprint),
         "model": Source(Path(name).name, model.fingerprint()),
         "max_seq_length": model.embedder.max_seq_length,
-        "prompt": prompt if prompt in (*model.settings.prompts.values(), None) else model.settings.default_prompt or None,
+        "prompt": recorded if recorded in prompts else prompts[0],  # `encode` uses the first one, this command the second one
     }
     check("--vectors", vectors.manifest, VECTORS, made_from)
 
@@ -125,14 +125,15 @@ def _trained(
     )
 
 
-def _publish(output: Path, table: StaticTable, name: str, sentences: Sentences, settings: Settings) -> None:
+def _publish(output: Path, table: StaticTable, teacher: Source, sentences: Sentences, settings: Settings) -> None:
     regression = settings.regression
     stated = {
-        "base_model": Path(name).name,
+        "base_model": teacher.name,
         "width": settings.width,
         "sif": settings.sif,
         "regression": regression and regression._asdict(),
         "sentences": len(sentences),
-        "corpus_sha256": sentences.fingerprint,
     }
-    export_static(output.absolute(), table, stated)
+    settings_of = {name: stated[name] for name in ("width", "sif", "regression")}
+    corpus = Source("corpus", sentences.fingerprint)
+    export_static(output.absolute(), table, stated, {"corpus": corpus, "teacher": teacher, **settings_of})

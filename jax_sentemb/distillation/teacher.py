@@ -151,7 +151,7 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
         "model": Source("teacher", encoder.fingerprint),
         "corpus": Source("corpus", sentences.fingerprint),
         "lines": None if lines is None else hashlib.sha256(lines.tobytes()).hexdigest(),
-        "prompt": (encoder.prompts[prompt] if prompt else encoder.default_prompt) or None,
+        "prompt": encoder.encode_settings.text_before("document"),
         "precision": "float16",
         "dtype": dtype,
         "normalize": True,

@@ -36,6 +36,17 @@ class EncodeSettings(NamedTuple):
             raise TypeError(problem)
         return [self.default_prompt + sentence for sentence in sentences]
 
+    def prompt_for(self, role: str) -> str | None:
+        """Return the name of the prompt for texts that are a "query" or a "document", None if the default prompt applies."""
+        names = ("document", "passage", "corpus") if role == "document" else (role,)
+        usable = names if self.include_prompt else ()
+        return next((name for name in usable if self.prompts.get(name)), None)
+
+    def text_before(self, role: str) -> str | None:
+        """Return the text that is put before a "query" or a "document", None if there is none."""
+        name = self.prompt_for(role)
+        return (self.prompts[name] if name else self.default_prompt) or None
+
     def with_prompts(self, prompts: Mapping[str, str], default_prompt: str) -> "EncodeSettings":
         """Return these settings with other prompts; a default that has no name yet is called "default"."""
         texts, name = dict(prompts), self.default_prompt_name

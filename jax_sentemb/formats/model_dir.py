@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jax_sentemb import provenance
 from jax_sentemb.errors import ModelFileError, Setting
 from jax_sentemb.files import inside, read_json, sha256, shown, user_path
-from jax_sentemb.side_files.reader import read_side_file
+from jax_sentemb.provenance import EXPORT
+from jax_sentemb.side_files.reader import read_side_file, warn_once
 
 MODULES = 16  # largest number of modules
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
@@ -135,8 +137,7 @@ NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are not s
 def sentence_pooling(path: str | Path) -> str:
     """The pooling of a sentence encoder; "" for a plain encoder directory and an export of masked-language-model training."""
     root = user_path(path)
-    made_by = read_json(root / MANIFEST).get("method") if (root / MANIFEST).is_file() else None
-    return "" if made_by in NO_ENCODER else read_readout(root).pooling or ""
+    return "" if read_manifest(root).get("method") in NO_ENCODER else read_readout(root).pooling or ""
 
 
 def _check_plain_weights(folder: Path) -> None:
@@ -147,17 +148,41 @@ def _check_plain_weights(folder: Path) -> None:
             raise ModelFileError(f"{file}: different word weights are not supported")
 
 
-def check_hashes(root: Path) -> None:
-    """ModelFileError if a file of an export is missing or differs from the manifest. Other directories have no manifest.
+def read_manifest(root: Path) -> dict[str, Any]:
+    """Return the manifest of an export, {} for a directory without one.
 
-    README.md is not checked, because the owner of a model may edit it.
+    Raises:
+        ModelFileError: The manifest is damaged or has another format.
     """
-    if not (root / MANIFEST).is_file():
-        return
-    expected = read_json(root / MANIFEST).get("sha256")
-    if not isinstance(expected, dict):
-        raise ModelFileError(f"{root / MANIFEST} is damaged: it does not have the SHA-256 of the files")
-    for name, digest in expected.items():
+    file = root / MANIFEST
+    if not file.is_file():
+        return {}
+    content = read_json(file)
+    provenance.check(file, content, EXPORT)
+    if not isinstance(content.get("sha256"), dict):
+        raise ModelFileError(f"{file} is damaged: it does not have the SHA-256 of the files")
+    return content
+
+
+def check_hashes(root: Path) -> None:
+    """Compare the files of an export with its manifest; directories of other programs have no manifest.
+
+    README.md is not compared, because the owner of a model may edit it. A warning names a file that the manifest does not list
+    and that could change embeddings.
+
+    Raises:
+        ModelFileError: A file is missing or differs, or the manifest has another format.
+    """
+    listed = read_manifest(root).get("sha256", {})
+    for name, digest in listed.items():
         file = inside(root, name, root / MANIFEST)
         if name != "README.md" and sha256(file) != digest:
-            raise ModelFileError(f"{file} has changed since the export: its SHA-256 differs from {MANIFEST}")
+            raise ModelFileError(
+                f"{file} has changed since the export: its SHA-256 differs from {MANIFEST}; export again, or delete {MANIFEST} if "
+                "you changed the model"
+            )
+    for folder in {(root / name).parent for name in listed}:
+        for file in sorted([*folder.glob("*.json"), *folder.glob("*.safetensors")]):
+            name = file.relative_to(root).as_posix()
+            if name not in listed and name != MANIFEST:
+                warn_once(file, "", f"{file} is not listed in {MANIFEST}: it was added after the export")

@@ -8,6 +8,7 @@ from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import read_json, shown, write_json
 from jax_sentemb.formats import manifest
 from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings
+from jax_sentemb.formats.model_dir import read_manifest
 from jax_sentemb.provenance import CHECKPOINT, KEY, RUN, Source, check, fingerprint
 from jax_sentemb.types import Params
 
@@ -61,6 +62,14 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
     return metadata
 
 
+def export_of(workdir: Path) -> Path | None:
+    """Return the folder of the export of a run, None if there is none or if it is of an earlier run in this directory."""
+    folder = workdir / "export"
+    run = read_manifest(folder).get(KEY, {}).get("sources", {}).get("run")
+    is_current = run and run["sha256"] == read_json(workdir / "model.json")[KEY]["sources"]["run"]["sha256"]
+    return folder if is_current else None
+
+
 def is_words(metadata: dict[str, Any]) -> bool:
     """Whether model.json describes a model on word vectors instead of a BERT."""
     return metadata["encoder"].get("model_type") == "words"
@@ -86,7 +95,7 @@ def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
     if not kind:
         steps = sorted({*found["best"], *found["checkpoints"]})
         there = ", ".join(map(str, steps)) or "none"
-        hint = "; its export has the initial weights" if not steps and (workdir / "export").is_dir() else ""
+        hint = "; its export has the initial weights" if not steps and export_of(workdir) else ""
         raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; its checkpoints are: {there}{hint}")
     try:
         content = manifest.verify(workdir / kind / str(int(which)))

@@ -1,6 +1,6 @@
 """Writes and reads models on word vectors: settings, weights and vocabulary in one directory, which contains no code.
 
-model.json          {"format": "jax_sentemb words", "method": name, "settings": {...}, "encoder": {...}, "max_seq_length": n}
+model.json          {"method": name, "settings": {...}, "encoder": {...}, "max_seq_length": n, "provenance": {...}}
 model.safetensors   PyTorch's state dict: emb_layer.weight (word vectors), then the parts by the names of nn.GRU, nn.LSTM and
                     nn.Linear, for instance f.weight_ih_l0_reverse or g.weight
 tokenizer.json      the words
@@ -19,6 +19,7 @@ import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path
 from safetensors.numpy import save
 
+from jax_sentemb.data.digest import file_digest
 from jax_sentemb.data.tokenizer_checks import check_rows
 from jax_sentemb.data.word_tokenizer import WordTokenizer, count_words
 from jax_sentemb.data.word_vectors import read_word_vectors
@@ -37,9 +38,9 @@ from jax_sentemb.methods.word_average import WordAverage
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.rnn import DIRECTIONS
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, vector_part
+from jax_sentemb.provenance import KEY, WORD_MODEL, check, is_marked, mark
 from jax_sentemb.types import Params
 
-FORMAT = "jax_sentemb words"
 KNOWN = (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts, WordAverage)
 WordMethod = ConsSent | InferSent | LanguageModel | MultiView | QuickThoughts | WordAverage
 METHODS: dict[str, type[WordMethod]] = {method.__name__: method for method in KNOWN}  # methods that a file may name
@@ -51,15 +52,15 @@ ENDINGS: dict[str, str] = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
 
 
 def is_word_model(directory: str | Path) -> bool:
-    """Whether a directory has a model.json of this format."""
+    """Return whether a directory has a model.json of a model on word vectors, of whatever format."""
     file = Path(directory) / "model.json"
-    return file.is_file() and read_json(file).get("format") == FORMAT
+    return file.is_file() and is_marked(read_json(file), WORD_MODEL)
 
 
 def write_word_model(
     directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, settings: EncodeSettings = DEFAULTS
 ) -> None:
-    """Write the files of a model, without the parameters that only training needs."""
+    """Write the files of a model, without the parameters that only training needs; model.json is `metadata` with a mark."""
     method, parts = method_of(metadata, "the run"), _with_linear_view(params)
     vectors = vector_part(params)["vectors"]
     files: dict[str, Tensors] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
@@ -69,7 +70,7 @@ def write_word_model(
     for folder, tensors in files.items():
         (directory / folder).mkdir(exist_ok=True)
         (directory / folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    write_json(directory / "model.json", metadata)
+    write_json(directory / "model.json", {KEY: mark(WORD_MODEL, {}), **metadata})
     tokenizer.save(directory)
     write_json(directory / FILE, settings.to_json())
     if _stock(method) is not None:
@@ -79,6 +80,13 @@ def write_word_model(
 def _with_linear_view(params: Params) -> Params:
     """Adds the generative linear view ("g", or "h" if there is a "g"), the transpose of the weights "U" that predict words."""
     return {**params, "h" if "g" in params else "g": {"kernel": params["U"]}} if "U" in params else params
+
+
+def embedding_parts(metadata: dict[str, Any], params: Params) -> Params:
+    """Return the parameters that embeddings depend on, by the same names for a run and its export."""
+    parts = _with_linear_view(params)
+    names = method_of(metadata, "the model").embedding_params
+    return {"vectors": vector_part(params)["vectors"], **{name: parts[name] for name in names}}
 
 
 def _stock(method: WordMethod) -> tuple[str, ...] | None:
@@ -198,23 +206,19 @@ def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Param
 def with_words(
     metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, file: Path, text: Iterable[str]
 ) -> tuple[dict[str, Any], Params, WordTokenizer]:
-    """Adds the words of `text` that the model lacks, from the file of vectors with which it was trained.
+    """Add the words of `text` that the model lacks, from the file of vectors with which it was trained.
 
-    ConfigError if the file has other vectors than the model for words that both have.
+    Raises:
+        ConfigError: The model was trained with another file, or its word vectors were trained.
     """
+    _check_vectors_file(metadata.get("vectors"), file)
     part = "encoder" if "encoder" in params else FROZEN
     known, vectors = tokenizer.words, np.asarray(params[part]["vectors"], np.float32)
     wanted = sorted(count_words(text, tokenizer.lowercase).keys() - set(known))
-    checked = known[2:102]
-    found = read_word_vectors(file, {*wanted, *checked})
+    found = read_word_vectors(file, {*wanted, *known})
     table = dict(zip(found.words, found.vectors, strict=True))
-    same = [
-        len(table[word]) == vectors.shape[1] and np.allclose(table[word], vectors[number], atol=1e-5)
-        for number, word in enumerate(checked, 2)
-        if word in table
-    ]
-    if not same or not all(same):
-        raise ConfigError(f"{file.name} does not have the vectors of this model: give the file with which it was trained")
+    if any(not np.array_equal(table[word], vectors[number]) for number, word in enumerate(known) if word in table):
+        raise ConfigError(f"--vectors {file.name}: the word vectors of this model were trained; words cannot be added to them")
     new = [word for word in wanted if word in table]
     if not new:
         return metadata, params, tokenizer
@@ -223,12 +227,26 @@ def with_words(
     return metadata, {**params, part: {**params[part], "vectors": longer}}, tokenizer.extended(new)
 
 
+def _check_vectors_file(recorded: Any, file: Path) -> None:
+    """Raise ConfigError for another file than the recorded one, which a model on word vectors was trained with."""
+    if not isinstance(recorded, dict) or not recorded.keys() == {"name", "sha256"}:
+        raise ConfigError(f"--vectors {file.name}: this model was trained without a file of word vectors; leave --vectors out")
+    if not file.is_file():
+        raise ConfigError(f"--vectors {file}: no such file")
+    if (digest := file_digest(file)) != recorded["sha256"]:
+        raise ConfigError(
+            f"--vectors {file.name} (SHA-256 {digest[:12]}): this model was trained with {shown(recorded['name'])} (SHA-256 "
+            f"{shown(recorded['sha256'])[1:13]}); give that file"
+        )
+
+
 def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
     """Reads metadata, parameters and vocabulary; ModelFileError for a file that is damaged or has changed."""
     directory = Path(directory)
     check_hashes(directory)
     file = directory / "model.json"
     metadata = read_json(file)
+    check(file, metadata, WORD_MODEL)
     try:
         method = method_of(metadata, str(file))
     except ConfigError as error:

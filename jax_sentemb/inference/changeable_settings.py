@@ -113,6 +113,4 @@ class ChangeableSettings:
 
     def prompt_for(self, kind: str) -> str | None:
         """The name of the model's prompt for "query" or "document" texts; None where it has none: `encode` takes its default."""
-        names = ("document", "passage", "corpus") if kind == "document" else (kind,)
-        usable = names if self._saved_settings.include_prompt else ()
-        return next((name for name in usable if self.prompts.get(name)), None)
+        return self.encode_settings.prompt_for(kind)

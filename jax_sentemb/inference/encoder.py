@@ -134,7 +134,10 @@ class SentenceEncoder(ChangeableSettings):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of everything that embeddings depend on; reads all weights."""
+        """SHA-256 of what computes the embedding of a text: weights, tokenizer, pooling and later layers; reads all weights.
+
+        Prompts, `max_seq_length` and `truncate_dim` are not part of it.
+        """
         return self._model.fingerprint()
 
     @property

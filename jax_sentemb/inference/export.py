@@ -1,8 +1,9 @@
 """Exports models. An export is read back and compared with the model in memory before it is published."""
 
+import dataclasses
 import functools
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,33 +12,40 @@ import numpy as np
 
 from jax_sentemb import __version__
 from jax_sentemb.data.word_tokenizer import WordTokenizer
-from jax_sentemb.files import read_json, sha256, user_path, write_json
-from jax_sentemb.formats.encode_settings import EncodeSettings
+from jax_sentemb.files import sha256, user_path, write_json
+from jax_sentemb.formats.encode_settings import EncodeSettings, read_encode_settings
 from jax_sentemb.formats.model_card import Card, render_static_card, render_word_card
-from jax_sentemb.formats.model_dir import MANIFEST
-from jax_sentemb.formats.run_dir import convolution_of, encode_settings_of, is_words, read_run_tokenizer
+from jax_sentemb.formats.model_dir import MANIFEST, read_manifest
+from jax_sentemb.formats.run_dir import convolution_of, encode_settings_of, is_words, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import SentenceModel, has_pair_head, staged, write_export
 from jax_sentemb.formats.static_embedding import StaticTable, write_static
-from jax_sentemb.formats.word_model import FORMAT, write_word_model
+from jax_sentemb.formats.word_model import write_word_model
 from jax_sentemb.inference.build import build_embedder
-from jax_sentemb.inference.load import LoadedModel, load, load_cross_encoder
+from jax_sentemb.inference.load import LoadedModel, load, load_cross_encoder, model_fingerprint
 from jax_sentemb.inference.static import LONGEST, StaticEmbedder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
 from jax_sentemb.models.architectures import transformer_config
+from jax_sentemb.provenance import EXPORT, KEY, Source, mark
 from jax_sentemb.streams import print_line
 from jax_sentemb.types import Params
 
 KNOWN = 64  # words or pieces of a vocabulary whose embeddings are compared
-STATIC_FACTS = ("base_model", "width", "sif", "regression", "sentences", "corpus_sha256")  # of how a table was made
+WORD_FACTS = ("method", "settings", "encoder", "max_seq_length", "vectors")  # of model.json of a model on word vectors
+STATIC_FACTS = ("base_model", "width", "sif", "regression", "sentences")  # of how a table was made
 
 
 def export(
-    directory: str | Path, model: SentenceModel, embed: Encode, card: Card | None = None, sentences: Sequence[str] = PROBES
+    directory: str | Path,
+    model: SentenceModel,
+    embed: Encode,
+    card: Card | None = None,
+    sentences: Sequence[str] = PROBES,
+    sources: Mapping[str, Any] | None = None,
 ) -> float:
     """Write, verify and publish `model`; returns the largest difference of an entry from `embed`, the float32 model in memory.
 
     `embed` maps texts, with the default prompt if `model` has one, to embeddings [N, E], or pairs of sentences to scores [N, C] if
-    `model` is a cross-encoder.
+    `model` is a cross-encoder. `sources` are what the model was made from, for the manifest.
 
     ModelFileError if the weights do not fit or the export differs by more than TOLERANCE, ConfigError if `directory` has anything
     but an earlier export. See `publish`.
@@ -53,6 +61,7 @@ def export(
         "training": dict(card.training),
         "scores": dict(card.scores),
         "missing_tasks": list(card.missing_tasks),
+        KEY: mark(EXPORT, {**(sources or {}), **({} if is_cross_encoder else {"model": Source(card.name, _fingerprint(model))})}),
     }
     return publish(
         user_path(directory).absolute(),
@@ -64,6 +73,13 @@ def export(
     )
 
 
+def _fingerprint(model: SentenceModel) -> str:
+    """Return the fingerprint that the export of a model has when it is loaded."""
+    stated = {"encoder": dataclasses.asdict(model.config), "pooling": model.pooling, "normalize": model.normalize}
+    stated |= {"convolution": model.convolution and dataclasses.asdict(model.convolution), "dense": model.dense}
+    return model_fingerprint(stated, model.params, model.tokenizer)
+
+
 def _with_settings(embed: Encode, settings: EncodeSettings, sentences: Sequence[str]) -> np.ndarray:
     return embed(settings.before(sentences))[:, : settings.truncate_dim]
 
@@ -72,16 +88,22 @@ def export_word_model(
     directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, embed: Encode, step: int
 ) -> float:
     """The same as `export` for a model on word vectors; `metadata` is model.json of the run."""
-    stated = {"format": FORMAT, **{name: metadata[name] for name in ("method", "settings", "encoder", "max_seq_length")}}
+    stated = {name: metadata[name] for name in WORD_FACTS if name in metadata}
+    sources = _of_run(metadata, step)
 
     def write(stage: Path) -> None:
         write_word_model(stage, stated, params, tokenizer)
         (stage / "README.md").write_text(render_word_card(metadata, step, (stage / "modules.json").is_file()), encoding="utf-8")
 
-    return publish(directory, write, embed, PROBES, load, {}, tokenizer.words[2 : 2 + KNOWN])
+    return publish(directory, write, embed, PROBES, load, {KEY: mark(EXPORT, sources)}, tokenizer.words[2 : 2 + KNOWN])
 
 
-def export_static(directory: Path, table: StaticTable, stated: dict[str, Any]) -> float:
+def _of_run(metadata: dict[str, Any], step: int) -> dict[str, Any]:
+    """Return the sources of an export of a run; `metadata` is its model.json."""
+    return {"run": metadata[KEY]["sources"]["run"], "step": step}
+
+
+def export_static(directory: Path, table: StaticTable, stated: dict[str, Any], sources: Mapping[str, Any]) -> float:
     """As `export`, for a static table; `stated` has STATIC_FACTS, and goes into the manifest and the card."""
     embedder = StaticEmbedder(table.tokenizer, table.normalize, table.max_seq_length or LONGEST)
 
@@ -91,7 +113,8 @@ def export_static(directory: Path, table: StaticTable, stated: dict[str, Any]) -
 
     embed = functools.partial(_with_settings, functools.partial(embedder, {"table": table.vectors}), table.settings)
     pieces = [piece for piece in table.tokenizer.numbers if piece.isalnum()][:KNOWN]
-    return publish(directory, write, embed, PROBES, load, {"method": "distill", **stated}, pieces)
+    stated = {"method": "distill", **stated, KEY: mark(EXPORT, sources)}
+    return publish(directory, write, embed, PROBES, load, stated, pieces)
 
 
 def publish(
@@ -106,9 +129,10 @@ def publish(
     """Write an export, verify it, add its manifest, and rename it to `directory`; returns the largest difference of an entry.
 
     `write` writes the files into a folder beside `directory`; `read` reads the model back from there and encodes `inputs`. The
-    manifest has `stated` and the SHA-256 of every file. `directory` never has an incomplete export: an earlier export is replaced
-    after the new one is complete and verified, and otherwise stays. This is the one place where exports are published, so a model
-    whose outputs are of no use (`verify.check_outputs`) is refused here; `known` are texts that a small vocabulary has.
+    manifest has `stated`, with its mark, and the SHA-256 of every file. `directory` never has an incomplete export: an earlier
+    export is replaced after the new one is complete and verified, and otherwise stays. This is the one place where exports are
+    published, so a model whose outputs are of no use (`verify.check_outputs`) is refused here; `known` are texts that a small
+    vocabulary has.
     """
     with staged(directory) as stage:
         write(stage)
@@ -158,24 +182,34 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         settings=encode_settings_of(metadata),
         dense=tuple(metadata.get("dense", ())),
     )
-    export(output, model, embed, card)
+    export(output, model, embed, card, sources=_of_run(metadata, step))
 
 
-def export_loaded(directory: Path, model: LoadedModel, max_seq_length: int, source: str | None) -> None:
-    """Write and verify a model that was loaded, with the card of `source`, its directory, where that is an export.
+def export_loaded(
+    directory: Path, model: LoadedModel, max_seq_length: int, source: str | None, changes: Mapping[str, Any] | None = None
+) -> None:
+    """Write and verify a model that was loaded, with the facts of `source`, its directory, on the card.
+
+    Args:
+        directory: The directory to write.
+        model: The model.
+        max_seq_length: The length to which the export cuts texts.
+        source: The name that the model was loaded by; None if it has none.
+        changes: What the model was changed by since then, as sources of the export. Scores of `source` are left out.
 
     Raises:
         ConfigError: The directory holds anything but an earlier export.
     """
-    folder = Path(source or "").joinpath("export" if (Path(source or "") / "model.json").is_file() else "")
-    stated = read_json(folder / MANIFEST) if source and (folder / MANIFEST).is_file() else {}
+    root = user_path(source or "")
     model = model._replace(params=jax.device_get(model.params))
+    made_from = {"source": Source(root.name or "in memory", model.fingerprint())} if not changes else dict(changes)
     if is_words(model.metadata):
-        _export_loaded_words(directory, model, max_seq_length, Path(source or "") / "README.md")
+        _export_loaded_words(directory, model, max_seq_length, root / "README.md")
         return
+    stated = _stated_of(root, model, max_seq_length, bool(changes)) if source else {}
     if isinstance(model.embedder, StaticEmbedder):
         table = model.embedder.table_of(model.params, max_seq_length, model.settings)
-        export_static(directory, table, {name: stated.get(name) for name in STATIC_FACTS})
+        export_static(directory, table, {name: stated.get(name) for name in STATIC_FACTS}, made_from)
         return
     metadata = {**model.metadata, "max_seq_length": max_seq_length}
     card = Card(
@@ -191,13 +225,29 @@ def export_loaded(directory: Path, model: LoadedModel, max_seq_length: int, sour
         transformer_config(metadata["encoder"]), model.params, tokenizer, metadata["pooling"], max_seq_length,
         bool(metadata.get("normalize")), convolution_of(metadata), model.settings, tuple(metadata.get("dense", ())),
     )  # fmt: skip
-    export(directory, found, functools.partial(build_embedder(metadata, tokenizer), model.params), card)
+    embed = functools.partial(build_embedder(metadata, tokenizer), model.params)
+    export(directory, found, embed, card, sources=made_from)
+
+
+def _stated_of(root: Path, model: LoadedModel, max_seq_length: int, is_changed: bool) -> dict[str, Any]:
+    """Return what the run or export at `root` says of its model; scores only if they are those of `model`, as it is."""
+    if (root / "model.json").is_file():
+        metadata = read_metadata(root)
+        stated: dict[str, Any] = {**metadata, "training": {**metadata["training"], "steps": model.metadata.get("step")}}
+        settings = encode_settings_of(metadata)
+        is_scored = metadata.get("scores_of_step") == model.metadata.get("step")
+    else:
+        stated, settings = read_manifest(root), read_encode_settings(root)
+        fingerprint = stated.get(KEY, {}).get("sources", {}).get("model", {}).get("sha256")
+        is_scored = bool(stated.get("scores")) and fingerprint == model.fingerprint()
+    if is_changed or not is_scored or (settings, stated.get("max_seq_length")) != (model.settings, max_seq_length):
+        return {**stated, "scores": {}, "missing_tasks": ()}
+    return stated
 
 
 def _export_loaded_words(directory: Path, model: LoadedModel, max_seq_length: int, readme: Path) -> None:
     """Write and verify a loaded model on word vectors, with the card `readme` if it exists."""
-    metadata = {"format": FORMAT, **{name: model.metadata[name] for name in ("method", "settings", "encoder")}}
-    metadata["max_seq_length"] = max_seq_length
+    metadata = {name: model.metadata[name] for name in WORD_FACTS if name in model.metadata} | {"max_seq_length": max_seq_length}
     tokenizer: Any = model.embedder.tokenizer
 
     def write(stage: Path) -> None:
@@ -206,6 +256,6 @@ def _export_loaded_words(directory: Path, model: LoadedModel, max_seq_length: in
             shutil.copy(readme, stage / "README.md")
 
     embed = functools.partial(build_embedder(metadata, tokenizer), model.params)
-    publish(
-        directory, write, functools.partial(_with_settings, embed, model.settings), PROBES, load, {}, tokenizer.words[2 : 2 + KNOWN]
-    )
+    stated = {KEY: mark(EXPORT, {"source": Source(readme.parent.name, model.fingerprint())})}
+    embed = functools.partial(_with_settings, embed, model.settings)
+    publish(directory, write, embed, PROBES, load, stated, tokenizer.words[2 : 2 + KNOWN])

@@ -7,8 +7,6 @@ hub; NAME@OPTION+OPTION chooses how its embeddings are made.
 
 import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb import files
 from jax_sentemb.checks import choice
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -30,7 +29,7 @@ from jax_sentemb.formats.run_dir import encode_settings_of, is_words, read_check
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.static_embedding import is_static, read_static
 from jax_sentemb.formats.tensors import digest_of
-from jax_sentemb.formats.word_model import is_word_model, read_files, with_readout, with_words
+from jax_sentemb.formats.word_model import embedding_parts, is_word_model, read_files, with_readout, with_words
 from jax_sentemb.inference.build import build_embedder, views_of
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.static import LONGEST, Pieces, StaticEmbedder
@@ -40,6 +39,7 @@ from jax_sentemb.retrieval.quantize import DTYPES
 from jax_sentemb.types import Params
 
 STATIC = "static"  # model_type of a static table
+UNUSED_TO_EMBED = ("initializer_range", "mask_token_id", "sep_token_id")  # settings of an encoder that only training or pairs need
 READOUTS = ("mean", "max", "min", "last", "average", "concatenation", "f", "g", "f2", "g2", "h")  # of multi-view models
 
 
@@ -61,14 +61,31 @@ class LoadedModel(NamedTuple):
         return self.embedder(self.params, self.settings.before(sentences))[:, : self.settings.truncate_dim]
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything that embeddings depend on; paths and names have no influence."""
-        metadata = {name: value for name, value in self.metadata.items() if name not in ("sha256", "step")}
-        digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+        """Return the `model_fingerprint` of this model."""
         tokenizer = self.embedder.tokenizer
         assert isinstance(tokenizer, Tokenizer | WordTokenizer | Pieces)  # a cross-encoder is not a LoadedModel
-        digest.update(tokenizer.fingerprint.encode())
-        digest.update(digest_of(self.params).encode())
-        return digest.hexdigest()
+        return model_fingerprint(self.metadata, self.params, tokenizer)
+
+
+def model_fingerprint(metadata: dict[str, Any], params: Params, tokenizer: Tokenizer | WordTokenizer | Pieces) -> str:
+    """Return the SHA-256 of what computes the embedding of a text: weights, tokenizer, pooling and the layers after it.
+
+    A run, its export and a copy of it have the same fingerprint. Prompts, the length to which a text is cut, the width of
+    embeddings and the precision are sources of their own in files of vectors, since a call can change them.
+    """
+    facts: dict[str, Any] = {
+        "encoder": {name: value for name, value in metadata["encoder"].items() if name not in UNUSED_TO_EMBED},
+        "normalize": bool(metadata.get("normalize")),
+        "dense": list(metadata.get("dense") or ()),
+        **{name: metadata.get(name) for name in ("pooling", "convolution")},
+    }
+    if is_words(metadata):
+        facts |= {name: metadata[name] for name in ("method", "settings")}
+        used = embedding_parts(metadata, params)
+    else:
+        parts = {"encoder": True, "cnn": facts["convolution"], "dense": facts["dense"], "table": True}
+        used = {name: params[name] for name, is_used in parts.items() if is_used and name in params}
+    return files.fingerprint({**facts, "tokenizer": tokenizer.fingerprint, "weights": digest_of(used)})
 
 
 class _Stored(NamedTuple):
@@ -132,7 +149,7 @@ def load(
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     embedder = build_embedder(description, tokenizer, batch_size, separate_views=separate_views, where=stored.where)
-    stated = {key: description[key] for key in ("encoder", "method", "settings")}
+    stated = {key: description[key] for key in ("encoder", "method", "settings", "vectors") if key in description}
     views = views_of(description) if separate_views else NO_VIEWS
     return LoadedModel(embedder, params, {**stored.origin, **stated}, views, settings=stored.settings)
 

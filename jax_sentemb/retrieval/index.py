@@ -70,7 +70,7 @@ def search_index(
         DataError: The index is damaged, or was made from something else.
     """
     faiss = _faiss()
-    _check_index(file, sources or {}, verify)
+    check_index(file, sources or {}, verify)
     try:
         index = faiss.read_index(str(file))
     except RuntimeError as error:
@@ -94,7 +94,7 @@ def vector_sources(vectors: VectorSource) -> dict[str, Any]:
     return {"vectors": Source("an array", digest.hexdigest())}
 
 
-def _check_index(file: Path, sources: Mapping[str, Any], verify: bool) -> None:
+def check_index(file: Path, sources: Mapping[str, Any], verify: bool) -> None:
     """Raise DataError for an index that is damaged or was made from something else."""
     try:
         with file.open("rb") as opened:

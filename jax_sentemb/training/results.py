@@ -122,6 +122,7 @@ class Results:
             if not isinstance(config.encoder, Words):  # word models have a directory format of their own
                 check_exportable(config.method.pooling, config.method.convolution)
         except ConfigError as error:  # the model can still be evaluated from its work directory
-            print_line(f"not exported: {error}")
+            stale = f"; {workdir / 'export'} is of an earlier run" if (workdir / "export").is_dir() else ""
+            print_line(f"not exported: {error}{stale}")
             return
         export_run(workdir / "export", read_metadata(workdir), jax.device_get(params), workdir, step)

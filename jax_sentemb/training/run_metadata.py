@@ -14,6 +14,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.parallel import is_main_process
+from jax_sentemb.training.run_sources import vectors_source
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
 from jax_sentemb.types import Params
@@ -31,7 +32,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
         "method": type(method).__name__,
         "base_model": None if config.pretrain else Path(getattr(config.encoder, "weights", "")).name or None,
         "pooling": method.pooling,
-        **({"settings": dataclasses.asdict(method)} if isinstance(config.encoder, Words) else {}),
+        **(_of_words(config, config.encoder) if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
         **_of_start(config, start),
         "scores_pairs": method.is_cross_encoder,
@@ -48,6 +49,12 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
             **recipe,
         },
     }
+
+
+def _of_words(config: Config, words: Words) -> dict[str, Any]:
+    """Return what an export of a model on word vectors has besides; `vectors` is the file to which words can be added from."""
+    vectors = vectors_source(words)
+    return {"settings": dataclasses.asdict(config.method), **({"vectors": vectors._asdict()} if vectors else {})}
 
 
 def _saved_fingerprint(tokenizer: Tokenizer | WordTokenizer) -> str:

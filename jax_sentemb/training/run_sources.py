@@ -89,11 +89,16 @@ def run_mark(name: str, sources: dict[str, Any]) -> dict[str, Any]:
     return {KEY: mark(RUN, {"run": Source(name, fingerprint(CHECKPOINT, sources))})}
 
 
+def vectors_source(words: Words) -> Source | None:
+    """Return the file of word vectors that a run reads, None without one."""
+    return Source(Path(words.vectors).name, file_digest(user_path(words.vectors))) if words.vectors else None
+
+
 def _start_source(config: Config, setup: RunSetup, start: Start | None) -> dict[str, Source]:
     """Return the start of a run under the name of its setting; {} for new weights."""
     if isinstance(config.encoder, Words):
-        file = config.encoder.vectors
-        return {"encoder.vectors": Source(Path(file).name, file_digest(user_path(file)))} if file else {}
+        vectors = vectors_source(config.encoder)
+        return {"encoder.vectors": vectors} if vectors else {}
     if not config.encoder.weights:
         return {}
     facts: list[Any] = [dataclasses.asdict(setup.encoder_config)]
