@@ -100,11 +100,7 @@ def refused(folder, problem):
 def test_an_export_of_another_format_is_refused(exported, change, problem, text):
     (exported / "jax_sentemb.json").write_text(json.dumps({**manifest_of(exported), **change}))
     refused(exported, problem)
-    assert run("encode", "--model", exported, "--input", "-", "--output", exported.parent / "v.npy") == 4
-    assert run("train", "--config=simcse:tiny", f"--config.encoder.weights={exported}", f"--workdir={exported.parent}/run") in (
-        2,
-        4,
-    )
+    assert run("encode", "--model", exported, "--input", text, "--output", exported.parent / "v.npy") == 4
 
 
 def test_no_run_starts_from_an_export_of_another_format(encoder, tmp_path, capsys):
