@@ -66,3 +66,58 @@ def test_what_cannot_be_loaded(monkeypatch, tmp_path):
     with pytest.raises(DataError, match="has no column 'sentence2'"):
         download.fetch("STS12", tmp_path)
     assert not (tmp_path / "downstream").exists()
+
+
+def test_a_set_that_is_damaged_is_refused_and_loaded_again(client, tmp_path, capsys):
+    download.fetch("STS14,MR", tmp_path)
+    folder = tmp_path / "downstream/STS/STS14-en-test"
+    whole = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert sorted(whole) == ["STS.gs.all.txt", "STS.input.all.txt", "download.json"]
+
+    def cut(name, size):
+        (folder / name).write_bytes(whole[name][:size])
+
+    for damage, problem in (
+        (lambda: (folder / "STS.gs.all.txt").write_text("4.5\n2\n"), "STS.gs.all.txt is damaged: its size or SHA-256 differs"),
+        (lambda: [cut("STS.gs.all.txt", 4), cut("STS.input.all.txt", 8)], "is damaged: its size or SHA-256 differs"),  # a row less
+        (lambda: (folder / "STS.gs.all.txt").unlink(), "STS.gs.all.txt is missing"),
+        (lambda: cut("download.json", 30), "download.json is not JSON"),
+        (lambda: (folder / "download.json").write_text("{}"), "download.json does not say what it was made from"),
+        (
+            lambda: (folder / "download.json").write_bytes(whole["download.json"].replace(b'"format": 1', b'"format": 2')),
+            "has format 2, this version reads format 1",
+        ),
+    ):
+        damage()
+        with pytest.raises(DataError, match=f"{problem}.*; jax-sentemb evaluate --fetch loads it again") as caught:
+            suite.load("STS14", tmp_path)
+        assert "\n" not in str(caught.value)
+        assert program(main, ["evaluate", "--data", str(tmp_path), "--tasks", "STS14", "--model", "tf-idf"]) == 3
+        assert download.fetch("STS14,MR", tmp_path) == ["STS14"]
+        assert {file.name: file.read_bytes() for file in folder.iterdir()} == whole
+        assert suite.load("STS14", tmp_path).sizes == {"all": 2}
+
+
+def test_a_download_that_is_killed_leaves_no_set(client, tmp_path, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(download, "write_mark", stop)
+    with pytest.raises(KeyboardInterrupt):
+        download.fetch("STS14", tmp_path)
+    monkeypatch.undo()
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+    with pytest.raises(DataError, match="is missing"):
+        suite.load("STS14", tmp_path)
+
+
+def test_a_folder_of_another_program_is_never_replaced(client, tmp_path):
+    folder = tmp_path / "downstream/STS/STS14-en-test"
+    folder.mkdir(parents=True)
+    assert download.fetch("STS14", tmp_path) == ["STS14"]  # an empty folder
+    (folder / "download.json").unlink()
+    assert download.fetch("STS14", tmp_path) == []
+    (folder / "STS.gs.all.txt").unlink()
+    with pytest.raises(DataError, match=r"STS.gs.all.txt is missing, and .* was not written by --fetch: complete it"):
+        download.fetch("STS14", tmp_path)
+    assert (folder / "STS.input.all.txt").is_file()

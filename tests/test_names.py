@@ -15,6 +15,7 @@ TESTED_IN = {
     "test_cons_sent.py": "data/perturb",
     "test_distill.py": "inference/static",
     "test_encoder.py": "inference/hub inference/token_embeddings",
+    "test_download.py": "evaluation/downloaded",
     "test_evaluate.py": "evaluation/suite",
     "test_export.py": "inference/verify",
     "test_hostile_files.py": "data/tokenizer_checks formats/run_dir inference/load",

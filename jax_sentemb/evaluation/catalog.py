@@ -14,6 +14,7 @@ from jax_sentemb.data.delimited import decode_file, numbered_lines
 from jax_sentemb.errors import ConfigError, DataError, Setting
 from jax_sentemb.evaluation import sts_data, tasks
 from jax_sentemb.evaluation.arguments import AFS_TOPICS
+from jax_sentemb.evaluation.downloaded import check_download
 from jax_sentemb.evaluation.sts_data import StsSpec
 from jax_sentemb.evaluation.tasks import TaskSpec
 
@@ -306,7 +307,9 @@ def load_sts_task(name: str, root: Path, optional: bool = False) -> sts_data.Sts
 
 
 def check_is_there(name: str, root: Path) -> None:
-    """Raise AbsentSet if no file of a set exists."""
+    """Raise AbsentSet if no file of a set exists, and DataError if it was downloaded and is damaged."""
     files = SETS[name].files(root)
+    for folder in {file.parent for file in files}:
+        check_download(folder)
     if not any(file.exists() for file in files):
         raise AbsentSet(f"{name}: {files[0]} is missing (jax-sentemb evaluate --check lists where files belong)")

@@ -10,13 +10,15 @@ from typing import Any
 
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.evaluation.catalog import SETS, EvalSet, HubSource, select
-from jax_sentemb.files import naming, staging
+from jax_sentemb.evaluation.downloaded import NAME, damage, write_mark
+from jax_sentemb.files import naming, remove, sole_writer, staging
 
 
 def fetch(names: str, root: Path) -> list[str]:
-    """Write those sets of a comma-separated list that the hub has and `root` has not; return their names.
+    """Write those sets of a comma-separated list that the hub has and `root` has not, or has damaged; return their names.
 
-    ConfigError without the `datasets` package or if the hub has none of the sets; DataError for a set that cannot be loaded.
+    ConfigError without the `datasets` package or if the hub has none of the sets; DataError for a set that cannot be loaded, or
+    whose folder was not downloaded and is incomplete.
     """
     rows = {SETS[name].files(root)[0].parent: SETS[name] for name, _ in select(names)}  # sets that share files are one
     known = [row for row in rows.values() if row.hub]
@@ -27,17 +29,36 @@ def fetch(names: str, root: Path) -> list[str]:
 
 
 def _write(row: EvalSet, root: Path) -> bool:
-    """Write a set after all of it is loaded; return False if its folder exists, from the hub or from SentEval."""
+    """Write a set after all of it is loaded; return False if its folder is complete, from the hub or from SentEval."""
     folder = row.files(root)[0].parent
-    if folder.is_dir() or row.hub is None:
+    if row.hub is None or _is_complete(folder, row, root):
         return False
     files = LAYOUTS[row.hub.layout](row.hub)
     encoding = "latin-1" if row.hub.layout == "reviews" else "utf-8"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with naming(folder), staging(folder) as stage:  # a folder that exists counts as complete
+    with sole_writer(folder), naming(folder), staging(folder) as stage:
         for file, lines in files.items():
             (stage / file).write_bytes("".join(f"{line}\n" for line in lines).encode(encoding, errors="replace"))
+        write_mark(stage, _sources(row.hub))
+        remove(folder)
         stage.rename(folder)
+    return True
+
+
+def _sources(source: HubSource) -> dict[str, Any]:
+    return {"data set": source.name, "config": source.config, "splits": source.splits}
+
+
+def _is_complete(folder: Path, row: EvalSet, root: Path) -> bool:
+    """Return whether the folder of a set needs no download; DataError for one of another program that lacks files."""
+    if row.hub and (folder / NAME).exists():
+        return not damage(folder, _sources(row.hub))
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return False
+    if missing := [file for file in row.files(root) if not file.is_file()]:
+        raise DataError(
+            f"{missing[0]} is missing, and {folder} was not written by --fetch: complete it, or delete it and fetch again"
+        )
     return True
 
 

@@ -60,17 +60,21 @@ def corpus_task(files: str) -> str:
 
 
 def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pairs: bool) -> str:
+    from jax_sentemb.evaluation.catalog import SETS, check_is_there
     from jax_sentemb.evaluation.sts_data import senteval_root
-    from jax_sentemb.evaluation.tasks import SPECS, load_task
+    from jax_sentemb.evaluation.tasks import TaskSpec, load_task
 
+    specs = {name: row.spec for name, row in SETS.items() if isinstance(row.spec, TaskSpec)}
     name, _, part = name.partition("/")
-    if name not in SPECS:
-        raise ConfigError(Setting("data.files", data.files), f": unknown task {name!r}; there are {', '.join(SPECS)}")
+    if name not in specs:
+        raise ConfigError(Setting("data.files", data.files), f": unknown task {name!r}; there are {', '.join(specs)}")
     if not senteval or senteval == "grammar":
         raise ConfigError(
             Setting("data.files", data.files), " needs the SentEval folder: ", Setting("eval.data", "path/to/SentEval/data")
         )
-    task = load_task(name, senteval_root(senteval, "eval.data"))
+    root = senteval_root(senteval, "eval.data")
+    check_is_there(name, root)
+    task = load_task(name, specs[name], root)
     if pairs:
         part = part or "train"
         if not task.spec.pairs:
