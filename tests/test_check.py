@@ -228,7 +228,7 @@ def test_columns_packed_files_and_standard_input_are_read(tmp_path, capsys, monk
     table.write_text("id,review\n1,good one\n2,<b>bad</b> one\n", encoding="utf-8")
     assert check(capsys, table, "--column", "review")["usable"] == 2
     assert run(table, "--column", "review") == 0
-    assert f"(first: {table} text 2)" in capsys.readouterr().out
+    assert f"(first: {table} row 1)" in capsys.readouterr().out
     packed = tmp_path / "a.txt.xz"
     packed.write_bytes(lzma.compress(b"one\ntwo\n"))
     assert check(capsys, packed)["usable"] == 2

@@ -18,16 +18,19 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from jax_sentemb import SentenceEncoder, __version__
+from jax_sentemb import SentenceEncoder, __version__, community_detection, mine_pairs, search
 from jax_sentemb.__main__ import COMMANDS, main
 from jax_sentemb.cli.program import program
+from jax_sentemb.errors import ConfigError
 from jax_sentemb.retrieval import vector_manifest as vectors_module
 from jax_sentemb.retrieval.kmeans import kmeans
+from jax_sentemb.retrieval.noise import noise_level
 from jax_sentemb.retrieval.quantize import quantize, ranges_of
 from jax_sentemb.retrieval.vector_store import Vectors, read_manifest
 
 ROOT = Path(__file__).parents[1]
 COUNT = 420
+EMPTY = [5, 250, 251]  # lines of the corpus without text
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def corpus(tmp_path_factory):
     words = ["a", "man", "dog", "runs", "plays", "eats", "the", "grass", "guitar", "tall", "small", "two", "women", "dance"]
     random = np.random.default_rng(0)
     lines = [" ".join(random.choice(words, random.integers(1, 12))) for _ in range(COUNT - 10)] + ["a man plays the guitar"] * 10
-    file.write_text("\n\n".join(lines) + "\n", encoding="utf-8")  # a blank line after each
+    file.write_text("".join(f"{'' if row in EMPTY else line}\n" for row, line in enumerate(lines)), encoding="utf-8")
     return file
 
 
@@ -95,6 +98,7 @@ def test_help_and_mistakes_do_not_wait_for_jax():
 import sys
 from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
+from jax_sentemb.errors import ConfigError
 codes = [program(main, ["jax-sentemb", name, option]) for name in {list(COMMANDS)} for option in ("--help", "--absent")]
 print(codes, [name for name in ("jax", "flax", "scipy") if name in sys.modules])
 """
@@ -134,9 +138,11 @@ def test_an_unknown_command_suggests_the_nearest(capsys):
 def test_shards_hold_the_vectors_of_every_line_in_order(vectors, model, corpus):
     manifest = read_manifest(vectors)
     assert [shard["rows"] for shard in manifest["shards"]] == [100, 100, 100, 100, 20]
-    assert (manifest["lines"], manifest["blank"], manifest["rows"]) == (2 * COUNT - 1, COUNT - 1, COUNT)
-    expected = SentenceEncoder.load(model).encode(corpus.read_text(encoding="utf-8").split("\n\n"))
+    assert (manifest["lines"], manifest["blank"], manifest["rows"]) == (COUNT, len(EMPTY), COUNT)
+    expected = SentenceEncoder.load(model).encode(corpus.read_text(encoding="utf-8").splitlines())
+    expected[EMPTY] = 0
     found = Vectors(vectors)
+    assert found.empty_rows.tolist() == EMPTY
     assert found.shape == expected.shape
     np.testing.assert_allclose(found[:], expected, atol=1e-6)
     np.testing.assert_array_equal(found[95:305], found[:][95:305])
@@ -174,7 +180,7 @@ def test_killed_twice_it_continues_to_the_same_bytes(model, corpus, tmp_path):
     _, error = process.communicate(timeout=120)
     assert process.returncode == 0, error
     assert f"{COUNT} vectors; " in error
-    assert f"{COUNT - 1} blank lines" in error
+    assert "3 of 420 records have no text (rows 5, 250, 251): their vectors are zero" in error
     assert {file: file.stat().st_mtime_ns for file in done} == done  # what was there is not made again
     for file in vectors.glob("*.npy"):
         assert (output / file.name).read_bytes() == file.read_bytes()
@@ -234,9 +240,9 @@ def test_shards_are_verified_once_a_process(copy, monkeypatch):
     monkeypatch.setattr(vectors_module, "sha256", lambda file: (read.append(file.name), real(file))[1])
     Vectors(copy)
     Vectors(copy)
-    assert read == [f"{number:06d}.npy" for number in range(5)]
+    assert read == [f"{number:06d}.npy{ending}" for number in range(5) for ending in ("", ".records.jsonl")]
     Vectors(Path(shutil.copytree(copy, copy.with_name("other"))), verify=False)
-    assert len(read) == 5
+    assert len(read) == 10
 
 
 def change_manifest(folder, **changes):
@@ -381,12 +387,14 @@ def test_two_at_a_time_is_exit_6(vectors, model, corpus, capsys):
 def test_quantised_shards_share_the_ranges_of_the_first(vectors, model, corpus, tmp_path, precision):
     assert encode(model, corpus, tmp_path / "small", "--precision", precision) == 0
     whole = Vectors(vectors)[:]
-    ranges = ranges_of(whole[:100])
+    ranges = ranges_of(np.delete(whole[:100], EMPTY[:1], axis=0))
     for number in range(5):
         part = whole[100 * number : 100 * number + 100]
         expected = quantize(part, precision, ranges if precision.endswith("int8") else None)
         np.testing.assert_array_equal(np.load(tmp_path / "small" / f"{number:06d}.npy"), expected)
     restored = Vectors(tmp_path / "small")
+    assert not restored[:][EMPTY].any()
+    assert not restored.take(np.array(EMPTY)).any()
     assert restored.shape == whole.shape
     if precision.endswith("int8"):
         np.testing.assert_allclose(restored[:][:100], whole[:100], atol=(ranges[1] - ranges[0]).max() / 250)
@@ -396,7 +404,7 @@ def test_one_file_from_standard_input(vectors, model, corpus, tmp_path, monkeypa
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(corpus.read_bytes())))
     assert encode(model, "-", tmp_path / "x.npy") == 0
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), Vectors(vectors)[:])
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy", "x.npy.json"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x.npy", "x.npy.json", "x.npy.records.jsonl"]
 
 
 def test_parquet(vectors, model, corpus, tmp_path, monkeypatch, capsys):
@@ -404,7 +412,7 @@ def test_parquet(vectors, model, corpus, tmp_path, monkeypatch, capsys):
     assert encode(model, corpus, tmp_path / "x.parquet") == 0
     assert encode(model, corpus, tmp_path / "shards", "--format", "parquet") == 0
     for table in (parquet.read_table(tmp_path / "x.parquet"), parquet.read_table(sorted((tmp_path / "shards").glob("*.parquet")))):
-        assert table["text"].to_pylist() == corpus.read_text(encoding="utf-8").strip().split("\n\n")
+        assert table["text"].to_pylist() == corpus.read_text(encoding="utf-8").splitlines()
         np.testing.assert_array_equal(np.array(table["embedding"].to_pylist(), np.float32), Vectors(vectors)[:])
     assert run("mine", "--corpus", tmp_path / "shards") == 3
     assert "only .npy files" in capsys.readouterr().err
@@ -464,7 +472,7 @@ def test_mine_and_cluster_find_the_repeated_sentence(vectors, corpus, capsys):
     assert [row["text"] for row in groups if row["cluster"] == 0].count("a man plays the guitar") >= 10
     assert run("cluster", *with_text, "--k", 7) == 0
     groups = lines_of(capsys)
-    assert sorted(row["row"] for row in groups) == list(range(COUNT))
+    assert sorted(row["row"] for row in groups) == [row for row in range(COUNT) if row not in EMPTY]
     assert [(row["cluster"], row["row"]) for row in groups] == [
         (number, row) for number, rows in enumerate(kmeans(Vectors(vectors), 7).rows()) for row in rows
     ]
@@ -521,7 +529,7 @@ def table(tmp_path, model, corpus, vectors):
         ("search --corpus VECTORS --model MODEL --queries TMP/absent.txt", 3, "--queries TMP/absent.txt: no such file"),
         ("mine --corpus CORPUS", 2, "no --model"),
         ("cluster --corpus VECTORS --k 5 --threshold 0.9", 2, "leave out --threshold"),
-        ("cluster --corpus VECTORS --k 1000", 2, "k=1000: must be a whole number from 1 to 420"),
+        ("cluster --corpus VECTORS --k 1000", 2, "k=1000: must be a whole number from 1 to 417"),
         ("mine --corpus CORPUS --corpus-text CORPUS --model MODEL", 2, "is text itself"),
         ("mine --corpus VECTORS --corpus-text TMP/latin.txt", 3, "not UTF-8"),
         ("mine --corpus VECTORS --top-k 0", 2, "'0' is not a whole number from 1"),
@@ -580,7 +588,8 @@ def test_a_reader_that_stops_early_is_no_error(vectors):
     assert process.wait(120) == 0
     with process.stderr:
         said = process.stderr.read()
-    assert re.fullmatch(r"note: 1 of 1,000 random pairs .* of \d\.\d+ or more: below it, expect chance\n", said)
+    empty = r"note: .*3 of 420 vectors are of empty texts: they are left out\n"
+    assert re.fullmatch(rf"{empty}note: 1 of 1,000 random pairs .* of \d\.\d+ or more: below it, expect chance\n", said)
 
 
 @pytest.fixture
@@ -672,3 +681,172 @@ def test_a_model_that_did_not_make_the_vectors_is_refused_although_no_query_need
     for command in ("mine", "cluster"):
         assert run(command, "--corpus", vectors, "--model", f"{model}@mean") == 3
         assert "was made from model export (SHA-256" in capsys.readouterr().err
+
+
+RECORDS = [
+    ("d0", "a man plays"),
+    ("d1", ""),
+    ("d2", "two dogs run"),
+    ("d3", ""),
+    ("d4", "a man plays the guitar"),
+    ("d5", "the dog eats"),
+]
+
+
+def json_lines(capsys):
+    shown = capsys.readouterr()
+    return [json.loads(line) for line in shown.out.splitlines()], shown.err
+
+
+def table_of(folder, ending):
+    file = folder / f"records{ending}"
+    if ending == ".jsonl":
+        file.write_text("".join(json.dumps({"_id": name, "title": "a", "text": text}) + "\n" for name, text in RECORDS))
+    else:
+        file.write_text("_id,title,text\n" + "".join(f"{name},a,{text}\n" for name, text in RECORDS))
+    return file
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv"])
+def test_rows_and_ids_are_those_of_the_file_where_records_have_no_text(model, tmp_path, capsys, ending):
+    file = table_of(tmp_path, ending)
+    options = ("--model", model, "--corpus", file, "--json")
+    assert run("search", *options, "--queries", file, "--top-k", 4) == 0
+    hits, notes = json_lines(capsys)
+    assert notes.count("2 of 6 records have no text (rows 1, 3)") == 2  # of the corpus and of the queries
+    assert [hit["query"] for hit in hits[::4]] == [0, 2, 4, 5]
+    assert {(hit["row"], hit["_id"], hit["text"]) for hit in hits} == {(row, *RECORDS[row]) for row in (0, 2, 4, 5)}
+    assert all((hit["row"], hit["_id"]) == (hit["query"], hit["query_id"]) for hit in hits[::4])  # each is nearest to itself
+    assert run("mine", *options) == 0
+    pairs, _ = json_lines(capsys)
+    assert len(pairs) == 6
+    for pair in pairs:
+        assert (pair["first_id"], pair["first_text"]) == RECORDS[pair["first"]]
+        assert (pair["second_id"], pair["second_text"]) == RECORDS[pair["second"]]
+    assert run("cluster", *options, "--k", 2) == 0
+    members, _ = json_lines(capsys)
+    assert sorted((member["row"], member["_id"]) for member in members) == [(row, f"d{row}") for row in (0, 2, 4, 5)]
+
+
+def test_columns_are_joined_or_named_and_queries_have_a_column_of_their_own(model, tmp_path, capsys):
+    file = table_of(tmp_path, ".jsonl")
+    (tmp_path / "queries.csv").write_text("key,question\nq1,\nq2,two dogs run\n")
+    options = ("--model", model, "--corpus", file, "--column", "title,text", "--json", "--top-k", 12)
+    queries = ("--queries", tmp_path / "queries.csv", "--query-column", "question", "--query-id", "key")
+    assert run("search", *options, *queries, "--join", ": ", "--id", "title") == 0
+    hits, _ = json_lines(capsys)
+    assert {(hit["query"], hit["query_id"], hit["_id"]) for hit in hits} == {(1, "q2", "a")}
+    texts = {hit["row"]: hit["text"] for hit in hits}
+    assert texts == {row: f"a: {text}" if text else "a" for row, (_, text) in enumerate(RECORDS)}
+    assert run("search", *options, *queries) == 0
+    hits, _ = json_lines(capsys)
+    assert {(hit["row"], hit["column"]) for hit in hits} == {
+        *((row, "title") for row in range(6)), *((row, "text") for row in (0, 2, 4, 5))
+    }  # fmt: skip
+
+
+@pytest.fixture
+def encoded(model, tmp_path):
+    """A function that encodes the records, and the vectors that they must have."""
+
+    def encode_records(name, *options):
+        output = tmp_path / name
+        options = ("--rows-per-shard", 4, *options) if not output.suffix else options
+        assert run("encode", "--model", model, "--input", table_of(tmp_path, ".jsonl"), "--output", output, *options) == 0
+        return output
+
+    expected = SentenceEncoder.load(model).encode([text for _, text in RECORDS])
+    expected[[1, 3]] = 0
+    return encode_records, expected
+
+
+@pytest.mark.parametrize("name", ["shards", "one.npy"])
+def test_row_i_of_the_vectors_is_record_i_and_empty_texts_are_zero_rows(encoded, capsys, name):
+    encode_records, expected = encoded
+    folder = encode_records(name)
+    assert "2 of 6 records have no text (rows 1, 3): their vectors are zero" in capsys.readouterr().err
+    found = Vectors(folder)
+    np.testing.assert_allclose(found[:], expected, atol=1e-6)
+    assert found.empty_rows.tolist() == [1, 3]
+    assert [(found.record(row).row, found.record(row).id) for row in range(6)] == [(row, f"d{row}") for row in range(6)]
+    files = [folder / "000000.npy.records.jsonl", folder / "000001.npy.records.jsonl"]
+    files = files if name == "shards" else [folder.with_name("one.npy.records.jsonl")]
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert lines[3:5] == [{"row": 3, "_id": "d3", "empty": True}, {"row": 4, "_id": "d4"}]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8", "uint8", "binary", "ubinary"])
+def test_empty_texts_are_no_results_in_any_precision(encoded, capsys, precision):
+    encode_records, expected = encoded
+    vectors = Vectors(encode_records("shards", "--precision", precision))
+    assert not vectors[:][[1, 3]].any()
+    texts = [0, 2, 4, 5]
+    for queries in (expected[:1], np.tile(expected[:1], (20, 1)), -expected[:1]):  # few, many, and with negative cosines
+        for similarity in ("cosine", "dot"):
+            assert sorted(search(queries, vectors, 6, similarity).indices[0].tolist()) == texts
+    pairs = mine_pairs(vectors, None, -1.0)
+    assert sorted({*pairs.first.tolist(), *pairs.second.tolist()}) == texts
+    assert len(pairs.first) == 6
+    assert sorted(row for group in community_detection(vectors, -1.0, 1) for row in group) == texts
+    groups = kmeans(vectors, 2)
+    assert sorted(row for group in groups.rows() for row in group) == texts
+    assert groups.labels[[1, 3]].tolist() == [-1, -1]
+    assert noise_level(vectors).pairs == 6
+    with pytest.raises(ConfigError, match="k=5"):
+        kmeans(vectors, 5)
+
+
+def test_commands_print_the_records_of_vectors(encoded, model, tmp_path, capsys):
+    encode_records, _ = encoded
+    vectors, file = encode_records("shards"), tmp_path / "records.jsonl"
+    options = ("--model", model, "--query", "two dogs run", "--json", "--top-k", 6)
+    found = []
+    for corpus in (("--corpus", file), ("--corpus", vectors), ("--corpus", vectors, "--corpus-text", file)):
+        for index in ((), ("--index", tmp_path / "index"), ("--index", tmp_path / "index")):
+            if index:
+                pytest.importorskip("faiss")
+            assert run("search", *corpus, *options, *index) == 0
+            hits, notes = json_lines(capsys)
+            assert "2 of 6" in notes
+            found.append([(hit["row"], hit["_id"], hit.get("text", dict(RECORDS)[hit["_id"]])) for hit in hits])
+    assert len(found[0]) == 4
+    assert found[0][0] == (2, "d2", "two dogs run")
+    assert all(hits == found[0] for hits in found)
+    for command in ("mine", "cluster"):
+        results = []
+        for corpus in (("--corpus", file, "--model", model), ("--corpus", vectors)):
+            assert run(command, *corpus, "--json", *(("--k", 2) if command == "cluster" else ())) == 0
+            rows, _ = json_lines(capsys)
+            results.append([{name: value for name, value in row.items() if "text" not in name and name != "score"} for row in rows])
+        assert results[0] == results[1]
+        assert results[0]
+
+
+def test_encoding_with_other_ids_is_another_directory_and_a_lost_file_of_records_is_made_again(encoded, model, tmp_path, capsys):
+    encode_records, _ = encoded
+    folder = encode_records("shards")
+    with pytest.raises(AssertionError):
+        encode_records("shards", "--id", "title")
+    assert "was made from records the corpus (SHA-256" in capsys.readouterr().err
+    records = folder / "000001.npy.records.jsonl"
+    before = records.read_bytes()
+    records.write_bytes(before.replace(b"d4", b"d9"))
+    assert run("mine", "--corpus", folder) == 3
+    assert "000001.npy.records.jsonl: its size or SHA-256 differs" in capsys.readouterr().err
+    encode_records("shards")
+    assert records.read_bytes() == before
+
+
+def test_parquet_has_the_rows_and_ids_of_records(encoded):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    encode_records, expected = encoded
+    table = parquet.read_table(encode_records("x.parquet"))
+    assert table["row"].to_pylist() == list(range(6))
+    assert table["_id"].to_pylist() == [name for name, _ in RECORDS]
+    assert table["text"].to_pylist() == [text for _, text in RECORDS]
+    np.testing.assert_allclose(np.array(table["embedding"].to_pylist(), np.float32), expected, atol=1e-6)
+
+
+def test_an_empty_query_is_refused(vectors, model, capsys):
+    assert run("search", "--corpus", vectors, "--model", model, "--query", " ") == 2
+    assert "--query ' ': the text is empty" in capsys.readouterr().err

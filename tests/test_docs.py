@@ -10,6 +10,7 @@ copy. Commands for other machines and accelerators are parsed.
 
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -114,6 +115,9 @@ def workspace(tmp_path_factory):
         lines = synthetic.sentences(400, seed=0)
         for name in ("corpus.txt", "ordered.txt"):
             Path(name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        records = [{"_id": f"d{row}", "title": line, "text": line if row % 9 else ""} for row, line in enumerate(lines[:40])]
+        for name in ("corpus.jsonl", "queries.jsonl"):
+            Path(name).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
         pairs = zip(*(side[:100] for side in synthetic.graded_pairs(100, 0)), strict=True)
         rows = [f"{first}\t{second}\t{score}\n" for first, second, score in pairs]
         Path("pairs.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows), encoding="utf-8")

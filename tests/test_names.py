@@ -11,6 +11,7 @@ TESTED_IN = {
     "test_changeable_settings.py": "formats/encode_settings inference/similarity",
     "test_check.py": "cli/recommend data/corpus data/quality",
     "test_checkpoint.py": "formats/manifest",
+    "test_vector_records.py": "retrieval/vector_files",
     "test_collection.py": "__main__ cli/cluster cli/encode cli/mine retrieval/quantize retrieval/vector_store",
     "test_cons_sent.py": "data/perturb",
     "test_distill.py": "inference/static",

@@ -63,7 +63,7 @@ def test_columns_are_joined_to_one_text_or_are_texts_of_their_own(tmp_path, endi
     assert list(apart.sentences) == ["first", "one", "three", "four", "last", "five"]
     assert apart.sentences.rows(np.arange(6)).tolist() == [0, 0, 2, 3, 4, 4]
     assert [apart.record(text)[:2] for text in (0, 1, 5)] == [(0, "title"), (0, "text"), (2, "text")]
-    assert apart.note_on_blank() == "4 of 10 texts are empty (rows 1, 1, 2, 3)"
+    assert apart.note_on_blank() == "4 of 10 texts are empty (rows 1, 2, 3)"
     assert list(open_corpus(file, "title,text", "\n")) == ["first one", "three", "four", "last five"]
 
 

@@ -135,7 +135,7 @@ def test_a_directory_of_encode_is_used_as_it_is_if_it_has_the_same_text(folder, 
     write_directory(folder, tmp_path / "shorter", sentences.fingerprint, LINES[:50])
     for name, problem in (
         ("other", r"from corpus text \(SHA-256 x\), not from corpus of data\.files"),
-        ("shorter", "has 50 vectors, this text has 71 sentences"),
+        ("shorter", "has 50 vectors, data.files has 71 texts"),
     ):
         with pytest.raises(DataError, match=rf"method\.teacher=.*{problem}"):
             teacher_vectors(str(tmp_path / name), "float32", sentences, ALL)

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from jax_sentemb.cli.encode import add_text_options
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.cli.recommend import Advice, CorpusSummary, advise
 from jax_sentemb.data.corpus import TELLING, is_running_text, ordered, words_in_common
 from jax_sentemb.data.corpus_files import open_text, sources_of
 from jax_sentemb.data.quality import ODD, histogram, odd_sentences, token_lengths
-from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.records import Records
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.data.tokens import tokenize
-from jax_sentemb.errors import ConfigError, DataError, plain
+from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.terminal import table
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -53,7 +54,7 @@ def parser() -> Parser:
     found.add_argument(
         "files", help="paths and globs, comma separated: .txt, .jsonl, .csv, .tsv, also packed, .parquet; or hf:NAME"
     )
-    found.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+    add_text_options(found)
     found.add_argument("--weights", default="", help="the BERT to start from: a directory or a hub name (default: from scratch)")
     found.add_argument("--tokenizer", default="", help="directory (default: that of --weights, or a new vocabulary)")
     found.add_argument("--vocab-size", type=positive, default=8000, help="of a new vocabulary (default: 8000)")
@@ -76,10 +77,9 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
         readout = sentence_pooling(folder)
     if options.max_seq_length > positions:
         raise ConfigError(f"--max-seq-length {options.max_seq_length} exceeds the encoder's {positions} positions")
-    sentences = open_text("jax-sentemb check", options.files, options.column).sentences
+    records = open_text("jax-sentemb check", options.files, options.column, options.join)
+    sentences = records.sentences
     files = [STANDARD_INPUT] if options.files == "-" else list(sources_of(options.files))
-    if not len(sentences):
-        raise DataError(f"{options.files}: no sentence in {sentences.report['lines']} lines, all are blank")
     if vocabulary:
         from jax_sentemb.formats.huggingface import load_tokenizer
 
@@ -94,7 +94,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
     corpus = CorpusSummary(
         "corpus.txt" if options.files == "-" else options.files,
         options.column, report["usable"], whole, in_order, options.batch_size, options.weights,
-        options.tokenizer, options.vocab_size, positions, readout, report["unknown_token_rate"],
+        options.tokenizer, options.vocab_size, positions, readout, report["unknown_token_rate"], options.join,
     )  # fmt: skip
     return {
         "files": files,
@@ -113,7 +113,7 @@ def survey(options: argparse.Namespace) -> dict[str, Any]:
             "whole_99_percent": whole,
             "histogram": histogram(lengths, [*(edge for edge in EDGES if edge < positions), positions]),
         },
-        "odd": _odd(sentences, files),
+        "odd": _odd(records, files),
         "order": {
             "consecutive": in_order,
             "in_common_neighbours": in_common and round(in_common[0], 4),
@@ -132,11 +132,13 @@ def _check_limits(options: argparse.Namespace) -> None:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)} must be at least {least}")
 
 
-def _odd(sentences: Sentences, files: list[str]) -> list[dict[str, Any]]:
+def _odd(records: Records, files: list[str]) -> list[dict[str, Any]]:
+    """Return what is odd; the first place of it is a line of text, from 1, or a row of a table, from 0."""
     rows = []
-    for name, found in odd_sentences(sentences).items():
-        file, line = sentences.place(found.first)
-        rows.append({"what": name, "sentences": found.sentences, "file": files[file], "line": line, "remedy": ODD[name][1]})
+    for name, found in odd_sentences(records.sentences).items():
+        file, row = records.place(found.first)
+        place = {"line": row + 1} if files[file].endswith(PLAIN) else {"row": row}
+        rows.append({"what": name, "sentences": found.sentences, "file": files[file], **place, "remedy": ODD[name][1]})
     return sorted(rows, key=lambda row: -row["sentences"])
 
 
@@ -160,8 +162,8 @@ def describe(facts: dict[str, Any]) -> list[str]:
     lines = [table(("corpus", ""), rows, text_columns=(0, 1)), ""]
     lines += [table(("tokens", "sentences", ""), _bars(tokens["histogram"]), text_columns=(2,)), ""]
     for row in facts["odd"]:
-        unit = "line" if row["file"].endswith(PLAIN) else "text"  # of a table or data set: the number of the text
-        where = f"first: {row['file']} {unit} {row['line']}"
+        unit = "line" if "line" in row else "row"
+        where = f"first: {row['file']} {unit} {row[unit]}"
         count = f"{row['sentences']:,} sentence{'s' * (row['sentences'] > 1)}"
         lines.append(f"odd         {row['what']}: {count} ({where}); {row['remedy']}")
     return [*lines, *([] if facts["odd"] else ["odd         nothing"]), *_advice(facts["advice"], facts["usable"])]

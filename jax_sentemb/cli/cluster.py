@@ -3,15 +3,17 @@
 import math
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_noise, show
+from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_empty, say_noise, show
 from jax_sentemb.cli.program import Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.terminal import table
 
 MIN_SIZE, SHOWN = 10, 10
 EPILOG = """\
-prints number of the group (from 0, largest first), row (from 0) and sentence; the first of a group is its centre
+prints number of the group (from 0, largest first), row and sentence, then the id where records have one; the first of a group is
+its centre; rows are numbers of records, from 0: of lines, or of rows of a table, also counting those without text
 --k puts all sentences into so many groups (k-means), the one nearest to the mean of a group first; without it, what lies closer
 to a sentence than --threshold is a group, and most sentences may be in none; the default is the cosine that 1 of 1,000 random
 pairs of the corpus reaches. The sizes of the groups go to standard error: raise the threshold for smaller, tighter groups
@@ -47,12 +49,18 @@ def main(argv: list[str]) -> int:
         noise = say_noise(corpus)
         threshold = _above(noise) if options.threshold is None else options.threshold
         groups = community_detection(corpus.vectors, threshold, options.min_size or MIN_SIZE)
-    rows = ({"cluster": number, "row": row, "text": corpus.text(row)} for number, group in enumerate(groups) for row in group)
-    show(rows, options.json)
+    say_empty(corpus)
+    show((_member(corpus, number, row) for number, group in enumerate(groups) for row in group), options.json)
     print(_sizes(groups, corpus, "" if options.k else f" at threshold {threshold:g}"), file=sys.stderr)
     if not groups:
         print(_lower(corpus, options.min_size or MIN_SIZE, threshold, noise), file=sys.stderr)
     return 0
+
+
+def _member(corpus: Collection, group: int, number: int) -> dict[str, Any]:
+    """Return a sentence of a group as it is printed."""
+    record = corpus.record(number)
+    return {"cluster": group, "row": record.row, "text": corpus.text(number), "column": record.column, "_id": record.id}
 
 
 def _above(noise: float) -> float:
@@ -67,7 +75,7 @@ def _lower(corpus: Collection, size: int, threshold: float, noise: float) -> str
 
     proposed = math.floor(10_000 * group_threshold(corpus.vectors, size)) / 10_000
     if not proposed < threshold:
-        return f"{len(corpus.vectors):,} sentences have no group of {size}: lower --min-size"
+        return f"{corpus.count:,} sentences have no group of {size}: lower --min-size"
     advice = f"--threshold {proposed:g} gives groups, or lower --min-size"
     if proposed < noise:
         advice += "; random pairs are as similar with this model: train one on the corpus, or give --k"
@@ -76,12 +84,12 @@ def _lower(corpus: Collection, size: int, threshold: float, noise: float) -> str
 
 def _sizes(groups: Sequence[Sequence[int]], corpus: Collection, how: str) -> str:
     """The number of groups and of their sentences, and a table of the largest ones."""
-    inside, count = sum(map(len, groups)), len(corpus.vectors)
+    inside, count = sum(map(len, groups)), corpus.count
     line = f"{len(groups):,} {'group' if len(groups) == 1 else 'groups'}{how} with {inside:,} of {count:,} sentences"
     if not groups:
         return line
     rows = [
-        [str(number), f"{len(group):,}", (corpus.text(group[0]) or f"row {group[0]}")[:80]]
+        [str(number), f"{len(group):,}", (corpus.text(group[0]) or f"row {corpus.record(group[0]).row}")[:80]]
         for number, group in enumerate(groups[:SHOWN])
     ]
     more = f"\nand {len(groups) - SHOWN:,} smaller ones" if len(groups) > SHOWN else ""

@@ -9,16 +9,21 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jax_sentemb.cli.encode import add_model_options, load_encoder, vector_sources
+import numpy as np
+
+from jax_sentemb.cli.encode import add_model_options, load_encoder, note, vector_sources
 from jax_sentemb.cli.program import EXIT_CODES, Parser
 from jax_sentemb.data.corpus_files import corpus_name, open_text
-from jax_sentemb.data.sentences import Sentences
+from jax_sentemb.data.records import Record, Records
+from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import ConfigError, DataError, plain
 from jax_sentemb.files import say, user_path
 from jax_sentemb.provenance import VECTORS, Source, check
 from jax_sentemb.retrieval.vector_manifest import manifest_path
+from jax_sentemb.retrieval.vector_records import encode_texts
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.streams import reader_is_gone
+from jax_sentemb.types import EncodedSentences
 
 if TYPE_CHECKING:
     from jax_sentemb.inference.encoder import SentenceEncoder
@@ -29,14 +34,26 @@ CheckSources = Callable[[dict[str, Any]], object]
 
 
 class Collection(NamedTuple):
-    """Vectors [N, E] and, where it is known, the text of each row; `sources` returns what the vectors were made from."""
+    """Vectors [N, E] and, where they are known, their texts and records; `sources` returns what the vectors were made from."""
 
     vectors: Any
-    texts: Any = None
+    texts: Lines | None = None
     sources: Callable[[], dict[str, Any]] = dict
+    records: Records | Vectors | None = None
+    empty: str = ""  # says how many texts are empty, if some are
 
-    def text(self, row: int) -> str | None:
-        return None if self.texts is None else self.texts[row]
+    @property
+    def count(self) -> int:
+        """The number of vectors that are not of empty texts."""
+        return len(self.vectors) - len(self.vectors.empty_rows)
+
+    def text(self, number: int) -> str | None:
+        """Return the text of a vector."""
+        return None if self.texts is None else self.texts[number]
+
+    def record(self, number: int) -> Record:
+        """Return the record of a vector."""
+        return Record(number) if self.records is None else self.records.record(number)
 
 
 def parser_of(command: str, description: str, epilog: str) -> Parser:
@@ -83,24 +100,31 @@ class Opener:
                 f"--corpus {options.corpus} has no {manifest_path(user_path(options.corpus)).name}: "
                 "whether it was made from this text and with this model is not known"
             )
-        texts = self._texts_of(vectors) if options.corpus_text else None
+        from jax_sentemb.retrieval.sources import WithEmptyRows
+
+        records = self._texts_of(vectors) if options.corpus_text else None
+        known = vectors if vectors.is_marked or records is None else WithEmptyRows(vectors, records.empty_texts)
+        blank = len(known.empty_rows)
+        empty = f"--corpus {options.corpus}: {blank:,} of {len(known):,} vectors are of empty texts" if blank else ""
         if check_sources:
             check_sources(vectors.sources)
-        return Collection(vectors, texts, lambda: vectors.sources)
+        has_ids = records is not None and (records.ids is not None or not vectors.is_marked)
+        return Collection(known, records and records.texts, lambda: vectors.sources, records if has_ids else vectors, empty)
 
-    def _texts_of(self, vectors: Vectors) -> Sentences:
+    def _texts_of(self, vectors: Vectors) -> Records:
         """The text of --corpus-text; DataError if the vectors were made from another text."""
         options = self.options
-        texts = open_text("--corpus-text", options.corpus_text, options.column).sentences
+        records = open_text("--corpus-text", options.corpus_text, options.column, options.join, options.id)
+        texts = records.texts
         if vectors.is_marked:
-            corpus = Source(corpus_name(options.corpus_text), texts.fingerprint)
+            corpus = Source(corpus_name(options.corpus_text), records.sentences.fingerprint)
             check(f"--corpus {options.corpus}", vectors.manifest, VECTORS, {"corpus": corpus}, remedy="give its text")
         if len(texts) != len(vectors):
             raise DataError(
-                f"--corpus-text {options.corpus_text} has {len(texts)} sentences, --corpus {options.corpus} has {len(vectors)} "
-                "vectors: give the text that they were made from"
+                f"--corpus-text {options.corpus_text} has {len(texts)} texts (also counting empty ones), --corpus {options.corpus} "
+                f"has {len(vectors)} vectors; give the text that they were made from"
             )
-        return texts
+        return records
 
     def _check_model(self, vectors: Vectors) -> None:
         """Raise DataError if the vectors were made with another model, prompt, width or length than those of the command line."""
@@ -117,11 +141,20 @@ class Opener:
         elif length:
             self.encoder.max_seq_length = length
 
-    def text(self, option: str, files: str, like: Any = None, **options: Any) -> Collection:
-        """The sentences of a file, encoded; queries if there are vectors `like` them, which they are encoded as."""
-        texts = open_text(option, files, self.options.column).sentences
-        corpus = Source(corpus_name(files), texts.fingerprint)
-        return self.sentences([texts[row] for row in range(len(texts))], like, corpus, **options)
+    def text(self, option: str, files: str, like: Any = None, check_sources: CheckSources | None = None) -> Collection:
+        """The texts of a file, encoded; queries if there are vectors `like` them, which they are encoded as."""
+        from jax_sentemb.retrieval.sources import WithEmptyRows
+
+        options = self.options
+        if like is None:
+            records = open_text(option, files, options.column, options.join, options.id)
+        else:
+            columns = options.query_column or options.column, "" if options.query_column else options.join
+            records = open_text(option, files, *columns, options.query_id)
+        corpus, texts = Source(corpus_name(files), records.sentences.fingerprint), records.texts
+        found = self.sentences([texts[number] for number in range(len(texts))], like, corpus, check_sources)
+        blank, vectors = records.note_on_blank(), WithEmptyRows(found.vectors, records.empty_texts)
+        return found._replace(vectors=vectors, records=records, empty=blank and f"{option} {files}: {blank}")
 
     def sentences(
         self,
@@ -130,20 +163,33 @@ class Opener:
         corpus: Source | None = None,
         check_sources: CheckSources | None = None,
     ) -> Collection:
-        """As `text`, for sentences in memory; a model may have a prompt for queries and one for documents."""
+        """As `text`, for texts in memory; an empty one has a row of zeros.
+
+        A model may have a prompt for queries and one for documents.
+        """
         show = sys.stderr.isatty()
         width = like.sources.get("truncate_dim") if isinstance(like, Vectors) and like.is_marked else None
         prompt = self.encoder.prompt_for("document" if like is None else "query")
         sources = functools.cache(lambda: vector_sources(self.encoder, self.options, corpus or Source("queries", "")))
         if check_sources:
             check_sources(sources())
-        vectors = self.encoder.encode(texts, self.options.batch_size, show, truncate_dim=width, prompt_name=prompt)
-        return Collection(vectors, texts, sources)
+
+        def encode(texts: list[str]) -> EncodedSentences:
+            vectors = self.encoder.encode(texts, self.options.batch_size, show, truncate_dim=width, prompt_name=prompt)
+            return EncodedSentences(np.asarray(vectors), self.encoder.truncated)
+
+        return Collection(encode_texts(texts, encode).vectors, texts, sources)
 
 
 def _is_vectors(source: str) -> bool:
     path = user_path(source)
     return path.is_dir() or path.suffix == ".npy"
+
+
+def say_empty(*collections: Collection) -> None:
+    """Print on stderr how many texts of the collections are empty."""
+    for collection in collections:
+        note(collection.empty and f"{collection.empty}: they are left out")
 
 
 def say_noise(collection: Collection) -> float:
@@ -157,6 +203,12 @@ def say_noise(collection: Collection) -> float:
     return level.cosine
 
 
+def _cell(value: Any) -> str:
+    if isinstance(value, dict | list):  # an id
+        return json.dumps(value, ensure_ascii=False)
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
 def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
     """One line each: JSON, or the values separated by tabs, without control sequences; text that is not known is left out.
 
@@ -168,6 +220,6 @@ def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
         if as_json:
             write(_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(row, ensure_ascii=False)) + "\n")
         else:
-            cells = (f"{value:.6f}" if isinstance(value, float) else str(value) for value in row.values())
+            cells = (_cell(value) for value in row.values())
             write("\t".join(plain(cell).replace("\n", " ") for cell in cells) + "\n")
     sys.stdout.flush()

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from jax_sentemb.cli.encode import corpus_sentences, naming_model
+from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_model
 from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
@@ -75,7 +75,7 @@ def parser() -> Parser:
     )
     found.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
     found.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
-    found.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+    add_text_options(found)
     found.add_argument("--output", type=user_path, required=True, help="directory to write")
     found.add_argument("--width", type=positive, default=256, help="numbers of a vector (default: 256)")
     found.add_argument("--sif", type=_from_0, default=1e-3, help="a of the weights a / (a + p); 0: none (default: 0.001)")

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import logging
 import sys
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ import numpy as np
 from jax_sentemb import __version__
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.data.corpus_files import corpus_name, open_text
+from jax_sentemb.data.records import Records
 from jax_sentemb.data.sentences import Sentences
-from jax_sentemb.errors import ConfigError, DataError, plain
+from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import say, user_path
 from jax_sentemb.provenance import Source
 from jax_sentemb.retrieval.quantize import DTYPES, PRECISIONS
@@ -34,7 +36,8 @@ def main(argv: list[str]) -> int:
     single = output.suffix in (".npy", ".parquet")
     if single and options.part.total > 1:
         raise ConfigError(f"--part writes shards: give a directory as --output, not {output}")
-    sentences = open_text("--input", options.input, options.column).sentences
+    records = open_text("--input", options.input, options.column, options.join, options.id)
+    sentences, texts = records.sentences, records.texts
     encoder = load_encoder(options)
     if options.truncate_dim and options.truncate_dim > encoder.get_sentence_embedding_dimension():
         width = encoder.get_sentence_embedding_dimension()
@@ -50,42 +53,44 @@ def main(argv: list[str]) -> int:
 
     from tqdm import tqdm
 
-    shards = options.part.shards(-(-len(sentences) // options.rows_per_shard))
-    if options.part.total > (count := -(-len(sentences) // options.rows_per_shard)):
-        share = max(len(sentences) // options.part.total, 1)
+    shards = options.part.shards(count := -(-len(texts) // options.rows_per_shard))
+    if options.part.total > count:
+        share = max(len(texts) // options.part.total, 1)
         advice = f"--rows-per-shard {share} gives each its share"
         say(f"--part {options.part}: some parts are empty, the text has {count} shards; {advice}")
     logger.setLevel(logging.ERROR)  # what is cut is said once, at the end
-    rows = sum(min(options.rows_per_shard, len(sentences) - shard * options.rows_per_shard) for shard in shards)
-    with tqdm(total=len(sentences) if single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
-        metadata = {
-            "jax_sentemb": __version__,
-            **sentences.report,
-            **marked(
-                {
-                    **vector_sources(encoder, options, Source(corpus_name(options.input), sentences.fingerprint)),
-                    "normalize": options.normalize,
-                    "truncate_dim": options.truncate_dim or encoder.truncate_dim,
-                    "precision": options.precision,
-                    "rows_per_shard": options.rows_per_shard,
-                    "format": options.format,
-                }
-            ),
-        }
-        options_of = () if single else (options.part,)
-        manifest = (write_file if single else write_shards)(output, metadata, sentences, encode, bar.update, *options_of)
+    rows = sum(min(options.rows_per_shard, len(texts) - shard * options.rows_per_shard) for shard in shards)
+    with tqdm(total=len(texts) if single else rows, desc=plain(output.name), unit=" rows", disable=None) as bar:
+        record_of = None if records.are_rows else records.record
+        write = write_file if single else functools.partial(write_shards, part=options.part)
+        manifest = write(output, _metadata(encoder, options, records), texts, encode, bar.update, record_of=record_of)
         truncated = manifest["truncated"]
-    notes = [f"{output}: {len(sentences)} vectors"]
+    notes = [f"{output}: {len(texts)} vectors"]
     if not single and "part" in manifest:
         notes = [f"{output}: {manifest['rows']} vectors of part {options.part}; missing: {missing_parts(output)}"]
     if prompt:
         notes.append(f"the model's prompt {encoder.prompts[prompt]!r} stands before each text")
     if truncated:
         notes.append(f"{truncated} sentences longer than {encoder.max_seq_length} tokens were cut")
-    if blank := sentences.report["blank"]:
-        notes.append(f"{blank} blank lines have no vector")
+    if blank := records.note_on_blank():
+        notes.append(f"{blank}: their vectors are zero")
     print(plain("; ".join(notes)), file=sys.stderr)
     return 0
+
+
+def _metadata(encoder: "SentenceEncoder", options: argparse.Namespace, records: Records) -> dict[str, Any]:
+    """Return what the manifest says about the vectors and their corpus."""
+    sentences = records.sentences
+    sources = {
+        **vector_sources(encoder, options, Source(corpus_name(options.input), sentences.fingerprint)),
+        "records": records.source,
+        "normalize": options.normalize,
+        "truncate_dim": options.truncate_dim or encoder.truncate_dim,
+        "precision": options.precision,
+        "rows_per_shard": options.rows_per_shard,
+        "format": options.format,
+    }
+    return {"jax_sentemb": __version__, **sentences.report, **marked(sources)}
 
 
 def vector_sources(encoder: "SentenceEncoder", options: argparse.Namespace, corpus: Source) -> dict[str, Any]:
@@ -131,10 +136,25 @@ def naming_model() -> Iterator[None]:
 
 def corpus_sentences(options: argparse.Namespace) -> Sentences:
     """The text of --corpus, with at least one sentence; DataError without."""
-    sentences = open_text("--corpus", options.corpus, options.column).sentences
-    if not len(sentences):
-        raise DataError(f"--corpus {options.corpus}: no sentence, all lines are blank")
-    return sentences
+    records = open_text("--corpus", options.corpus, options.column, options.join)
+    note(records.note_on_blank())
+    return records.sentences
+
+
+def note(text: str) -> None:
+    """Print a note on standard error, if there is one."""
+    if text:
+        print(plain(f"note: {text}"), file=sys.stderr)
+
+
+def add_text_options(parser: argparse.ArgumentParser, has_ids: bool = False) -> None:
+    """Add the options about the columns of tables, which all commands share; `has_ids`: the command passes ids through."""
+    parser.add_argument(
+        "--column", default="text", help="field of .jsonl, .csv, .tsv and .parquet files (default: text); several, comma separated"
+    )
+    parser.add_argument("--join", default="", help="put between several fields, which then are one text (default: each is a text)")
+    if has_ids:
+        parser.add_argument("--id", default="", help="the field with the ids of records (default: _id, where there is one)")
 
 
 def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
@@ -145,7 +165,7 @@ def add_model_options(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the matrix products")
     parser.add_argument("--max-seq-length", type=positive, help="tokens that a sentence is cut to (default: what the model says)")
     parser.add_argument("--batch-size", type=positive, default=64, help="sentences that are encoded at once")
-    parser.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+    add_text_options(parser, has_ids=True)
 
 
 def _part(text: str) -> Part:
@@ -159,11 +179,14 @@ def parser() -> Parser:
     """The options."""
     found = Parser(
         prog="jax-sentemb encode",
-        description="Encode the sentences of a text file, one vector for each line that is not blank.",
+        description="Encode the texts of a file. Row i of the vectors belongs to record i: a line, or a row of a table.",
         epilog=f"""\
 --output vectors/      shards of --rows-per-shard rows and vectors.json; the same command again continues after a kill
 --output x.npy         one file, for what fits into memory, and x.npy.json with its SHA-256, model and corpus;
-                       x.parquet has columns text and embedding (needs [parquet])
+                       x.parquet has columns row, text, embedding and, if records have ids, _id (needs [parquet])
+an empty text has a vector of zeros, which search, mine and cluster leave out; with empty texts or ids, NAME.records.jsonl next to
+each file NAME has a line for each row: its record, its id (column _id, or --id), and whether the text is empty. Ids may repeat.
+--column title,text reads two texts of a record, and has two rows for it; --join " " joins them to one text and one row
 
 examples:
   jax-sentemb encode --model runs/micse --input corpus.txt --output vectors

@@ -1,10 +1,13 @@
 """jax-sentemb mine --model runs/micse --corpus corpus.txt: the most similar pairs of a corpus."""
 
-from jax_sentemb.cli.collection import Opener, parser_of, say_noise, show
+from typing import Any
+
+from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_empty, say_noise, show
 from jax_sentemb.cli.program import Parser, finite, positive, start
 
 EPILOG = """\
-prints cosine, row and row (from 0), sentence and sentence, best first
+prints cosine, row and row, sentence and sentence, best first, then the ids where records have them; rows are numbers of records,
+from 0: of lines, or of rows of a table, also counting those without text
 
 examples:
   jax-sentemb mine --model runs/micse --corpus corpus.txt --top-k 20
@@ -26,16 +29,22 @@ def main(argv: list[str]) -> int:
     from jax_sentemb.retrieval.search import mine_pairs
 
     corpus = Opener(options).corpus()
+    say_empty(corpus)
     say_noise(corpus)
     pairs = mine_pairs(corpus.vectors, options.top_k, options.threshold)
     show(
-        (
-            {"score": score, "first": first, "second": second, "first_text": corpus.text(first), "second_text": corpus.text(second)}
-            for first, second, score in zip(*(side.tolist() for side in pairs), strict=True)
-        ),
+        (_pair(corpus, score, first, second) for first, second, score in zip(*(side.tolist() for side in pairs), strict=True)),
         options.json,
     )
     return 0
+
+
+def _pair(corpus: Collection, score: float, first: int, second: int) -> dict[str, Any]:
+    """Return a pair as it is printed."""
+    one, other = corpus.record(first), corpus.record(second)
+    texts = {"first_text": corpus.text(first), "second_text": corpus.text(second)}
+    columns = {"first_column": one.column, "second_column": other.column}
+    return {"score": score, "first": one.row, "second": other.row, **texts, **columns, "first_id": one.id, "second_id": other.id}
 
 
 if __name__ == "__main__":

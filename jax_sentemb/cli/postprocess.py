@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jax_sentemb.cli.encode import corpus_sentences, naming_model
+from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_model
 from jax_sentemb.cli.program import EXIT_CODES, Parser, positive, start
 from jax_sentemb.data.corpus_files import corpus_name
 from jax_sentemb.errors import ConfigError, plain
@@ -29,7 +29,7 @@ def parser() -> Parser:
     )
     found.add_argument("--model", required=True, help="a work directory, an export, any sentence-transformers or BERT directory")
     found.add_argument("--corpus", required=True, help="your text: .txt, .jsonl, .csv, .tsv, also .gz and .xz; .parquet; globs")
-    found.add_argument("--column", default="text", help="the field of .jsonl, .csv, .tsv and .parquet files (default: text)")
+    add_text_options(found)
     found.add_argument("--output", type=user_path, required=True, help="directory to write")
     found.add_argument("--remove", type=positive, help="subtract the mean and so many of the strongest components")
     found.add_argument("--whiten", action="store_true", help="mean 0 and covariance 1")

@@ -33,6 +33,13 @@ class CorpusSummary(NamedTuple):
     positions: int
     readout: str = ""  # pooling of a sentence encoder that the weights are; "" for a BERT that is not a sentence encoder
     unknown: float = 0.0  # share of the pieces
+    join: str = ""  # is put between the columns; "": each is a text of its own
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The settings about the columns, without those that have their defaults."""
+        settings = {"data.column": self.column, "data.join": self.join}
+        return {name: value for name, value in settings.items() if value not in ("text", "")}
 
 
 class Advice(NamedTuple):
@@ -152,7 +159,7 @@ def _train(corpus: CorpusSummary) -> Advice:
     limit = {} if choice is FEW else {"train.num_train_epochs": (epochs := min(epochs, EPOCHS))}
     flags = {
         "data.files": corpus.files,
-        **({"data.column": corpus.column} if corpus.column != "text" else {}),
+        **corpus.columns,
         **({"data.tokenizer": corpus.tokenizer} if corpus.tokenizer else {}),
         **({"encoder.weights": corpus.weights} if corpus.weights else {"data.vocab_size": corpus.vocab_size}),
         "data.max_seq_length": length,
@@ -180,12 +187,11 @@ def _train(corpus: CorpusSummary) -> Advice:
 
 def _adapt(corpus: CorpusSummary) -> Advice:
     """The advice for a sentence encoder: a short training that was measured to help, or to use it as it is."""
-    column = [] if corpus.column == "text" else ["--column", corpus.column]
+    column = [word for name, value in corpus.columns.items() for word in (f"--{name.removeprefix('data.')}", value)]
     text = [*column, "--output"]
     encode = ["jax-sentemb", "encode", "--model", corpus.weights, "--input", corpus.files, *text, "vectors"]
     distill = ["jax-sentemb", "distill", "--model", corpus.weights, "--corpus", corpus.files, *text, "models/static"]
-    flags = {"data.files": corpus.files, "encoder.weights": corpus.weights}
-    flags |= {"data.column": corpus.column} if column else {}
+    flags = {"data.files": corpus.files, "encoder.weights": corpus.weights, **corpus.columns}
     flags |= {"data.batch_size": corpus.usable} if corpus.usable < BATCH else {}
 
     def command(choice: Choice) -> str:

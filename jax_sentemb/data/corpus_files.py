@@ -68,6 +68,7 @@ def open_text(option: str, files: str, column: str = "text", join: str = "", id_
                 while block := sys.stdin.buffer.read(BLOCK):
                     file.write(block)
             sentences = Sentences([spooled], Path(folder), own=True)
+            _ = sentences.lines  # of large text, a file in the folder
         if not len(sentences):
             raise DataError(Setting("data.files", "-"), f": no sentence in {sentences.report['lines']} lines, all are blank")
         return Records(sentences, [PlainText(spooled)], columns, cache_folder())

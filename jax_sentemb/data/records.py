@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 
 from jax_sentemb.data.conversion import Columns, PlainText
 from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.errors import ConfigError, Setting
+from jax_sentemb.files import fingerprint
+from jax_sentemb.provenance import Source
 
 NAMED = 5  # rows without text that are named in a note
 AT_ONCE = 1 << 20  # lines
@@ -55,6 +58,29 @@ class Records:
         """The number of records."""
         return self._first[-1]
 
+    @property
+    def texts(self) -> "AllTexts":
+        """The texts of all records, "" where a record has none."""
+        return AllTexts(self.sentences)
+
+    @functools.cached_property
+    def empty_texts(self) -> Int[np.ndarray, " n"]:
+        """The numbers of the empty texts, int64."""
+        return np.fromiter(blank_texts(self.sentences), np.int64)
+
+    @property
+    def source(self) -> Source | None:
+        """What tells the same texts with other ids or columns apart; None if the records have neither."""
+        if self.ids is None and not self.columns:
+            return None
+        ids = [self.ids and self.ids.fingerprint, [path is not None for path in self._id_files], self._first]
+        return Source("the corpus", fingerprint({"columns": list(self.columns), "ids": ids}))
+
+    @property
+    def are_rows(self) -> bool:
+        """Whether record i is simply text i, with text and without an id."""
+        return self.source is None and not self.sentences.report["blank"]
+
     @functools.cached_property
     def ids(self) -> Sentences | None:
         """The ids of the records of all files that have ids, as JSON; None if no file has them."""
@@ -90,9 +116,10 @@ class Records:
         blank, total = self.sentences.report["blank"], self.sentences.report["lines"]
         if not blank:
             return ""
-        rows = [str(text // self._per_record) for text in itertools.islice(blank_texts(self.sentences), NAMED)]
+        texts = list(itertools.islice(blank_texts(self.sentences), NAMED))
+        rows = dict.fromkeys(str(text // self._per_record) for text in texts)
         what = f"{blank:,} of {total:,} texts are empty" if self.columns else f"{blank:,} of {total:,} records have no text"
-        return f"{what} (rows {', '.join(rows)}{', ...' if blank > len(rows) else ''})"
+        return f"{what} (rows {', '.join(rows)}{', ...' if blank > len(texts) else ''})"
 
 
 def blank_texts(sentences: Sentences) -> Iterator[int]:

@@ -18,7 +18,7 @@ from jax_sentemb.inference.export import export_static
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import LONGEST, Pieces
 from jax_sentemb.provenance import VECTORS, Source, check
-from jax_sentemb.retrieval.sources import VectorSource
+from jax_sentemb.retrieval.sources import SomeRows, VectorSource
 from jax_sentemb.retrieval.vector_store import Vectors
 
 ENCODED_AT_ONCE = 1 << 13  # sentences
@@ -46,7 +46,7 @@ def distill(
 ) -> StaticTable:
     """Publish the static table of `model` for the text `sentences` in `output`; the table.
 
-    `vectors`: the model's vectors of the sentences, as `encode` writes them; without them the regression encodes the text first,
+    `vectors`: the model's vectors of the text, as `encode` writes them; without them the regression encodes the text first,
     into a temporary file beside `output`, which the next call removes if this process is killed. ConfigError for a model without
     [CLS] and [SEP], a width beyond its own or an `output` that is not an export, DataError for vectors of another text or model,
     BusyError while another process trains the same table.
@@ -66,7 +66,8 @@ def distill(
     table = token_table(piece_vectors(model, tokenizer), counts, specials, settings.width, settings.sif)
     if settings.regression is not None:
         if vectors is not None:
-            table = _trained(table, tokenizer, sentences, vectors, settings, progress)
+            rows = SomeRows(vectors, sentences.lines)  # those with text
+            table = _trained(table, tokenizer, sentences, rows, settings, progress)
         else:
             with sole_writer(output), naming(output), staging(output.with_name(f"{output.name[:80]}.vectors")) as folder:
                 targets = _encoded(model, sentences, folder / "vectors.npy", width, progress)
@@ -80,9 +81,10 @@ def distill(
 
 def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: Sentences, width: int) -> None:
     """Raise DataError for vectors that were not made from these sentences with this model."""
-    if vectors.shape != (len(sentences), width):
+    if vectors.shape != (texts := sentences.report["lines"], width):
         raise DataError(
-            f"--vectors has {list(vectors.shape)}, the corpus has {len(sentences)} sentences and the model {width} dimensions"
+            f"--vectors has {list(vectors.shape)}, the corpus has {texts} texts (also counting empty ones) and the model {width} "
+            "dimensions; encode this corpus with this model"
         )
     if not vectors.is_marked:
         say("--vectors has no description: whether it was made from this text and with this model is not known")

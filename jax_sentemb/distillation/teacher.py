@@ -26,6 +26,7 @@ from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting
 from jax_sentemb.files import say, sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
+from jax_sentemb.retrieval.sources import SomeRows
 from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, sources_of
 from jax_sentemb.retrieval.vector_store import Vectors, write_shards
 from jax_sentemb.terminal import bar
@@ -78,12 +79,18 @@ def _vectors_of(name: str, dtype: str, sentences: Sentences, subset: Subsample) 
 class EncodedLines:
     """Vectors on disk of all lines of a text, or of some."""
 
-    def __init__(self, vectors: Vectors, lines: Int[np.ndarray, " lines"] | None = None, content: str = "") -> None:
+    def __init__(
+        self,
+        vectors: Vectors,
+        lines: Int[np.ndarray, " lines"] | None = None,
+        rows: Int[np.ndarray, " lines"] | None = None,
+        content: str = "",
+    ) -> None:
         """Read `vectors`, whose rows belong to `lines` (rising), or to all lines of the text.
 
-        `content` is the SHA-256 of a file of vectors without a manifest.
+        `rows` are the rows of these lines, if `vectors` has others. `content` is the SHA-256 of a file without a manifest.
         """
-        self._vectors, self._lines, self.width = vectors, lines, vectors.shape[1]
+        self._vectors, self._lines, self.width = vectors if rows is None else SomeRows(vectors, rows), lines, vectors.shape[1]
         sources = sources_of(vectors.manifest) if vectors.is_marked else {"file": content}
         self.fingerprint = fingerprint(VECTORS, {name: value for name, value in sources.items() if name != "rows_per_shard"})
 
@@ -95,14 +102,14 @@ class EncodedLines:
         if vectors.is_marked:
             corpus = Source("of data.files", sentences.fingerprint)
             check(Setting("method.teacher", name), vectors.manifest, VECTORS, {"corpus": corpus}, remedy=remedy)
-        if len(vectors) != len(sentences):
+        if len(vectors) != (texts := sentences.report["lines"]):
             raise DataError(
                 Setting("method.teacher", name),
-                f": has {len(vectors)} vectors, this text has {len(sentences)} sentences; {remedy}",
+                f": has {len(vectors)} vectors, data.files has {texts} texts (also counting empty ones); {remedy}",
             )
         if not vectors.is_marked:
             say(f"method.teacher={name} does not say what it was made from: row by row, it is taken for vectors of data.files")
-        return cls(vectors, content="" if vectors.is_marked else sha256(user_path(name)))
+        return cls(vectors, rows=sentences.lines, content="" if vectors.is_marked else sha256(user_path(name)))
 
     def take(self, lines: Int[np.ndarray, " rows"]) -> Float[np.ndarray, "rows width"]:
         """Return float32 vectors of length 1 of the lines with these numbers, in this order."""

@@ -18,7 +18,8 @@ from jax_sentemb.cosines import rounded
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.provenance import SEARCH_INDEX, Source
-from jax_sentemb.retrieval.search import CORPUS, Hits, VectorSource, prepare
+from jax_sentemb.retrieval.search import CORPUS, Hits
+from jax_sentemb.retrieval.sources import VectorSource, numbered, prepare, rows_with_text
 from jax_sentemb.retrieval.vector_store import Vectors
 
 BLOCK = 1 << 20  # bytes that are hashed at once
@@ -34,11 +35,14 @@ def build_index(vectors: VectorSource, file: Path, sources: Mapping[str, Any] | 
         sources: What the vectors were made from; by default what `vector_sources` returns.
     """
     faiss = _faiss()
-    index = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
-    index.hnsw.efConstruction = 200
-    for start in range(0, len(vectors), CORPUS):
-        index.add(np.asarray(prepare(vectors[start : start + CORPUS], True)))
     made = provenance.mark(SEARCH_INDEX, vector_sources(vectors) if sources is None else sources)
+    vectors, numbers = rows_with_text(vectors)
+    graph = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+    graph.hnsw.efConstruction = 200
+    index = faiss.IndexIDMap(graph)
+    for start in range(0, len(vectors), CORPUS):
+        rows = np.arange(start, min(start + CORPUS, len(vectors)))
+        index.add_with_ids(np.asarray(prepare(vectors[start : start + CORPUS], True)), numbered(rows, numbers))
     with sole_writer(file), replacing(file) as partial:
         faiss.write_index(index, str(partial))
         with partial.open("rb+") as opened:
@@ -79,7 +83,7 @@ def search_index(
     if index.d != queries.shape[1]:
         raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")
     kept = min(top_k, index.ntotal)
-    index.hnsw.efSearch = max(effort, kept)
+    faiss.downcast_index(index.index).hnsw.efSearch = max(effort, kept)
     scores, rows = index.search(np.asarray(prepare(queries, True)), kept)
     return Hits(rows.astype(np.int64), rounded(scores, index.d))
 

@@ -15,7 +15,17 @@ from jaxtyping import Float, Int
 from jax_sentemb.checks import finite_number, whole_number
 from jax_sentemb.cosines import rounded, with_usual_lengths
 from jax_sentemb.retrieval.search import CORPUS
-from jax_sentemb.retrieval.sources import VectorSource, block_size, blocks, check_finite, numbers_of, prepare, rows_at, vectors_of
+from jax_sentemb.retrieval.sources import (
+    VectorSource,
+    block_size,
+    blocks,
+    check_finite,
+    numbers_of,
+    prepare,
+    rows_at,
+    rows_with_text,
+    vectors_of,
+)  # fmt: skip
 from jax_sentemb.types import Array
 
 SCORES = 1 << 19  # cosines of rows and centres at once, which fit into a processor's cache
@@ -27,14 +37,15 @@ AT_CENTRE = 1 - 1e-6  # cosine from which on a row counts as equal to its centre
 class Groups(NamedTuple):
     """Result of `kmeans`."""
 
-    labels: Int[np.ndarray, " rows"]  # int64, the group of each row
-    scores: Float[np.ndarray, " rows"]  # float32, cosine of each row with the centre of its group
+    labels: Int[np.ndarray, " rows"]  # int64, the group of each row; -1: none, for a row of `Vectors` that stands for an empty text
+    scores: Float[np.ndarray, " rows"]  # float32, cosine of each row with the centre of its group; 0 without a group
     centres: Float[np.ndarray, "k width"]  # float32, of length 1
 
     def rows(self) -> list[list[int]]:
         """The rows of each group, the nearest to the centre first; the largest group first, without empty groups."""
         order = np.lexsort((-self.scores, self.labels))
-        ends = np.cumsum(np.bincount(self.labels, minlength=len(self.centres)))
+        order = order[self.labels[order] >= 0]
+        ends = np.cumsum(np.bincount(self.labels[order], minlength=len(self.centres)))
         found = [part.tolist() for part in np.split(order, ends[:-1]) if len(part)]
         return sorted(found, key=len, reverse=True)
 
@@ -48,14 +59,20 @@ def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 10
     centre; with fewer than `k` different rows, groups stay empty. The same seed gives the same groups. ConfigError for a `k` below
     1 or above the number of rows, NumericsError for vectors that are not finite.
     """
-    vectors = vectors_of("vectors", vectors)
+    all_vectors = vectors_of("vectors", vectors)
+    vectors, numbers = rows_with_text(all_vectors)
     k, seed, rounds = whole_number("k", k, 1, len(vectors)), whole_number("seed", seed, 0), whole_number("rounds", rounds, 1)
     tolerance = finite_number("tolerance", tolerance, 0)
     sample = _sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed)
     centres = _spread(sample, jax.random.key(seed), k)
     if len(sample) < len(vectors):  # a pass over the sample costs little, and leaves few passes over all rows to do
         centres = _improved(sample, centres, rounds, tolerance).centres
-    return _improved(vectors, centres, rounds, tolerance)
+    groups = _improved(vectors, centres, rounds, tolerance)
+    if numbers is None:
+        return groups
+    labels, scores = np.full(len(all_vectors), -1), np.zeros(len(all_vectors), np.float32)
+    labels[numbers], scores[numbers] = groups.labels, groups.scores
+    return groups._replace(labels=labels, scores=scores)
 
 
 def _improved(vectors: VectorSource, centres: Array | np.ndarray, rounds: int, tolerance: float) -> Groups:

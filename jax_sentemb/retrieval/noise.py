@@ -6,7 +6,7 @@ import numpy as np
 
 from jax_sentemb.cosines import rounded, unit_length
 from jax_sentemb.retrieval.search import search
-from jax_sentemb.retrieval.sources import VectorSource, check_finite, rows_at
+from jax_sentemb.retrieval.sources import VectorSource, check_finite, rows_at, rows_with_text
 
 SAMPLE = 1024  # rows whose pairs are compared
 QUANTILE = 0.999
@@ -24,6 +24,7 @@ def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
 
     NumericsError for vectors that are not finite.
     """
+    vectors, _ = rows_with_text(vectors)
     count = min(len(vectors), SAMPLE)
     if count < 2:
         return NoiseLevel(0.0, 0)
@@ -36,6 +37,7 @@ def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
 
 def group_threshold(vectors: VectorSource, size: int, seed: int = 0) -> float:
     """The largest cosine at which one of up to SAMPLE random rows of `vectors` [N, E] has a group of `size`; -1 if N < size."""
+    vectors, _ = rows_with_text(vectors)
     if len(vectors) < size:
         return -1.0
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), min(len(vectors), SAMPLE), replace=False))

@@ -25,10 +25,12 @@ from jax_sentemb.retrieval.sources import (
     block_size,
     blocks,
     check_finite,
+    numbered,
     numbers_of,
     padded,
     prepare,
     rows_at,
+    rows_with_text,
     vectors_of,
 )  # fmt: skip
 from jax_sentemb.types import Array
@@ -79,6 +81,7 @@ def search(
     choice("similarity", similarity, ("cosine", "dot"))
     if queries.shape[1] != corpus.shape[1]:
         raise ConfigError(f"queries {list(queries.shape)} and corpus {list(corpus.shape)} are not vectors of the same width")
+    corpus, numbers = rows_with_text(corpus)
     unit = similarity == "cosine"
     kept = min(top_k, len(corpus))
     if not kept or not len(queries):
@@ -91,7 +94,7 @@ def search(
         few = len(queries) <= FEW and jax.default_backend() == "cpu"
         scores, rows = (_search_few if few else _search_many)(queries, corpus, kept, unit)
         check_finite(scores)
-    return Hits(rows.astype(np.int64), rounded(scores, corpus.shape[1]) if unit else scores)
+    return Hits(numbered(rows.astype(np.int64), numbers), rounded(scores, corpus.shape[1]) if unit else scores)
 
 
 def _search_many(queries: VectorSource, corpus: VectorSource, kept: int, unit: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +143,7 @@ def mine_pairs(vectors: VectorSource | list, top_k: int | None = 100, threshold:
     The search is exact: every pair is compared. top_k=None returns all pairs above the threshold; memory grows with their number.
     ConfigError without a positive `top_k` or a threshold, NumericsError for vectors that are not finite.
     """
-    vectors = vectors_of("vectors", vectors)
+    vectors, numbers = rows_with_text(vectors_of("vectors", vectors))
     if top_k is None and threshold is None:
         raise ConfigError("top_k=None: give a number of pairs, or a threshold")
     top_k = None if top_k is None else whole_number("top_k", top_k, 1)
@@ -165,7 +168,8 @@ def mine_pairs(vectors: VectorSource | list, top_k: int | None = 100, threshold:
         if top_k is not None and len(found.scores) > top_k:
             found = _sorted(found, top_k)
     found = _sorted(found, top_k)
-    return found._replace(scores=rounded(found.scores, vectors.shape[1]))
+    first, second = numbered(found.first, numbers), numbered(found.second, numbers)
+    return SimilarPairs(first, second, rounded(found.scores, vectors.shape[1]))
 
 
 def community_detection(vectors: VectorSource | list, threshold: float = 0.75, min_community_size: int = 10) -> list[list[int]]:
@@ -175,7 +179,7 @@ def community_detection(vectors: VectorSource | list, threshold: float = 0.75, m
     row without a group forms one with its neighbours without a group, if these are enough. A row is in one group or in none.
     ConfigError for a size below 1, NumericsError for vectors that are not finite.
     """
-    vectors = vectors_of("vectors", vectors)
+    vectors, numbers = rows_with_text(vectors_of("vectors", vectors))
     threshold = unrounded(finite_number("threshold", threshold), vectors.shape[1])
     min_community_size = whole_number("min_community_size", min_community_size, 1)
     counts = np.ones(len(vectors), np.int64)  # each row is its own neighbour
@@ -198,7 +202,7 @@ def community_detection(vectors: VectorSource | list, threshold: float = 0.75, m
             if len(rows) + 1 >= min_community_size:
                 groups.append([centre, *rows.tolist()])
                 used[groups[-1]] = True
-    return sorted(groups, key=len, reverse=True)
+    return [numbered(np.array(group), numbers).tolist() for group in sorted(groups, key=len, reverse=True)]
 
 
 def _scores(left: Array, right: Array, unit: bool = True) -> Array:

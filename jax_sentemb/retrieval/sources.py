@@ -1,7 +1,7 @@
 """Reads vectors block by block: arrays, lists and tensors in memory, and sources on disk."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -25,6 +25,76 @@ class VectorSource(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, rows: slice, /) -> Real[np.ndarray, "rows width"]: ...
+
+
+@runtime_checkable
+class HasEmptyRows(VectorSource, Protocol):
+    """Vectors of which some rows stand for empty texts. Such rows are zero, and are no results of a search."""
+
+    @property
+    def empty_rows(self) -> Int[np.ndarray, " n"]: ...  # ascending
+
+
+class WithEmptyRows:
+    """Vectors with the numbers of the rows that stand for empty texts."""
+
+    def __init__(self, vectors: VectorSource, empty_rows: Int[np.ndarray, " n"]) -> None:
+        self._vectors, self.empty_rows, self.shape = vectors, empty_rows, vectors.shape
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def __getitem__(self, rows: slice) -> Real[np.ndarray, "n width"]:
+        return self._vectors[rows]
+
+
+class SomeRows:
+    """Some rows of a source, as a source; also of one that is stored as int8."""
+
+    def __init__(self, source: Any, rows: Int[np.ndarray, " n"]) -> None:
+        """`rows` are their numbers, ascending."""
+        self._source, self._rows = source, rows
+        self.shape = (len(rows), *source.shape[1:])
+        self.is_int8, self.ranges = getattr(source, "is_int8", False), getattr(source, "ranges", None)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Real[np.ndarray, "n width"]:
+        return self._selected(self._source.__getitem__, rows)
+
+    def stored(self, rows: slice) -> Real[np.ndarray, "n columns"]:
+        """Return the rows of a slice as the source stores them."""
+        return self._selected(self._source.stored, rows)
+
+    def take(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n width"]:
+        """Return the rows of these numbers, in this order."""
+        return self._source.take(self._rows[rows])
+
+    @property
+    def lengths(self) -> Float[np.ndarray, " rows"]:
+        """The length of each row."""
+        return self._source.lengths[self._rows]
+
+    def _selected(self, read: Callable[[slice], np.ndarray], rows: slice) -> np.ndarray:
+        """Read all rows from the first to the last of a slice, and return those that belong to it."""
+        numbers = self._rows[rows]
+        first, end = (int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else (0, 0)
+        block = read(slice(first, end))
+        return block if end - first == len(numbers) else block[numbers - first]
+
+
+def rows_with_text(vectors: VectorSource) -> tuple[VectorSource, Int[np.ndarray, " n"] | None]:
+    """Return the rows that do not stand for empty texts, and their numbers; None if these are all rows."""
+    if not isinstance(vectors, HasEmptyRows) or not len(vectors.empty_rows):
+        return vectors, None
+    rows = np.delete(np.arange(len(vectors)), vectors.empty_rows)
+    return SomeRows(vectors, rows), rows
+
+
+def numbered(places: Int[np.ndarray, "..."], rows: Int[np.ndarray, " n"] | None) -> Int[np.ndarray, "..."]:
+    """Return the row numbers of `places` among the rows of `rows_with_text`."""
+    return places if rows is None else rows[places]
 
 
 def vectors_of(name: str, value: Any, row: bool = False) -> VectorSource:

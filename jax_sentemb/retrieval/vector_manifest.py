@@ -7,7 +7,7 @@ keeps its list of shards in part-K-of-N.json; `vector_parts` puts the lists of a
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,11 +18,12 @@ from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import fingerprint, inside, sha256, shown, write_json
 from jax_sentemb.provenance import KEY, VECTORS, check, difference, is_marked, mark
 from jax_sentemb.retrieval.quantize import PRECISIONS
+from jax_sentemb.retrieval.vector_records import records_file
 
 MANIFEST = "vectors.json"
 # Sources of vectors, which all shards of a directory share: content, and how it was encoded and stored.
 CONTENT = ("corpus", "model", "prompt", "dtype", "normalize", "truncate_dim", "max_seq_length", "precision")
-SOURCES = (*CONTENT, "rows_per_shard", "format")
+SOURCES = (*CONTENT, "records", "rows_per_shard", "format")
 LISTS = "part-*-of-*.json"
 
 
@@ -75,6 +76,21 @@ def damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
     except (OSError, ModelFileError):
         return "it cannot be read"
     return "" if intact else f"its size or SHA-256 differs from {described_in}"
+
+
+def described_files(file: Path, shard: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield the files of a shard, and the entries with their sizes and SHA-256."""
+    yield file, shard
+    if shard["records"] is not None:
+        yield records_file(file), shard["records"]
+
+
+def shard_damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
+    """Return the fault of the first damaged file of a shard, "" if it has none."""
+    for path, entry in described_files(file, shard):
+        if problem := damage(path, entry, described_in):
+            return problem if path == file else f"{path.name}: {problem}"
+    return ""
 
 
 def write_manifest(place: Path, manifest: dict[str, Any]) -> None:
@@ -160,6 +176,12 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
         inside(file.parent, shard["file"], file)
         if not (isinstance(shard["rows"] + shard["bytes"] + shard["truncated"], int) and isinstance(shard["sha256"], str)):
             raise ValueError("the description of a shard is malformed")
+        if (records := shard["records"]) is not None and not (
+            isinstance(records["bytes"] + records["empty"], int) and isinstance(records["sha256"], str)
+        ):
+            raise ValueError("the description of records is malformed")
+    if len({shard["records"] is None for shard in manifest["shards"]}) > 1:
+        raise ValueError("only some of the shards have records")
     for value, name in ((manifest, "rows"), (manifest, "width"), (sources, "truncate_dim"), (sources, "max_seq_length")):
         if not isinstance(value[name], int | None):
             raise TypeError(f"{name} {shown(value[name])}")

@@ -12,9 +12,9 @@ from jax_sentemb.retrieval.vector_manifest import (
     LISTS,
     MANIFEST,
     Part,
-    damage,
     read_list,
     read_manifest,
+    shard_damage,
     sources_of,
     write_manifest,
 )  # fmt: skip
@@ -51,7 +51,7 @@ def join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
         for file, one in zip(files, lists, strict=True):
             _check_same(file, one, lists[0])
             for shard in one["shards"]:
-                if problem := damage(directory / shard["file"], shard, file.name):
+                if problem := shard_damage(directory / shard["file"], shard, file.name):
                     raise DataError(f"{directory / shard['file']}: {problem}; encode the part of {file.name} again")
         manifest = _joined(lists)
         write_manifest(directory / MANIFEST, manifest)

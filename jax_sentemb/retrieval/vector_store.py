@@ -1,26 +1,27 @@
 """Vectors of a corpus on disk: shards of rows in .npy files, and vectors.json. Writing continues after an interruption.
 
 vectors.json identifies the model and the text of the rows, and lists the complete shards with their SHA-256. The same
-content for a single file NAME is in NAME.json.
+content for a single file NAME is in NAME.json. There is a row for each text of the corpus; that of an empty text is zero.
 """
 
 import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 from filelock import FileLock, Timeout
-from jaxtyping import Float, Int, Real
+from jaxtyping import Bool, Float, Int, Real
 
-from jax_sentemb.checks import flag
-from jax_sentemb.data.tables import import_arrow
+from jax_sentemb.checks import flag, whole_number
+from jax_sentemb.data.records import Record
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import BusyError, ConfigError, DataError
-from jax_sentemb.files import PARTIAL, replacing, say, sha256, shown, sole_writer, user_path
+from jax_sentemb.files import PARTIAL, say, sha256, shown, sole_writer, user_path
 from jax_sentemb.provenance import KEY, VECTORS, Source, check
 from jax_sentemb.retrieval.quantize import quantize, ranges_of, restore
+from jax_sentemb.retrieval.vector_files import TextRows, new_file
 from jax_sentemb.retrieval.vector_manifest import (
     CONTENT,
     LISTS,
@@ -28,17 +29,20 @@ from jax_sentemb.retrieval.vector_manifest import (
     Part,
     damage,
     damaged,
+    described_files,
     is_complete,
     manifest_path,
     mapped,
     marked,
     read_list,
     read_manifest,
+    shard_damage,
     shard_name,
     sources_of,
     write_manifest,
 )  # fmt: skip
 from jax_sentemb.retrieval.vector_parts import check_part, join_parts
+from jax_sentemb.retrieval.vector_records import RecordOf, VectorRecords, encode_texts
 from jax_sentemb.types import EncodedSentences
 
 STORED = {"float32": "float32", "float16": "float16", "int8": "int8", "uint8": "uint8", "binary": "int8", "ubinary": "uint8"}
@@ -54,11 +58,13 @@ def write_shards(
     encode: Encode,
     progress: Callable[[int], object],
     part: Part = Part(),
+    record_of: RecordOf | None = None,
 ) -> dict[str, Any]:
     """Encode what is missing or damaged of `part` in `directory` and return its manifest, or vectors.json of all parts.
 
     `metadata` is `marked` with all SOURCES, and goes into the manifest. `progress` is called with the rows of each shard.
-    ConfigError where the directory holds anything else, BusyError while another process writes the same part.
+    `record_of` returns the record of each row; None: row i is record i, has no id and is not empty. ConfigError where the directory
+    holds anything else, BusyError while another process writes the same part.
     """
     _check_place(directory)
     check_part(directory, part, metadata)
@@ -71,7 +77,7 @@ def write_shards(
             for number in shards:
                 rows = range(number * size, min((number + 1) * size, len(sentences)))
                 if _is_missing(directory, manifest, number, len(rows)):
-                    _write_shard(directory, manifest, number, [sentences[row] for row in rows], encode)
+                    _write_shard(directory, manifest, number, TextRows(rows, [sentences[row] for row in rows], record_of), encode)
                 progress(len(rows))
             count = len(shards) if "part" in manifest else -(-len(sentences) // size)
             if not manifest["complete"] or len(manifest["shards"]) > count:  # all that is needed was there
@@ -96,11 +102,16 @@ def _lock_of(file: str) -> str:
 
 
 def write_file(
-    file: Path, metadata: dict[str, Any], sentences: Lines, encode: Encode, progress: Callable[[int], object]
+    file: Path,
+    metadata: dict[str, Any],
+    sentences: Lines,
+    encode: Encode,
+    progress: Callable[[int], object],
+    record_of: RecordOf | None = None,
 ) -> dict[str, Any]:
     """Writes all vectors to one .npy or .parquet file, which appears when it is complete, and the manifest FILE.json; returns it.
 
-    `metadata` and `progress` as for `write_shards`.
+    `metadata`, `progress` and `record_of` as for `write_shards`.
     """
     precision, at_once = (sources_of(metadata)[name] for name in ("precision", "rows_per_shard"))
     place = manifest_path(file)
@@ -111,17 +122,15 @@ def write_file(
         truncated, parts, width = 0, [], 0
         for start in range(0, len(sentences), at_once):
             texts = [sentences[row] for row in range(start, min(start + at_once, len(sentences)))]
-            found = encode(texts)
+            found = encode_texts(texts, encode)
             parts.append(quantize(found.vectors, precision))
             truncated, width = truncated + found.truncated, found.vectors.shape[1]
             progress(len(texts))
-        rows = np.concatenate(parts)
-        with replacing(file) as partial:
-            texts = [sentences[row] for row in range(len(sentences))] if file.suffix == ".parquet" else None
-            _save(partial, rows, texts)
-            shards = [_described(partial, len(rows), truncated) | {"file": file.name}]
+        texts = [sentences[row] for row in range(len(sentences))]
+        with new_file(file, np.concatenate(parts), TextRows(range(len(texts)), texts, record_of)) as shard:
+            shards = [{**shard, "truncated": truncated}]
             sources = marked({**sources_of(metadata), "format": file.suffix[1:]})
-            manifest = {**metadata, **sources, "rows": len(rows), "width": width, "ranges": None, "shards": shards}
+            manifest = {**metadata, **sources, "rows": len(texts), "width": width, "ranges": None, "shards": shards}
             write_manifest(place, manifest)  # before the vectors: without a manifest nobody could continue
     return manifest
 
@@ -142,7 +151,7 @@ def _check_place(directory: Path) -> None:
         raise ConfigError(f"--output {directory} is a file: give a directory, or a name that ends in .npy")
     if directory.is_dir() and not (directory / MANIFEST).is_file():
         parts = [*directory.glob(LISTS), *directory.glob(LISTS.replace(".json", ".LOCK"))]  # the list of one may have been deleted
-        mine = (".npy", ".parquet", ".json") if parts else ()
+        mine = (".npy", ".parquet", ".json", ".jsonl") if parts else ()
         ours = (".LOCK", PARTIAL, *mine)
         if others := [path.name for path in directory.iterdir() if path.name != "LOCK" and path.suffix not in ours]:
             raise ConfigError(f"--output {directory} contains {sorted(others)[0]} and no {MANIFEST}: give an empty directory")
@@ -182,55 +191,33 @@ def _is_missing(directory: Path, manifest: dict[str, Any], number: int, rows: in
         return True
     name, list_name = shard_name(number, sources_of(manifest)["format"]), _place(directory, manifest).name
     as_listed = (listed[0]["file"], listed[0]["rows"]) == (name, rows)
-    problem = damage(directory / name, listed[0], list_name) if as_listed else f"{list_name} is wrong"
+    problem = shard_damage(directory / name, listed[0], list_name) if as_listed else f"{list_name} is wrong"
     if problem:
         say(f"{directory / name}: {problem}; it is encoded again")
     return bool(problem)
 
 
-def _write_shard(directory: Path, manifest: dict[str, Any], number: int, texts: list[str], encode: Encode) -> None:
-    found = encode(texts)
+def _write_shard(directory: Path, manifest: dict[str, Any], number: int, text_rows: TextRows, encode: Encode) -> None:
+    found = encode_texts(text_rows.texts, encode)
     precision = sources_of(manifest)["precision"]
     if precision in ("int8", "uint8") and manifest["ranges"] is None:
-        manifest["ranges"] = ranges_of(found.vectors).tolist()  # those of the first shard are used for all shards
+        present = [row for row, text in enumerate(text_rows.texts) if text]
+        manifest["ranges"] = ranges_of(found.vectors[present]).tolist()  # those of the first shard are used for all shards
     ranges = manifest["ranges"] and np.array(manifest["ranges"], np.float32)
-    stored_as = sources_of(manifest)["format"]
-    file = directory / shard_name(number, stored_as)
-    with replacing(file) as partial:
-        _save(partial, quantize(found.vectors, precision, ranges), texts if stored_as == "parquet" else None)
+    file = directory / shard_name(number, sources_of(manifest)["format"])
+    with new_file(file, quantize(found.vectors, precision, ranges), text_rows) as shard:
+        shard["truncated"] = found.truncated
     place = number - manifest.get("first_shard", 0)
-    manifest["shards"][place : place + 1] = [_described(file, len(texts), found.truncated)]
+    manifest["shards"][place : place + 1] = [shard]
     manifest["width"] = found.vectors.shape[1]
     write_manifest(_place(directory, manifest), manifest)
-
-
-def _described(file: Path, rows: int, truncated: int) -> dict[str, Any]:
-    """The entry of a file in the manifest."""
-    return {"file": file.name, "rows": rows, "truncated": truncated, "bytes": file.stat().st_size, "sha256": sha256(file)}
-
-
-def _save(file: Path, rows: np.ndarray, texts: list[str] | None) -> None:
-    """Write rows in the format of NumPy, or with their texts as Parquet."""
-    if texts is not None:
-        _save_parquet(file, rows, texts)
-        return
-    with file.open("wb") as opened:  # the error of np.save for a full disk has no error number
-        np.lib.format.write_array_header_1_0(opened, np.lib.format.header_data_from_array_1_0(rows))
-        opened.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
-
-
-def _save_parquet(file: Path, rows: np.ndarray, texts: list[str]) -> None:
-    """Writes the columns `text` and `embedding`, a list of fixed size."""
-    pyarrow = import_arrow("Parquet")
-    flat = pyarrow.array(rows.reshape(-1))
-    embedding = pyarrow.FixedSizeListArray.from_arrays(flat, rows.shape[1])
-    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(texts, pyarrow.string()), "embedding": embedding}), file)
 
 
 class Vectors:
     """Rows on disk with the interface of one float32 array: `shape`, `len()`, and slices, which are read on demand.
 
-    Quantised rows are restored to float32. Memory is needed for the slices only.
+    Quantised rows are restored to float32. Memory is needed for the slices only. Row i belongs to text i of the corpus, also where
+    texts are empty. The rows `empty_rows` of empty texts are zero; `search` and the other functions leave them out.
     """
 
     def __init__(self, path: str | Path, verify: bool = True) -> None:
@@ -253,7 +240,8 @@ class Vectors:
             shards = self.manifest["shards"]
             files = [path] if single else [path / shard["file"] for shard in shards]
             for file, shard in zip(files, shards, strict=True) if verify else ():
-                _verify(file, shard, manifest_path(path).name)
+                for described in described_files(file, shard):
+                    _verify(*described, manifest_path(path).name)
         self.is_marked = KEY in self.manifest  # otherwise neither corpus nor model is known
         self.precision = sources_of(self.manifest)["precision"] if self.is_marked else "float32"
         if not files:
@@ -269,6 +257,9 @@ class Vectors:
         self._ends = np.cumsum([len(shard) for shard in self._shards])
         self.ranges = self.manifest["ranges"] and np.array(self.manifest["ranges"], np.float32)
         self.shape = (int(self._ends[-1]), width)
+        has_records = bool(stated) and self.manifest["shards"][0]["records"] is not None
+        self._records = VectorRecords(files, self.manifest["shards"]) if has_records else None
+        self.empty_rows = self._records.empty_rows() if self._records else np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -287,7 +278,7 @@ class Vectors:
         return self.precision in ("int8", "uint8")
 
     def __getitem__(self, rows: slice) -> Float[np.ndarray, "n width"]:
-        return self._restored(self.stored(rows))
+        return self._restored(self.stored(rows), rows)
 
     def stored(self, rows: slice) -> Real[np.ndarray, "n columns"]:
         """The rows of a slice as they are in the files."""
@@ -315,10 +306,23 @@ class Vectors:
             _check_size(*self._files[number])
             here = shard == number
             found[here] = self._shards[number][rows[here] - (self._ends[number] - len(self._shards[number]))]
-        return self._restored(found)
+        return self._restored(found, rows)
 
-    def _restored(self, found: np.ndarray) -> np.ndarray:
-        return restore(found, self.precision, self.shape[1], self.ranges)
+    def record(self, row: SupportsIndex) -> Record:
+        """Return the record of a row: its number, its column if a record has several texts, and its id, None if it has none."""
+        row = whole_number("row", row, 0, len(self) - 1)
+        return self._records.record(row) if self._records else Record(row)
+
+    def _restored(self, found: np.ndarray, rows: slice | Int[np.ndarray, " n"]) -> np.ndarray:
+        """Return stored rows as float32; `rows` are their numbers."""
+        restored = restore(found, self.precision, self.shape[1], self.ranges)
+        if len(self.empty_rows) and self.precision not in ("float32", "float16"):  # no byte stands for 0
+            restored[self._is_empty[rows]] = 0
+        return restored
+
+    @functools.cached_property
+    def _is_empty(self) -> Bool[np.ndarray, " rows"]:
+        return np.isin(np.arange(len(self)), self.empty_rows)
 
 
 def _verify(file: Path, shard: dict[str, Any], described_in: str) -> None:
