@@ -1,7 +1,22 @@
 """Sentence embeddings without labels, in JAX and Flax."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import os
+import signal
+import sys
+
+
+def _is_our_command() -> bool:
+    """Return whether this process is `jax-sentemb` or `python -m jax_sentemb...`, and not a program that imports the package."""
+    command = "".join(sys.argv[:1])
+    module = "".join(sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1]) if command == "-m" else ""
+    return os.path.basename(command) == "jax-sentemb" or module.partition(".")[0] == "jax_sentemb"
+
+
+if _is_our_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))  # no traceback while the rest is imported
+
+import importlib  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from jax_sentemb.evaluation.score import score

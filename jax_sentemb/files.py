@@ -10,6 +10,7 @@ import re
 import reprlib
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -86,6 +87,31 @@ def naming(path: Path) -> Iterator[None]:
         if found is error:
             raise
         raise found from error
+
+
+def open_in_place(path: Path, flags: int) -> int:
+    """Open a file that is written in place and return its descriptor; never through a link that somebody planted.
+
+    Raises:
+        ConfigError: It is a link, a folder, a pipe or a device.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            raise
+        descriptor = -1
+    if descriptor >= 0 and stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    if descriptor >= 0:
+        os.close(descriptor)
+    raise ConfigError(f"{path} is a link, a folder or a pipe, expected a file; delete it")
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all bytes to a descriptor."""
+    while content:
+        content = content[os.write(descriptor, content) :]
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Text of users in files that others see: escaped for Markdown and spreadsheets, without folders of this machine."""
 
+import hashlib
 import html
 import re
 from typing import Any
@@ -26,6 +27,12 @@ def spreadsheet_cell(value: Any) -> Any:
     except ValueError:
         return f"'{value}"
     return value  # a negative number
+
+
+def public_value(value: str) -> str:
+    """Return the value of a setting without folders, with a part of its SHA-256 at the end if it had some, so it stays unique."""
+    short = without_folders(value)
+    return value if short == value else f"{short}~{hashlib.sha256(value.encode()).hexdigest()[:6]}"
 
 
 def without_folders(text: str) -> str:

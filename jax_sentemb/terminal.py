@@ -3,6 +3,8 @@
 import functools
 import importlib.util
 import io
+import json
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 WIDTH = 118  # of a table that does not go to a terminal
+_OBEYED = re.compile("[\x7f-\x9f]")  # control characters that JSON leaves as they are
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", text_columns: Sequence[int] = (0,)) -> str:
@@ -26,7 +29,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
     from rich.table import Table
 
     found = Table(
-        title=title or None,
+        title=plain(title) or None,
         title_justify="left",
         title_style="",
         header_style="",
@@ -35,13 +38,18 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
         padding=(0, 1, 0, 0),
     )
     for place, column in enumerate(columns):
-        found.add_column(column, justify="left" if place in text_columns else "right", overflow="fold")
+        found.add_column(plain(column), justify="left" if place in text_columns else "right", overflow="fold")
     for row in rows:
         found.add_row(*(plain(cell) for cell in row))
     width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() or sys.stderr.isatty() else WIDTH
     output = io.StringIO()
     Console(file=output, width=max(width, 40), markup=False, highlight=False, emoji=False, no_color=True).print(found)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).strip("\n")
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """Return readable JSON in which every character that a terminal obeys is escaped."""
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False, **options))
 
 
 def in_notebook() -> bool:

@@ -14,8 +14,10 @@ from jax_sentemb import SentenceEncoder
 from jax_sentemb.cli import report
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, sized
+from jax_sentemb.errors import ModelFileError
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.provenance import KEY, SWEEP, mark
 from jax_sentemb.reporting import html_parts, html_report, report_data, samples, svg
 from jax_sentemb.reporting.report_sections import command_line
 from jax_sentemb.training import results, run
@@ -278,7 +280,7 @@ def test_runs_of_vary_have_a_table_and_links(tmp_path):
         {"settings": {"train.seed": "2"}, "folder": "c", "scores": {"STS12": 14.0}},
         {"settings": {"train.seed": "3"}, "folder": "d", "error": "no <file>"},
     ]
-    (tmp_path / "sweep.json").write_text(json.dumps(rows))
+    (tmp_path / "sweep.json").write_text(json.dumps([{**row, KEY: mark(SWEEP, {})} for row in rows]))
     html_report.write_report(tmp_path)
     _, tree = page(tmp_path)
     assert [link.get("href") for link in tree.iter("a")] == ["a%20b%3D1/report.html", "c/report.html", "d/report.html"]
@@ -301,7 +303,7 @@ def test_a_low_shot_study_has_its_tables_and_pictures(tmp_path):
         for method, size, score in (("A", "100", 10.0), ("A", "1000", 20.0), ("<B>", "100", 13.0), ("<B>", "1000", 25.0))
         for seed in "12"
     ]
-    (tmp_path / "sweep.json").write_text(json.dumps(rows))
+    (tmp_path / "sweep.json").write_text(json.dumps([{**row, KEY: mark(SWEEP, {})} for row in rows]))
     html_report.write_report(tmp_path)
     _, tree = page(tmp_path)
     (heads, scores), (_, differences), *_ = tables(tree)
@@ -483,3 +485,24 @@ def test_another_encoder_is_a_second_line_in_the_same_picture(workdir):
 )
 def test_the_command_is_shown_as_its_user_wrote_it(argv, shown):
     assert command_line(argv) == shown
+
+
+def test_files_of_an_earlier_run_are_left_out_with_a_line(workdir, tmp_path, capsys):
+    copy(workdir, tmp_path)
+    html_report.write_report(tmp_path)
+    assert capsys.readouterr().err == ""
+    for name in ("scores.json", "samples/end.json"):
+        content = read(tmp_path, name)
+        content[KEY]["sources"]["run"] = {"name": "earlier", "sha256": "b" * 64}
+        (tmp_path / name).write_text(json.dumps(content))
+    settings = read(tmp_path, "config.json")
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "train.seed": 99}))
+    html_report.write_report(tmp_path)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition("; ")[2] for line in lines] == ["it is left out of the report"] * 3
+    assert "scores.json was made from run earlier (SHA-256 bbbbbbbbbbbb), not from run" in lines[1]
+    left = report_data.read_run(tmp_path)
+    assert (left.scores, left.settings, list(left.looks)) == ({}, {}, ["start"])
+    (tmp_path / "scores.json").write_text('{"step": 1}')
+    with pytest.raises(ModelFileError, match=r"scores.json does not say what it was made from"):
+        report_data.read_run(tmp_path)

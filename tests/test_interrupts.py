@@ -115,3 +115,42 @@ start(main)
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert os.strerror(28) in done.stderr
+
+
+HOOK = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == os.environ["INTERRUPTED_AT"]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+"""
+SCRIPT = "import sys\nfrom jax_sentemb.__main__ import run\nsys.exit(run())\n"  # as an installer writes it
+
+
+@pytest.mark.parametrize("module", ["jax_sentemb.cli", "jax_sentemb.cli.program", "jax_sentemb.errors", "filelock"])
+@pytest.mark.parametrize(
+    "command", [("-m", "jax_sentemb.main"), ("-m", "jax_sentemb"), ("-m", "jax_sentemb.cli.search"), ("jax-sentemb",)]
+)
+def test_an_interrupt_while_modules_are_imported_is_silent(command, module, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(HOOK)
+    (tmp_path / "jax-sentemb").write_text(SCRIPT)
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "INTERRUPTED_AT": module}
+    done = subprocess.run(
+        [sys.executable, *command, "search", "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_program_that_imports_the_package_keeps_its_handler(tmp_path):
+    code = "import signal, jax_sentemb; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    for name, arguments in (("script.py", ("-m", "jax_sentemb.main")), ("other-jax-sentemb", ())):
+        (tmp_path / name).write_text(code)
+        done = subprocess.run(
+            [sys.executable, name, *arguments],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.stdout == "True\n", done.stderr

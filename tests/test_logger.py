@@ -3,7 +3,9 @@
 import io
 import itertools
 import json
+import os
 import re
+import shutil
 import sys
 import types
 from pathlib import Path
@@ -190,3 +192,23 @@ def test_a_package_that_is_missing_is_said_before_anything_runs(monkeypatch, pac
     with pytest.raises(ConfigError, match=r'needs .*: pip install "jax_sentemb\['):
         check_writers(Train(**option))
     check_writers(Train())
+
+
+def test_a_log_is_written_through_no_link_and_into_no_pipe(tmp_path):
+    (tmp_path / "victim").write_text('{"step": 9}\n')
+    for plant in (lambda file: file.symlink_to(tmp_path / "victim"), os.mkfifo, lambda file: file.mkdir()):
+        workdir = tmp_path / "run"
+        workdir.mkdir()
+        plant(workdir / "metrics.jsonl")
+        log = Log(workdir)
+        for use in (lambda log=log: log.event(1, {"a": 1.0}), lambda log=log: log.rewind(-1)):
+            with pytest.raises(ConfigError, match=r"metrics\.jsonl is a link, a folder or a pipe, expected a file; delete it"):
+                use()
+        shutil.rmtree(workdir)
+    assert (tmp_path / "victim").read_text() == '{"step": 9}\n'
+
+
+def test_what_is_logged_names_no_folder(tmp_path):
+    log = Log(tmp_path)
+    log.warn(1, f"{tmp_path}/best/3 is damaged")
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["warning"] == "3 is damaged"

@@ -42,10 +42,12 @@ from jax_sentemb.formats.sentence_transformers import SentenceModel, staged, wri
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.parallel import use_compilation_cache
+from jax_sentemb.provenance import KEY, RUN, Source, mark
 from jax_sentemb.reporting import html_report, plots
 from jax_sentemb.retrieval import vector_store
 from jax_sentemb.retrieval.vector_manifest import marked
 from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_file, write_shards
+from jax_sentemb.training import run as training_run
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Rows
 
@@ -419,6 +421,11 @@ def test_forked_processes_say_so_and_end_by_themselves_with_their_exit_code(mode
     assert (tmp_path / "ends").read_text().split() == ["fall", "exit", "raise"]
 
 
+def of_run(content):
+    """The content of a file of a run with its mark."""
+    return json.dumps({**json.loads(content), KEY: mark(RUN, {"run": Source("run", "a" * 64)})})
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -434,12 +441,12 @@ def test_forked_processes_say_so_and_end_by_themselves_with_their_exit_code(mode
     ],
 )
 def test_a_report_of_damaged_files_is_one_line(tmp_path, capsys, name, content):
-    for file, text in (("run.json", '{"steps": 3}'), ("metrics.jsonl", '{"step": 1, "time": 3}\n')):
+    for file, text in (("run.json", of_run('{"steps": 3}')), ("metrics.jsonl", '{"step": 1, "time": 3}\n')):
         (tmp_path / file).write_text(text)
     assert program(report.main, ["report", f"--workdir={tmp_path}"]) == 0
     capsys.readouterr()
     (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).write_text(of_run(content) if name.endswith(".json") and content[0] + content[-1] == "{}" else content)
     assert program(report.main, ["report", f"--workdir={tmp_path}"]) == 4
     said = capsys.readouterr().err
     assert said.startswith("error: ")
@@ -452,7 +459,7 @@ def test_a_report_of_damaged_files_is_one_line(tmp_path, capsys, name, content):
 )
 @pytest.mark.parametrize("what", ["folder", "pipe"])
 def test_a_report_refuses_a_folder_or_a_pipe_in_place_of_a_file(tmp_path, capsys, name, what):
-    for file, text in (("run.json", '{"steps": 3}'), ("metrics.jsonl", '{"step": 1, "time": 3}\n')):
+    for file, text in (("run.json", of_run('{"steps": 3}')), ("metrics.jsonl", '{"step": 1, "time": 3}\n')):
         (tmp_path / file).write_text(text)
     place = tmp_path / name
     place.unlink(missing_ok=True)
@@ -631,7 +638,7 @@ def test_the_regular_expressions_of_known_tokenizers_are_taken(model, pattern):
 
 
 def test_reports_tables_and_pictures_are_replaced_whole(tmp_path):
-    (tmp_path / "run.json").write_text('{"steps": 3}')
+    (tmp_path / "run.json").write_text(of_run('{"steps": 3}'))
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 3}\n')
     options = argparse.Namespace(output=tmp_path)
     writers = {
@@ -649,3 +656,22 @@ def test_reports_tables_and_pictures_are_replaced_whole(tmp_path):
                 assert reader.read()
                 assert os.fstat(reader.fileno()).st_nlink == 0, name
     assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("plant", [lambda file, victim: file.symlink_to(victim), lambda file, victim: os.mkfifo(file)])
+def test_a_lock_is_written_through_no_link_and_into_no_pipe(tmp_path, plant):
+    (tmp_path / "victim").write_text("precious")
+    plant(tmp_path / "LOCK", tmp_path / "victim")
+    with (
+        pytest.raises(ConfigError, match="LOCK is a link, a folder or a pipe, expected a file; delete it"),
+        training_run._lock(tmp_path),
+    ):
+        raise AssertionError("locked")
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_lock_names_its_holder_and_is_empty_after_it(tmp_path):
+    (tmp_path / "LOCK").write_text("x" * 1000)
+    with training_run._lock(tmp_path):
+        assert json.loads((tmp_path / "LOCK").read_text())["pid"] == os.getpid()
+    assert (tmp_path / "LOCK").read_text() == ""

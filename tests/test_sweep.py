@@ -14,14 +14,16 @@ import pytest
 from jax_sentemb.cli.program import program
 from jax_sentemb.config import Config, Data, Train, Variant, check
 from jax_sentemb.data import synthetic
-from jax_sentemb.errors import ConfigError, DataError
+from jax_sentemb.errors import ConfigError, DataError, ModelFileError
 from jax_sentemb.main import main
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.recipes import read_config
 from jax_sentemb.reporting import plot_data
+from jax_sentemb.reporting.html_report import write_report
 from jax_sentemb.reporting.sweep_table import SEVEN, headline, table
+from jax_sentemb.training import sweep_sources
 from jax_sentemb.training.sweep import parse, run_all, variants
 
 
@@ -472,3 +474,75 @@ def test_every_stage_of_a_study_is_a_valid_config(study):
         config.data.files, config.encoder.weights = "corpus.txt", "bert"
         check(config)
         assert len(variants(config)) > 1
+
+
+def test_rows_of_another_corpus_start_or_evaluation_set_are_not_used_again(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "dev.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\n")
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").write_text("{}")
+    (tmp_path / "eval" / "downstream" / "STS" / "STS12-en-test").mkdir(parents=True)
+    scored = tmp_path / "eval" / "downstream" / "STS" / "STS12-en-test" / "STS.gs.MSRpar.txt"
+    scored.write_text("1\n")
+    given = study("data.subset_seed,train.seed=1 data.subset=0")
+    given.data.files, given.encoder.weights = str(tmp_path / "a.txt"), str(tmp_path / "bert")
+    given.eval.dev, given.eval.data = str(tmp_path / "dev.tsv"), str(tmp_path / "eval")
+
+    def started():
+        runs = Runs()
+        assert run_all(given, tmp_path / "work", runs) == 0
+        return len(runs.given)
+
+    assert started() == 2
+    assert started() == 0
+    capsys.readouterr()
+    for file, name in (
+        (tmp_path / "a.txt", "data.files a.txt"),
+        (tmp_path / "bert" / "config.json", "encoder.weights bert"),
+        (tmp_path / "dev.tsv", "eval.dev dev.tsv"),
+        (scored, "eval.data eval"),
+    ):
+        file.write_text(file.read_text().replace("1", "2").replace("one", "six").replace("{}", "[]"))
+        assert started() == 2
+        assert f"variant=A: done before, but it was made from {name} (SHA-256" in capsys.readouterr().out
+        assert started() == 0
+    (tmp_path / "eval" / "notes.txt").write_text("not scored")
+    assert started() == 0
+    provenance_of = json.loads((tmp_path / "work" / "sweep.json").read_text())[0]["provenance"]
+    assert str(tmp_path) not in json.dumps(provenance_of)
+
+
+def test_rows_of_other_sweeps_are_left_out_when_their_corpus_was_replaced(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    first, second = (study(f"data.subset_seed,train.seed={seed} data.subset=0") for seed in (1, 2))
+    first.data.files = second.data.files = str(tmp_path / "a.txt")
+    assert run_all(first, tmp_path / "work", Runs()) == 0
+    assert run_all(second, tmp_path / "work", Runs()) == 0
+    assert len(json.loads((tmp_path / "work" / "sweep.json").read_text())) == 4
+    (tmp_path / "a.txt").write_text("one\nsix\n")
+    capsys.readouterr()
+    assert run_all(second, tmp_path / "work", Runs()) == 0
+    assert "was made before data.files was replaced: it is left out" in capsys.readouterr().err
+    assert len(json.loads((tmp_path / "work" / "sweep.json").read_text())) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"), [({"format": 2}, "has format 2, this version"), (None, "does not say what it was made")]
+)
+def test_rows_of_another_format_are_refused_and_kept(tmp_path, change, problem):
+    assert run_all(study(), tmp_path, Runs()) == 0
+    rows = json.loads((tmp_path / "sweep.json").read_text())
+    rows[0]["provenance"] = change and {**rows[0]["provenance"], **change}
+    (tmp_path / "sweep.json").write_text(json.dumps(rows))
+    for use in (lambda: run_all(study(), tmp_path, Runs()), lambda: write_report(tmp_path)):
+        with pytest.raises(ModelFileError, match=problem):
+            use()
+    assert json.loads((tmp_path / "sweep.json").read_text()) == rows
+
+
+def test_rows_of_another_format_of_what_a_run_reads_are_not_used_again(tmp_path, monkeypatch):
+    assert run_all(study(), tmp_path, Runs()) == 0
+    monkeypatch.setitem(sweep_sources.FORMATS, "tokens", 0)
+    again = Runs()
+    assert run_all(study(), tmp_path, again) == 0
+    assert len(again.given) == 8

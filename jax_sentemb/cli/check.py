@@ -1,7 +1,6 @@
 """jax-sentemb check corpus.txt: what a corpus is like, before anything is trained on it, and which recipe fits it."""
 
 import argparse
-import json
 import math
 from typing import Any
 
@@ -17,7 +16,7 @@ from jax_sentemb.data.records import Records
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import ConfigError, plain
-from jax_sentemb.terminal import table
+from jax_sentemb.terminal import json_text, table
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 POSITIONS = 512  # of a BERT
@@ -38,7 +37,7 @@ def main(argv: list[str]) -> int:
     facts = survey(options)
     advice = facts["advice"]
     if options.json:
-        print(json.dumps(facts | {"advice": advice._asdict() if advice else None}, ensure_ascii=False, indent=2))
+        print(json_text(facts | {"advice": advice._asdict() if advice else None}, indent=2))
     else:
         print(plain("\n".join(describe(facts))))
     return 0

@@ -3,8 +3,6 @@
 import argparse
 import functools
 import itertools
-import json
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,12 +21,12 @@ from jax_sentemb.retrieval.vector_manifest import manifest_path
 from jax_sentemb.retrieval.vector_records import encode_texts
 from jax_sentemb.retrieval.vector_store import Vectors
 from jax_sentemb.streams import reader_is_gone
+from jax_sentemb.terminal import json_text
 from jax_sentemb.types import EncodedSentences
 
 if TYPE_CHECKING:
     from jax_sentemb.inference.encoder import SentenceEncoder
 
-_C1 = re.compile("[\x7f-\x9f]")  # what a terminal obeys and JSON leaves as it is
 
 CheckSources = Callable[[dict[str, Any]], object]
 
@@ -218,7 +216,7 @@ def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
     for row in itertools.takewhile(lambda row: not reader_is_gone(), rows):
         row = {name: value for name, value in row.items() if value is not None}
         if as_json:
-            write(_C1.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(row, ensure_ascii=False)) + "\n")
+            write(json_text(row) + "\n")
         else:
             cells = (_cell(value) for value in row.values())
             write("\t".join(plain(cell).replace("\n", " ") for cell in cells) + "\n")

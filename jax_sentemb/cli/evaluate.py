@@ -226,7 +226,7 @@ def _check(root: Path) -> int:
                     detail = f"{sum(sizes.values()):,} in {len(sizes)} parts"
                 print(f"  {name:<24}{state:<9}{detail}")
                 for warning in item.warnings if item else ():
-                    print(f"  {'':<24}warning: {warning}")
+                    print(plain(f"  {'':<24}warning: {warning}"))
             except DataError as error:
                 print(f"  {name:<24}{'bad':<9}{error}")
                 code = DataError.exit_code

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.cli.train import parse
-from jax_sentemb.errors import flag, spelled
+from jax_sentemb.errors import flag, plain, spelled
 
 if TYPE_CHECKING:
     from jax_sentemb.planning.plan import Plan
@@ -64,7 +64,7 @@ def _plan(options: Any, argv: list[str]) -> int:
     else:
         plan = plan_of(size, fsdp)
     feed = feed_rate(config, plan.batch_size // target.hosts)
-    print(json.dumps(_facts(plan, feed), indent=2) if options.json else "\n".join(describe(plan, feed)))
+    print(json.dumps(_facts(plan, feed), indent=2) if options.json else plain("\n".join(describe(plan, feed))))
     return 0 if plan.fits else 7
 
 

@@ -1,6 +1,9 @@
 """jax-sentemb recipes [NAME]: the recipes by name, a line each, or the whole text of one."""
 
+import sys
+
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
+from jax_sentemb.errors import plain
 from jax_sentemb.recipes import find, recipes
 from jax_sentemb.terminal import table
 
@@ -28,7 +31,8 @@ def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
     options = parser().parse_args(argv[1:])
     if options.name:
-        print(find(options.name)[0].read_text(encoding="utf-8"), end="")
+        text = find(options.name)[0].read_text(encoding="utf-8")
+        print(plain(text) if sys.stdout.isatty() else text, end="")
     else:
         print(table(("recipe", "trains", "needs"), [recipe[:3] for recipe in recipes()], text_columns=(0, 1, 2)))
     return 0

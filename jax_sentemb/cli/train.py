@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jax_sentemb.allocator import keep_freed_memory
 from jax_sentemb.cli import interrupts
 from jax_sentemb.cli.program import Parser, start
-from jax_sentemb.errors import ConfigError, Setting, flag, spelled
+from jax_sentemb.errors import ConfigError, Setting, flag, plain, spelled
 from jax_sentemb.files import user_path
 from jax_sentemb.recipes import change, description, read_config, suggestion
 from jax_sentemb.settings import BOOLEANS, possible
@@ -77,7 +77,7 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
     if options.help:
         found.print_help()
         about = f"\n{options.config}:\n\n{text}\n" if (text := description(options.config)) else ""
-        print(f"{about}\nSettings of {options.config}, with their values:\n\n{settings_text(config)}")
+        print(plain(f"{about}\nSettings of {options.config}, with their values:\n\n{settings_text(config)}"))
         raise SystemExit(0)
     check(config)
     how = {

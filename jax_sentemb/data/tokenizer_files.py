@@ -13,7 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from jax_sentemb.data.tokenizer_checks import check_rules, check_size, check_speed, damage
 from jax_sentemb.data.tokenizer_classes import GENERIC, apply_class, class_of
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ModelFileError, plain
 from jax_sentemb.files import check_own, read_json, shown
 from jax_sentemb.side_files.reader import check_keys, read_side_file
 
@@ -225,7 +225,8 @@ def _from_vocabulary(vocabulary: Path, settings: Mapping[str, Any], is_encoder: 
     lower = settings.get("do_lower_case")
     if len(set(pieces)) < len(pieces):
         piece, count = Counter(pieces).most_common(1)[0]
-        logger.warning("%s has %s on %d lines: the last one counts, as in transformers", vocabulary, shown(piece), count)
+        file = plain(str(vocabulary))
+        logger.warning("%s has %s on %d lines: the last one counts, as in transformers", file, shown(piece), count)
     if lower is None:
         lower = lowercase or not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
         if is_encoder and not lower:

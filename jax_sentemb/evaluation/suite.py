@@ -17,6 +17,7 @@ from jax_sentemb.evaluation.model_spec import Embeddings, Encode, EvalModel
 from jax_sentemb.evaluation.sts_data import StsSpec
 from jax_sentemb.files import sha256
 from jax_sentemb.inference.views import NO_VIEWS, Views
+from jax_sentemb.public_text import without_folders
 
 ENCODED_AT_ONCE = 4096  # sentences between two updates of the progress bar
 
@@ -259,7 +260,7 @@ def record(model: str, metadata: dict[str, Any], outcome: Outcome, root: Path) -
         "scores": outcome.scores,
         "chosen": outcome.chosen,
         "sizes": item.sizes,
-        "warnings": [warning.replace(f"{root}/", "") for warning in item.warnings],
+        "warnings": [without_folders(warning.replace(f"{root}/", "")) for warning in item.warnings],
         "data_sha256": {_below(file, root): sha256(file) for file in item.files},
         "seconds": outcome.seconds,
         "versions": versions(),

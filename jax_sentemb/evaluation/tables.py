@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.catalog import GROUPS, SETS, heading
-from jax_sentemb.public_text import markdown
+from jax_sentemb.public_text import markdown, without_folders
 from jax_sentemb.terminal import WIDTH, table
 
 
@@ -27,7 +27,7 @@ class FailedTask(NamedTuple):
 
     def __str__(self) -> str:
         problem = self.problem.removeprefix(self.task).removeprefix(":").strip()  # some errors begin with the task
-        return f"{self.model}: {self.task}: {problem}"
+        return f"{self.model}: {self.task}: {without_folders(problem)}"
 
 
 def layout(

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import check_regular, write_text
+from jax_sentemb.provenance import SWEEP, check
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting import sweep_table
 from jax_sentemb.reporting.html_parts import templates
@@ -37,6 +38,8 @@ def not_vital(workdir: Path) -> Iterator[None]:
 def write_report(workdir: Path) -> Path:
     """Writes `workdir`/report.html for a run, finished or not, or for the runs that sweep.json lists. Errors as `read_run`."""
     rows = read_json_file(workdir / "sweep.json", list)
+    for row in rows:
+        check(workdir / "sweep.json", row, SWEEP)
     run = None if rows else read_run(workdir)
     try:
         content = run_page(run) if run else sweep_page(workdir, rows)

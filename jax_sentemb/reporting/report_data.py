@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_regular
+from jax_sentemb.files import check_regular, fingerprint, say
+from jax_sentemb.provenance import KEY, RUN, check, difference
 from jax_sentemb.reporting.plot_data import read_metrics
 
 
@@ -62,12 +63,32 @@ class Run(NamedTuple):
 
 
 def read_run(workdir: Path) -> Run:
-    """Read a work directory; ModelFileError if it has no run.json, or a file is damaged or a folder."""
+    """Read a work directory; ModelFileError if it has no run.json, or a file is damaged or a folder.
+
+    Files that an earlier run in this directory left are named in a warning and left out.
+    """
     if not (workdir / "run.json").exists():
         raise ModelFileError(f"{workdir} is not the work directory of a run: it has no run.json")
-    about, settings, model = (read_json_file(workdir / name) for name in ("run.json", "config.json", "model.json"))
-    looks = {when: found for when in ("start", "end") if (found := read_json_file(workdir / "samples" / f"{when}.json"))}
-    return Run(workdir, about, settings, model, read_metrics(workdir), read_json_file(workdir / "scores.json"), looks)
+    about, settings = (read_json_file(workdir / name) for name in ("run.json", "config.json"))
+    check(workdir / "run.json", about, RUN)
+    run = {"run": about[KEY]["sources"].get("run")}
+    if settings and about.get("settings_sha256") != fingerprint(settings):
+        say(f"{workdir / 'config.json'} has the settings of another run; it is left out of the report")
+        settings = {}
+    model, scores = (_of_run(workdir / name, run) for name in ("model.json", "scores.json"))
+    looks = {when: found for when in ("start", "end") if (found := _of_run(workdir / "samples" / f"{when}.json", run))}
+    return Run(workdir, about, settings, model, read_metrics(workdir), scores, looks)
+
+
+def _of_run(file: Path, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file of a run, {} if it is missing or of another run."""
+    content = read_json_file(file)
+    if content:
+        check(file, content, RUN)
+    if content and (problem := difference(content, RUN, run)):
+        say(f"{file} {problem}; it is left out of the report")
+        return {}
+    return content
 
 
 def read_json_file(file: Path, kind: type = dict) -> Any:

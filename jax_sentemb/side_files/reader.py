@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jax_sentemb.errors import ModelFileError
+from jax_sentemb.errors import ModelFileError, plain
 from jax_sentemb.files import read_json, shown
 from jax_sentemb.side_files.config_keys import Refusal
 from jax_sentemb.side_files.keys import KEYS, REFUSED_FILES, UNREAD_FILES, Keys
@@ -49,7 +49,7 @@ def warn_once(file: Path, key: str, text: str) -> None:
     """Log a warning about a key of a file, once in a process."""
     if (str(file), key) not in _reported:
         _reported.add((str(file), key))
-        logger.warning("%s", text)
+        logger.warning("%s", plain(text))
 
 
 def _check_value(name: str, value: Any, refusal: Refusal, file: Path) -> None:

@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, Setting, plain
-from jax_sentemb.files import is_full, naming, replacing, write_text
+from jax_sentemb.files import is_full, naming, open_in_place, replacing, write_all, write_text
+from jax_sentemb.public_text import without_folders
 from jax_sentemb.streams import lasting, print_line
 from jax_sentemb.terminal import bar, in_notebook
 
@@ -44,7 +45,7 @@ class Log:
         """Deletes events after `step`: a run that continues from a checkpoint, or starts again (-1), writes them again."""
         if not self.is_main or not self.path.exists():
             return
-        with self.path.open("rb") as file:  # line by line, as logs can be long
+        with os.fdopen(open_in_place(self.path, os.O_RDONLY), "rb") as file:  # line by line, as logs can be long
             if all(line.endswith(b"\n") and _step_of(line) <= step for line in file):
                 return
             file.seek(0)
@@ -52,10 +53,13 @@ class Log:
                 new.writelines(line.rstrip(b"\n") + b"\n" for line in file if _step_of(line) <= step)
 
     def event(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes a line {"step": ..., "time": Unix seconds, **values}; numbers also go to TensorBoard and Weights & Biases."""
+        """Write a line {"step": ..., "time": Unix seconds, **values}, without folders of this machine.
+
+        Numbers also go to TensorBoard and Weights & Biases.
+        """
         if not self.is_main:
             return
-        values = {name: _plain(value) for name, value in values.items()}
+        values = {name: without_folders(value) if isinstance(value, str) else _plain(value) for name, value in values.items()}
         self._write(json.dumps({"step": step, "time": round(time.time(), 3), **values}) + "\n")
         numbers = {name: value for name, value in values.items() if isinstance(value, float)}
         if self.writer is not None:
@@ -66,15 +70,21 @@ class Log:
 
     def _write(self, line: str) -> None:
         text, self._unwritten = self._unwritten + line, ""
-        size = self.path.stat().st_size if self.path.exists() else 0
+        descriptor = None
         try:
-            with naming(self.path), self.path.open("a", encoding="utf-8") as file:
-                file.write(text)
+            with naming(self.path):
+                descriptor = open_in_place(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                size = os.fstat(descriptor).st_size
+                write_all(descriptor, text.encode())
         except OSError as error:
             if not is_full(error):
                 raise
-            os.truncate(self.path, size)
             self._unwritten = text  # is written with the next event
+            if descriptor is not None:
+                os.ftruncate(descriptor, size)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def values(self, step: int, values: Mapping[str, float], digits: int) -> None:
         """Log measured values and print them with so many digits."""

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from jax_sentemb.config import Config
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting
-from jax_sentemb.files import naming, user_path
+from jax_sentemb.files import naming, open_in_place, user_path, write_all
 from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.formats.run_dir import export_of
 from jax_sentemb.parallel import is_main_process
@@ -98,6 +98,7 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
 def _lock(workdir: Path) -> Iterator[None]:
     """Locks `workdir`/LOCK, which names its holder. The operating system releases the lock when the holder ends, for any reason."""
     path = workdir / "LOCK"
+    os.close(open_in_place(path, os.O_WRONLY | os.O_CREAT))  # refuses a link with a clear message
     who, lock = _holder(path), FileLock(path, timeout=0)
     try:
         lock.acquire()
@@ -115,20 +116,29 @@ def _lock(workdir: Path) -> Iterator[None]:
             print_line(f"note: {path} was held by {who}, which is gone: taken over", "stderr")
         mine = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         with naming(path):
-            path.write_text(json.dumps(mine) + "\n", encoding="utf-8")
+            _write_holder(path, json.dumps(mine) + "\n")
         yield
     finally:
-        with contextlib.suppress(OSError):
-            os.truncate(path, 0)
+        with contextlib.suppress(OSError, ConfigError):
+            _write_holder(path, "")
         lock.release()
+
+
+def _write_holder(path: Path, text: str) -> None:
+    descriptor = open_in_place(path, os.O_WRONLY | os.O_TRUNC)
+    try:
+        write_all(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
 
 
 def _holder(path: Path) -> str:
     """The holder that LOCK names, "" if none."""
     try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
+        with os.fdopen(open_in_place(path, os.O_RDONLY), encoding="utf-8") as file:
+            holder = json.loads(file.read())
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, ConfigError):
         return ""
 
 

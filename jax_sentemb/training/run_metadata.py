@@ -14,6 +14,7 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.word_tokenizer import WordTokenizer
 from jax_sentemb.distillation.teacher import teacher_names
 from jax_sentemb.parallel import is_main_process
+from jax_sentemb.public_text import without_folders
 from jax_sentemb.training.run_sources import vectors_source
 from jax_sentemb.training.setup import RunSetup
 from jax_sentemb.training.starting_encoder import Start, dense_layers, is_kept
@@ -122,7 +123,10 @@ def _versions() -> dict[str, Any]:
         "flax": flax.__version__,
         "optax": optax.__version__,
     }
-    return {"versions": packages, "python": platform.python_version(), "argv": sys.argv}
+    command, *arguments = sys.argv or [""]
+    parts = Path(command).parts[-2:]
+    argv = ["/".join(parts if parts[:1] == ("jax_sentemb",) else parts[-1:]), *map(without_folders, arguments)]
+    return {"versions": packages, "python": platform.python_version(), "argv": argv}
 
 
 def write_json(path: Path, content: Any) -> None:

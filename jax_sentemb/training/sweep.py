@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import hashlib
 import itertools
 import json
 import math
@@ -12,12 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jax_sentemb.config import Config, check, flatten, swept
+from jax_sentemb import provenance
+from jax_sentemb.config import Config, check, swept
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, plain
-from jax_sentemb.files import write_json
+from jax_sentemb.files import say, write_json
 from jax_sentemb.parallel import is_main_process
+from jax_sentemb.provenance import KEY, SWEEP
+from jax_sentemb.public_text import public_value, without_folders
 from jax_sentemb.recipes import change
 from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, terminal_table, write_tables
+from jax_sentemb.training.sweep_sources import changed_since, remembering, replaced_inputs, row_mark
 
 MAX_RUNS = 1000  # of one command
 OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not one between the items of a tuple: (1,2),(3,4)
@@ -26,7 +29,7 @@ OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not one between the items of a
 class Expanded(NamedTuple):
     """A run of a sweep."""
 
-    chosen: dict[str, str]  # the values of the sweep
+    chosen: dict[str, str]  # the values of the sweep, without folders
     config: Config
     label: str
     folder: str
@@ -117,18 +120,20 @@ def run_all(
     """Runs every variant in its own folder; writes tables after each run and plots at the end. Returns the last error's code, or 0.
 
     If the data or the training of a run fails, the other runs still follow. A signal ends the sweep. The same command then skips
-    the runs that sweep.json lists with scores and the same settings, and continues the stopped run. sweep.json and the report keep
-    the finished runs of other sweeps in this work directory, so a study may be run in parts. The tables have this sweep's runs.
-    Before the first run of all, `check_data` is called for the smallest subsets; its errors end the sweep.
+    the runs that sweep.json lists with scores, and with the same settings and content of their inputs, and continues the stopped
+    run. sweep.json and the report keep the finished runs of other sweeps in this work directory, so a study may be run in parts.
+    The tables have this sweep's runs. Before the first run of all, `check_data` is called for the smallest subsets; its errors end
+    the sweep.
     """
     expanded = _expanded(config)
     finished_rows = _finished_rows(workdir)
-    others = [row for folder, row in finished_rows.items() if folder not in {one.folder for one in expanded}]
+    marks, reasons = _marks(expanded, finished_rows)
+    others = _kept_rows(expanded, finished_rows, marks, workdir)
     baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
     rows = {
         one.folder: _row(one, baselines, finished_rows[one.folder])
         for one in expanded
-        if one.folder in finished_rows and finished_rows[one.folder]["settings_sha256"] == _digest(one.config)
+        if one.folder in marks and not reasons[one.folder]
     }
     if not rows:
         _check_smallest(expanded, workdir, check_data)
@@ -142,10 +147,12 @@ def run_all(
 
     code = 0
     for one in expanded:
-        print(plain(f"--- {one.label}") + ": done before" * (one.folder in rows), flush=True)
+        reason = reasons.get(one.folder)
+        state = ": done before" * (one.folder in marks) + f", but it {reason}" * bool(reason)
+        print(plain(f"--- {one.label}{state}"), flush=True)
         if one.folder in rows:
             continue
-        row = _row(one, baselines)
+        row = _row(one, baselines) | {KEY: row_mark(one.config)}
         try:
             if stopped := run(one.config, workdir / one.folder):
                 return stopped
@@ -154,7 +161,7 @@ def run_all(
             raise error.at(f"{one.label}: ") from None
         except UserError as error:
             print(plain(f"error: {one.label}: {error}"), file=sys.stderr, flush=True)
-            row["error"] = str(error)
+            row["error"] = without_folders(str(error))
             code = error.exit_code
         except Exception:
             print(plain(f"error: {one.label}: the run failed, and the sweep ends:"), file=sys.stderr, flush=True)
@@ -172,8 +179,11 @@ def run_all(
 
 
 def _expanded(config: Config) -> list[Expanded]:
-    """The runs of a sweep; ConfigError for two that would share a folder."""
-    expanded = [Expanded(chosen, one, label, _folder(label)) for chosen, one in variants(config) for label in [_label(chosen)]]
+    """The runs of a sweep, without folders in their names; ConfigError for two that would share a folder."""
+    expanded = []
+    for chosen, one in variants(config):
+        public = {name: public_value(value) for name, value in chosen.items()}
+        expanded.append(Expanded(public, one, _label(public), _folder(_label(public))))
     labels: dict[str, str] = {}
     for one in expanded:
         if one.label != labels.setdefault(one.folder, one.label):
@@ -185,7 +195,7 @@ def _expanded(config: Config) -> list[Expanded]:
 
 def _row(one: Expanded, baselines: dict[str, str], result: dict[str, Any] | None = None) -> dict[str, Any]:
     """The row of a run in sweep.json, with the `result` of an earlier command; the baseline is that of this one."""
-    row: dict[str, Any] = {"settings": one.chosen, "folder": one.folder, "settings_sha256": _digest(one.config)}
+    row: dict[str, Any] = {"settings": one.chosen, "folder": one.folder}
     row |= {"baseline": baselines[one.chosen[VARIANT]]} if one.chosen.get(VARIANT) in baselines else {}
     return row | {name: value for name, value in (result or {}).items() if name != "baseline"}
 
@@ -214,18 +224,46 @@ def _folder(label: str) -> str:
     return re.sub(r"[^\w.,=+-]+", "_", label)[:200]
 
 
-def _digest(config: Config) -> str:
-    """SHA-256 of all settings of a run; a row of sweep.json is reused only for the same settings."""
-    return hashlib.sha256(json.dumps(flatten(config), sort_keys=True).encode()).hexdigest()
-
-
 def _finished_rows(workdir: Path) -> dict[str, dict[str, Any]]:
-    """The rows of sweep.json whose folder has scores, by folder; {} if the file is missing or not readable: the runs repeat."""
-    with contextlib.suppress(OSError, ValueError):
+    """Return the rows of sweep.json whose folder has scores, by folder; {} if the file is missing or not JSON: the runs repeat.
+
+    Raises:
+        ModelFileError: A row has another format, or does not say what it was made from.
+    """
+    try:
         rows = json.loads((workdir / "sweep.json").read_text("utf-8"))
-        done = [row for row in rows if "scores" in row and "settings_sha256" in row]
-        return {row["folder"]: row for row in done if (workdir / row["folder"] / "scores.json").is_file()}
-    return {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(rows, list):
+        return {}
+    for row in rows:
+        provenance.check(workdir / "sweep.json", row, SWEEP)
+    done = [row for row in rows if "scores" in row]
+    return {row["folder"]: row for row in done if (workdir / row["folder"] / "scores.json").is_file()}
+
+
+def _marks(expanded: list[Expanded], finished: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the marks that finished runs would have now, and how those of their rows differ, "" if they do not."""
+    digest = remembering()
+    marks = {one.folder: row_mark(one.config, digest) for one in expanded if one.folder in finished}
+    return marks, {folder: changed_since(finished[folder], made) for folder, made in marks.items()}
+
+
+def _kept_rows(
+    expanded: list[Expanded], finished: dict[str, dict[str, Any]], marks: dict[str, Any], workdir: Path
+) -> list[dict[str, Any]]:
+    """Return the rows of other sweeps, without those whose inputs were replaced since then."""
+    folders = {one.folder for one in expanded}
+    others = [row for folder, row in finished.items() if folder not in folders]
+    digest = remembering()
+    current = [*marks.values(), *(row_mark(one.config, digest) for one in expanded if others and one.folder not in marks)]
+    kept = []
+    for row in others:
+        if name := replaced_inputs(row, current):
+            say(f"{workdir / 'sweep.json'}: run {row['folder']} was made before {name} was replaced: it is left out")
+        else:
+            kept.append(row)
+    return kept
 
 
 def _result(folder: Path) -> dict[str, Any]:

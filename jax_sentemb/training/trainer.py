@@ -14,6 +14,7 @@ from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite, Setting
 from jax_sentemb.evaluation.agreement import SELECTING
+from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
 from jax_sentemb.formats.run_dir import write_metadata
 from jax_sentemb.inference.embedder import Embedder
@@ -28,6 +29,7 @@ from jax_sentemb.parallel import (
     make_mesh,
     process_share,
 )
+from jax_sentemb.public_text import without_folders
 from jax_sentemb.setting_texts import rewind_window
 from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.checkpoint_selection import (
@@ -105,8 +107,8 @@ class Trainer:
         self.validation = setup.validation and Validation(config.method, self.encoder, setup.validation, self.mesh)
         self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
         continued = self._continue()
+        self.log.rewind(self.step if continued else -1)  # first, so that files of this run never stand beside events of another
         self._describe()
-        self.log.rewind(self.step if continued else -1)
         self.log.event(self.step, {"event": "start"})
 
     @property
@@ -206,8 +208,11 @@ class Trainer:
         if is_main_process():
             setup.tokenizer.save(workdir / "tokenizer")
             write_metadata(workdir, setup.encoder_config, self.model_metadata)
-        write_json(workdir / "config.json", flatten(self.config))
-        write_json(workdir / "run.json", about(setup, self.steps, self.state.params, self.progress.selected_by) | self.mark)
+        flat = flatten(self.config)
+        settings = {name: without_folders(value) if isinstance(value, str) else value for name, value in flat.items()}
+        write_json(workdir / "config.json", settings)
+        facts = about(setup, self.steps, self.state.params, self.progress.selected_by)
+        write_json(workdir / "run.json", {**facts, "settings_sha256": fingerprint(settings), **self.mark})
 
     def _batch(self, step: int) -> tuple[Batch, ...]:
         """The batch of a step in parts, whose sizes are multiples of the number of devices and of the gradient-caching chunk."""

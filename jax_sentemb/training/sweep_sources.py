@@ -1,0 +1,117 @@
+"""What a row of a sweep was made from: the settings of its run and the content of the files that they name."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jax_sentemb.config import Config, flatten
+from jax_sentemb.data.corpus_files import corpus_name, sources_of
+from jax_sentemb.data.digest import file_digest, folder_digest
+from jax_sentemb.data.tables import dataset_rows
+from jax_sentemb.distillation.teacher import teacher_names
+from jax_sentemb.errors import ConfigError, UserError
+from jax_sentemb.evaluation.catalog import SETS, select
+from jax_sentemb.evaluation.sts_data import senteval_root
+from jax_sentemb.files import fingerprint, user_path
+from jax_sentemb.formats.huggingface import resolve
+from jax_sentemb.provenance import CHECKPOINT, KEY, PACKED_ROWS, RUN, SWEEP, TOKENS, Source, difference, mark
+
+SCHEMES = ("arguments:",)  # before the name of a file in data.files
+GENERATED = ("grammar", "senteval:", "words:")  # begins what is not the name of a file
+FORMATS = {file_type.name: file_type.format for file_type in (RUN, CHECKPOINT, TOKENS, PACKED_ROWS)}
+
+Digest = Callable[[str, str, str], str | None]  # of the name of a setting, its value, and eval.tasks
+
+
+def row_mark(config: Config, digest: "Digest | None" = None) -> dict[str, Any]:
+    """Return the mark of the row of a run, before the run reads its inputs; `digest` replaces `content_digest`."""
+    settings = flatten(config)
+    inputs = {name: value for name, value in settings.items() if _names_content(name) and isinstance(value, str) and value}
+    digests = {name: (digest or content_digest)(name, value, config.eval.tasks) for name, value in inputs.items()}
+    return mark(
+        SWEEP,
+        {
+            "settings": fingerprint(settings),
+            "formats": FORMATS,
+            "paths": {name: fingerprint({"path": value}) for name, value in inputs.items()},
+            **{name: value and Source(corpus_name(inputs[name]), value) for name, value in digests.items()},
+        },
+    )
+
+
+def remembering() -> Digest:
+    """Return `content_digest` that reads each input once, for the rows that are compared when a sweep starts."""
+    return functools.cache(content_digest)
+
+
+def changed_since(row: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """Return how the sources of a row differ from the mark of its run as it would be made now, "" if they do not."""
+    return difference(row, SWEEP, made["sources"])
+
+
+def replaced_inputs(row: Mapping[str, Any], current: Iterable[Mapping[str, Any]]) -> str:
+    """Return the setting of a row whose file has other content by now, as the marks `current` of other runs tell; "" if none."""
+    sources = row[KEY]["sources"]
+    for made in (each["sources"] for each in current):
+        for name, path in sources["paths"].items():
+            if made["paths"].get(name) == path and made[name] != sources[name]:
+                return name
+    return ""
+
+
+def content_digest(name: str, value: str, tasks: str) -> str | None:
+    """Return the SHA-256 of the content that a setting names, None if there is none or it cannot be read."""
+    try:
+        if name == "eval.data":
+            return None if value == "grammar" else _digest_of(_scored_files(value, tasks))
+        digests = [digest for part in _parts(name, value) for digest in _digests(name, part)]
+    except (UserError, OSError):
+        return None  # the run itself says why
+    return fingerprint({"digests": digests}) if digests else None
+
+
+def _names_content(name: str) -> bool:
+    names = ("data.files", "data.tokenizer", "encoder.weights", "encoder.vectors", "method.teacher", "eval.data", "eval.dev")
+    return name.removeprefix("pretrain.") in (*names, "eval.held_out")
+
+
+def _parts(name: str, value: str) -> Iterable[str]:
+    """Return the files, folders and data sets that a value names."""
+    for scheme in SCHEMES:
+        value = value.removeprefix(scheme)
+    if value.startswith(GENERATED):
+        return []
+    if name == "method.teacher":
+        return [part for part in teacher_names(value) if not part.startswith(GENERATED)]
+    if name.endswith(("data.files", "eval.held_out")) and not user_path(value).is_dir():
+        return list(sources_of(value))
+    return [value]
+
+
+def _digests(name: str, part: str) -> Iterable[str]:
+    """Yield the SHA-256 of a file, of the files of a folder, or of a model or data set on the hub."""
+    if part.startswith(("hf:", "tfds:")):
+        yield fingerprint({"data set": dataset_rows(part, (), ())[1]})
+        return
+    path = user_path(part)
+    if not path.exists() and name.endswith(("weights", "tokenizer", "teacher")):
+        path = resolve(part, "")
+    if path.is_dir():
+        yield folder_digest(path, ["*"], ["LOCK", "report.html"])
+    elif path.is_file():
+        yield file_digest(path)
+    elif name != "eval.dev":  # which may be the name of a set of eval.data
+        raise ConfigError(f"{part}: no such file")
+
+
+def _scored_files(folder: str, tasks: str) -> list[Path]:
+    """Return the files of the sets that a run scores."""
+    root = senteval_root(folder, "eval.data")
+    named = {name for name, _ in select(tasks, "eval.tasks")} if tasks and tasks != "corpus" else set()
+    rows = [row for row in SETS.values() if row.group == "sts" or row.name in named or tasks == "corpus"]
+    return sorted({file for row in rows for file in row.files(root, optional=True) if file.is_file()})
+
+
+def _digest_of(files: Iterable[Path]) -> str:
+    return fingerprint({"files": [[file.name, file_digest(file)] for file in files]})
