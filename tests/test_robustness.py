@@ -36,8 +36,8 @@ from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import BusyError, ConfigError, DataError, ModelFileError, ResourceError
+from jax_sentemb.evaluation.catalog import SETS
 from jax_sentemb.evaluation.diagnostics import FEWEST, diagnose
-from jax_sentemb.evaluation.suite import files_of
 from jax_sentemb.formats.sentence_transformers import SentenceModel, staged, write_export
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
@@ -485,7 +485,7 @@ def test_a_few_sentences_raise_no_alarm_of_a_collapse(tmp_path):
 def test_damaged_evaluation_data_end_with_the_code_of_data(model, tmp_path, capsys):
     root = tmp_path / "SentEval"
     arguments = ["evaluate", f"--model={model}", f"--data={root}", "--tasks=sts"]
-    for file in files_of("STSBenchmark", root):
+    for file in SETS["STSBenchmark"].files(root):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(b"\xff\n")
     assert program(evaluate.main, arguments) == 3
