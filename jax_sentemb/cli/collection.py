@@ -203,7 +203,7 @@ def say_noise(collection: Collection) -> float:
 
 def _cell(value: Any) -> str:
     if isinstance(value, dict | list):  # an id
-        return json.dumps(value, ensure_ascii=False)
+        return json_text(value)
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
