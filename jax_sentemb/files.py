@@ -250,9 +250,18 @@ def write_json(path: Path, content: Any) -> None:
 
 
 JSON_LIMIT = 1 << 24  # bytes; descriptions of models have a few thousand, and a value needs 20 times its text in memory
+DATA_LIMIT = 1 << 28  # bytes of other files that are read at once: labelled data, logs, trees
 _repr = reprlib.Repr()  # shows only a few levels and entries of a large value
 _repr.maxstring = _repr.maxother = 100
 shown = _repr.repr  # formats a value from a file for a message
+
+
+def read_limited(path: Path, limit: int = JSON_LIMIT) -> bytes:
+    """Return the content of a file. OSError for a file of more than `limit` bytes, before anything is read."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > limit:
+            raise OSError(errno.EFBIG, f"the file has more than {limit:,} bytes", str(path))
+        return file.read(limit)
 
 
 def read_json(path: Path, kind: type = dict) -> Any:

@@ -89,7 +89,7 @@ def test_an_array_that_claims_more_than_its_archive_has_is_refused_by_its_header
     np.savez(tmp_path / "w.npz", words=np.array(["a"]))
     with zipfile.ZipFile(tmp_path / "w.npz", "a") as archive:
         archive.writestr("vectors.npy", header.getvalue() + b"0" * 64)
-    with pytest.raises(ModelFileError, match=r"vectors\.npy claims 68,719,476,736 bytes, and the archive has 64"):
+    with pytest.raises(ModelFileError, match=r"vectors\.npy': its header promises 68,719,476,736 bytes of numbers"):
         read_word_vectors(tmp_path / "w.npz")
 
 
@@ -98,7 +98,7 @@ def test_archives_without_vectors_or_with_objects(tmp_path):
     with pytest.raises(ModelFileError, match="expected the arrays words and vectors"):
         read_word_vectors(tmp_path / "v.npz")
     np.savez(tmp_path / "v.npz", words=np.array([["a"], 3], object), vectors=np.ones((2, 2)))
-    with pytest.raises(ModelFileError, match="allow_pickle"):
+    with pytest.raises(ModelFileError, match=r"words\.npy': it has Python objects, which are never loaded"):
         read_word_vectors(tmp_path / "v.npz")
     with pytest.raises(ModelFileError, match="No such file"):
         read_word_vectors(tmp_path / "absent.npz")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jax_sentemb.errors import DataError
-from jax_sentemb.files import user_path
+from jax_sentemb.files import DATA_LIMIT, read_limited, user_path
 
 COLUMNS = 10
 ID, FORM, HEAD, RELATION, MISC = 0, 1, 6, 7, 9
@@ -32,7 +32,7 @@ def read_conllu(path: str | Path) -> list[Parse]:
     """
     file = user_path(path)
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_limited(file, DATA_LIMIT).decode("utf-8-sig").splitlines()
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -70,14 +70,17 @@ def _parse(text: str, lines: list[list[str]], where: str) -> Parse:
     heads = [int(fields[HEAD]) for fields in words]
     if heads.count(0) != 1:
         raise DataError(f"{where}: this sentence has {heads.count(0)} roots (words with head 0) instead of one")
+    connected = {0}
     for start in range(1, len(heads) + 1):
-        word, steps = start, 0
-        while word and steps <= len(heads):
+        word, path = start, set[int]()
+        while word not in connected:
             if word > len(heads):
                 raise DataError(f"{where}: head {word} is beyond the {len(heads)} words of this sentence")
-            word, steps = heads[word - 1], steps + 1
-        if word:
-            raise DataError(f"{where}: word {start} of this sentence is not connected to the root")
+            if word in path:
+                raise DataError(f"{where}: word {start} of this sentence is not connected to the root")
+            path.add(word)
+            word = heads[word - 1]
+        connected |= path
     joined = "".join(fields[FORM] + " " * ("SpaceAfter=No" not in fields[MISC].split("|")) for fields in words).strip()
     return Parse(text or joined, tuple(zip(heads, (fields[RELATION] for fields in words), strict=True)))
 

@@ -55,14 +55,17 @@ def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
         raise ConfigError(Setting("--id", columns.id), f": {path} has lines and no columns; leave it out")
     if kind == ".txt" and opener is open:
         return PlainText(path)
+    if kind == PARQUET:
+        check_unpacked_size(path, names)
+    else:
+        with text_file.open_bytes(path, opener) as file:
+            file.read(1)  # what is not compressed at all is refused before it is hashed
     # A conversion is found by the file's content, not its path and time: a copy is not converted again, an edited file is.
     before, digest = identity_of([path]), file_digest(path, cache)
     sources = {"file": Source(path.name, digest), "reader": kind}
     check = lambda: check_unchanged([path], before, [digest])  # noqa: E731
     if kind == ".txt":
         return _unpacked(cache, sources, path, opener, check)
-    if kind == PARQUET:
-        check_unpacked_size(path, names)
     remedy = ("set ", Setting("data.column"), *((" or ", Setting("--id")) if columns.id else ()))
     return _converted(cache, sources, columns, read_rows(source, names, remedy, optional), source, path.stat().st_size, check)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import DataError, Message
+from jax_sentemb.files import DATA_LIMIT, read_limited
 
-LONGEST_FIELD = 1 << 30  # characters
+LONGEST_FIELD = 1 << 27  # characters
 
 Row = tuple[int, list[str]]  # number of its last line, from 1, and its fields
 
@@ -16,7 +17,7 @@ Row = tuple[int, list[str]]  # number of its last line, from 1, and its fields
 def decode_file(path: Path, encoding: str = "utf-8", errors: str = "strict") -> str:
     """Return the text of a file without a byte order mark; DataError if it cannot be read or decoded."""
     try:
-        content = path.read_bytes()
+        content = read_limited(path, DATA_LIMIT)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from None
     try:

@@ -18,7 +18,8 @@ from jax_sentemb.files import user_path
 
 KINDS = (".txt", ".jsonl", ".csv", ".tsv")
 PARQUET = ".parquet"  # compressed internally, so .parquet.gz is not supported
-LONGEST_ROW = 1 << 30  # bytes
+LONGEST_ROW = 1 << 27  # bytes of a line
+MOST_VALUES = 1 << 22  # separators in a line: each may become an object of 60 bytes or more
 ROWS = 1000  # read at once
 BUFFER = 1 << 20  # bytes of a Parquet column
 SET_COLUMN = ("set ", Setting("data.column"))
@@ -59,13 +60,18 @@ def file_kind(path: Path) -> tuple[str, Callable[..., Any]]:
     return kind, COMPRESSED.get(packing, open)
 
 
-def _text_lines(path: Path, opener: Callable[..., Any]) -> Iterator[str]:
-    """Lines of UTF-8 text with their line ends, without a byte order mark."""
+def _text_lines(path: Path, opener: Callable[..., Any], separators: Sequence[bytes]) -> Iterator[str]:
+    """Yield lines of UTF-8 text with their line ends, without a byte order mark.
+
+    `separators` stand between the values of a line.
+    """
     at = 0
     with open_bytes(path, opener) as file:
         for number, line in enumerate(iter(functools.partial(file.readline, LONGEST_ROW), b""), 1):
             if len(line) == LONGEST_ROW:
-                raise DataError(f"{path} line {number} has {LONGEST_ROW:,} bytes or more, far more than a row of text")
+                raise DataError(f"{path} line {number} has {LONGEST_ROW:,} bytes or more; divide the text into rows")
+            if len(line) > MOST_VALUES and sum(map(line.count, separators)) > MOST_VALUES:
+                raise DataError(f"{path} line {number} has more than {MOST_VALUES:,} values; divide it into rows")
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -77,7 +83,7 @@ def _text_lines(path: Path, opener: Callable[..., Any]) -> Iterator[str]:
 def _json_rows(
     path: Path, opener: Callable[..., Any], columns: tuple[str, ...], remedy: Message, optional: tuple[str, ...]
 ) -> Rows:
-    for number, line in enumerate(_text_lines(path, opener), 1):
+    for number, line in enumerate(_text_lines(path, opener, (b",", b"[", b"{")), 1):
         if not line.strip():
             continue
         try:
@@ -101,7 +107,9 @@ def _csv_rows(
     path: Path, opener: Callable[..., Any], columns: tuple[str, ...], kind: str, remedy: Message, optional: tuple[str, ...]
 ) -> Rows:
     # In a TSV, only tabs separate fields, and quotes are text.
-    rows = delimited.read_rows(path, _text_lines(path, opener), "," if kind == ".csv" else "\t", quotes=kind == ".csv")
+    delimiter = "," if kind == ".csv" else "\t"
+    lines = _text_lines(path, opener, [delimiter.encode()])
+    rows = delimited.read_rows(path, lines, delimiter, quotes=kind == ".csv")
     for number, fields in delimited.select_columns(path, rows, columns, remedy, optional):
         yield f"{path} line {number}", fields
 
@@ -154,8 +162,11 @@ def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: Message, optional:
         if missing := [column for column in wanted if column not in schema.names]:
             raise DataError(f"{path} has no column {missing[0]!r}, only {', '.join(schema.names)[:200] or 'none'}: ", *remedy)
         there = [column for column in optional if column in schema.names]
+        for column in (*wanted, *there):
+            _check_type(pyarrow, schema.field(column), path)
         # A text that repeats, thousands of times in a few bytes, is held once.
-        shared = [column for column in (*wanted, *there) if schema.field(column).type in (pyarrow.string(), pyarrow.large_string())]
+        strings = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
+        shared = [column for column in (*wanted, *there) if schema.field(column).type in strings]
         with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False, read_dictionary=shared) as file:
             number = 0
             for block in file.iter_batches(ROWS, columns=[*wanted, *there]):
@@ -166,6 +177,16 @@ def parquet_rows(path: Path, wanted: tuple[str, ...], remedy: Message, optional:
                     number += 1
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         raise _cannot_load(str(path), error) from error
+
+
+def _check_type(pyarrow: ModuleType, field: Any, path: Path) -> None:
+    """Raise DataError for a column of bytes, lists or structures. A file of kilobytes may repeat a large one for every row."""
+    values = field.type.value_type if pyarrow.types.is_dictionary(field.type) else field.type
+    types = pyarrow.types
+    is_bytes = types.is_binary(values) or types.is_large_binary(values) or types.is_fixed_size_binary(values)
+    if is_bytes or types.is_binary_view(values) or types.is_nested(values):
+        remedy = "give a column of text, or ids of text or numbers"
+        raise DataError(f"{path}: column {field.name!r} has the type {str(values)[:100]}; {remedy}")
 
 
 def _values(pyarrow: ModuleType, block: Any, column: str) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 from jax_sentemb.errors import ConfigError, DataError, ResourceError, UserError
 
-COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+XZ_MEMORY = 256 << 20  # bytes for the decompressor of an .xz file; xz -9 needs 65 MiB, and a header may ask for 4 GiB
 RATIO = 200  # a file may become RATIO times its size, far more than text does, or LIMIT bytes
 LIMIT = 1 << 30
 VARIABLE = "JAX_SENTEMB_UNPACKED_GB"  # raises LIMIT
@@ -36,6 +36,46 @@ def too_large(path: str | Path, limit: int, error: type[UserError] = DataError) 
     """Return the error for a file that becomes more than `limit` bytes."""
     remedy = f"if you trust it, set {VARIABLE} to more than {limit / 1e9:.1f}"
     return error(f"{path} unpacks to more than {limit:,} bytes, as decompression bombs do; {remedy}")
+
+
+class _XzFile(io.RawIOBase):
+    """The content of an .xz file, of one or several streams. Unlike lzma.open, it limits the memory of the decompressor."""
+
+    def __init__(self, path: Path, mode: str = "rb") -> None:
+        self._file, self._packed = path.open(mode), b""
+        self._decoder = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        block = b""
+        while not block:
+            if self._decoder.eof and not self._begin_stream():
+                return 0
+            if self._decoder.needs_input and not self._packed:
+                self._packed = self._file.read(1 << 20)
+                if not self._packed:
+                    raise EOFError("the file ends within its compressed data")
+            block, self._packed = self._decoder.decompress(self._packed, len(buffer)), b""
+        buffer[: len(block)] = block
+        return len(block)
+
+    def _begin_stream(self) -> bool:
+        """Return whether another stream follows the one that has ended. Zeros may stand between them."""
+        self._packed = self._decoder.unused_data.lstrip(b"\0")
+        while not self._packed and (block := self._file.read(1 << 20)):
+            self._packed = block.lstrip(b"\0")
+        if self._packed:
+            self._decoder = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
+        return bool(self._packed)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+COMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": _XzFile}
 
 
 class _Unpacked(io.RawIOBase):

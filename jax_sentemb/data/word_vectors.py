@@ -1,7 +1,6 @@
 """Reads files of word vectors: text of GloVe and fastText, and NumPy archives."""
 
 import lzma
-import math
 import re
 import zipfile
 import zlib
@@ -13,9 +12,10 @@ from typing import IO, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jax_sentemb.data.npy import check_npy
 from jax_sentemb.data.unpacking import COMPRESSED, open_unpacked, too_large, unpacked_limit
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_regular, user_path
+from jax_sentemb.files import check_regular, shown, user_path
 
 LONGEST = 1 << 20  # bytes of a line; 300 numbers take 3,000
 ENDINGS = (".txt", ".vec", ".npz")
@@ -97,11 +97,11 @@ def _archive(path: Path, keep: set[str] | None) -> Iterator[tuple[str, np.ndarra
         raise
     except Exception as error:  # NumPy parses headers as Python literals, which raises half a dozen kinds of exceptions
         raise ModelFileError(f"{path} is damaged: {(str(error).splitlines() or [type(error).__name__])[0][:100]}") from None
-    if words.ndim != 1 or vectors.ndim != 2 or len(words) != len(vectors) or words.dtype.kind not in "SU":
+    if words.ndim != 1 or vectors.ndim != 2 or not vectors.shape[1] or len(words) != len(vectors) or words.dtype.kind not in "SU":
         raise ModelFileError(f"{path}: the shapes of words {list(words.shape)} and vectors {list(vectors.shape)} do not match")
     seen: set[str] = set()
-    for word, vector in zip(words.tolist(), vectors, strict=True):
-        text = word.decode("utf-8", errors="replace") if isinstance(word, bytes) else word
+    for word, vector in zip(words, vectors, strict=True):  # one by one: a list of all words may take 50 times the memory
+        text = word.decode("utf-8", errors="replace") if isinstance(word, bytes) else str(word)
         if text not in seen and (keep is None or text in keep):
             seen.add(text)
             yield text, vector.astype(np.float32)
@@ -119,14 +119,10 @@ def _check_sizes(path: Path, archive: zipfile.ZipFile) -> None:
         raise too_large(path, limit, ModelFileError)
     for entry in archive.infolist():
         with archive.open(entry) as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(file)
-            claimed = math.prod(shape) * dtype.itemsize
-            if not dtype.hasobject and claimed != entry.file_size - file.tell():
-                raise ModelFileError(
-                    f"{path}: {entry.filename[:80]} claims {claimed:,} bytes, and the archive has {entry.file_size - file.tell():,}"
-                )
+            try:
+                check_npy(file, entry.file_size)
+            except ValueError as error:
+                raise ModelFileError(f"{path}: {shown(entry.filename)}: {error}") from None
 
 
 def _name(path: Path) -> str:

@@ -4,7 +4,7 @@ Pickle files are never opened.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from jax_sentemb.files import read_json, shown, user_path
 from jax_sentemb.formats.config_json import parse_config, read_config
 from jax_sentemb.formats.model_dir import check_hashes, read_sentence_config, transformer_folder
 from jax_sentemb.formats.modules import check_layer_mean, read_convolution, read_dense
-from jax_sentemb.formats.tensors import Tensors, check_finite, read_safetensors, weight_files
-from jax_sentemb.formats.weight_table import from_torch, head_names, head_table, is_ignored, table_name
+from jax_sentemb.formats.tensors import Shapes, Tensors, check_finite, check_memory, read_safetensors, read_shapes, weight_files
+from jax_sentemb.formats.weight_table import Row, check_shapes, from_torch, head_table, is_ignored, table, table_name
 from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.families.table import FAMILIES
@@ -31,10 +31,10 @@ TOKENIZER_FLAGS = ("tokenize_chinese_chars", "clean_up_tokenization_spaces", "sp
 DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]  # of a repository on the hub
 
 
-def _classes(tensors: Tensors) -> int:
-    """The number of outputs of the classifier head; 1 without a classifier head."""
-    kernel = tensors.get("classifier.weight", np.empty(0))
-    return len(kernel) if kernel.ndim == 2 else 1
+def _classes(shapes: Shapes) -> int:
+    """Return the number of outputs of the classifier head; 1 without a classifier head."""
+    shape = shapes.get("classifier.weight", ())
+    return shape[0] if len(shape) == 2 else 1
 
 
 def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
@@ -57,16 +57,16 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     folder = transformer_folder(root)
     config = parse_config(read_json(folder / "config.json"), folder / "config.json")
     _check_other_files(root, folder)
-    tensors = _read_tensors(weight_files(folder), config)
-    of_heads = head_names(config)
-    parts = {"encoder": from_torch(config, {name: tensor for name, tensor in tensors.items() if name not in of_heads}, folder)}
-    for part in FAMILIES[config.model_type].heads:
-        rows = head_table(config, part, _classes(tensors))
-        if part == "token_head" and not _has_head(folder, config):
-            continue
-        if rows and all(row.torch in tensors and tensors[row.torch].shape == row.shape for row in rows):
-            check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
-            parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")
+    files = weight_files(folder)
+    shapes = _read_shapes(files, config)
+    check_shapes(config, shapes, folder)
+    heads = {part: rows for part, rows in _heads(config, shapes) if part != "token_head" or _has_head(folder, config)}
+    encoder = {row.torch for row in table(config)}
+    tensors = _read_tensors(files, encoder.union(row.torch for rows in heads.values() for row in rows))
+    parts = {"encoder": from_torch(config, {name: tensors[name] for name in encoder}, folder)}
+    for part, rows in heads.items():
+        check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
+        parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")
     if "pooler" in parts and _is_placeholder(parts["pooler"]):
         del parts["pooler"]
     check_layer_mean(root)
@@ -152,15 +152,34 @@ def max_positions(path: str | Path) -> int:
     return config.max_position_embeddings - config.position_offset
 
 
-def _read_tensors(files: Sequence[Path], config: BertConfig) -> Tensors:
-    """Return float32 tensors of all files by the names of the tables."""
-    tensors = {}
+def _heads(config: BertConfig, shapes: Shapes) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the name and the weights of each head of which all tensors are there."""
+    for part in FAMILIES[config.model_type].heads:
+        rows = head_table(config, part, _classes(shapes))
+        if rows and all(shapes.get(row.torch) == row.shape for row in rows):
+            yield part, rows
+
+
+def _read_shapes(files: Sequence[Path], config: BertConfig) -> Shapes:
+    """Return the shapes of the tensors of all files by the names of the tables, without those that are ignored."""
+    shapes: Shapes = {}
     for file in files:
-        for stored, tensor in read_safetensors(file, lambda stored: is_ignored(table_name(stored), config)).items():
+        for stored, shape in read_shapes(file).items():
             name = table_name(stored)
-            if name in tensors:
+            if name in shapes:
                 raise ModelFileError(f"{file}: {stored} occurs twice (apart from prefixes and old names)")
-            tensors[name] = tensor
+            if not is_ignored(name, config):
+                shapes[name] = shape
+    check_memory(files[0].parent, 4 * sum(map(math.prod, shapes.values())))
+    return shapes
+
+
+def _read_tensors(files: Sequence[Path], names: Set[str]) -> Tensors:
+    """Return the float32 tensors of all files that have these names in the tables."""
+    tensors: Tensors = {}
+    for file in files:
+        stored = read_safetensors(file, lambda name: table_name(name) not in names)
+        tensors |= {table_name(name): tensor for name, tensor in stored.items()}
     return tensors
 
 

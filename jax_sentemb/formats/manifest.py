@@ -14,7 +14,7 @@ from typing import Any
 
 from jax_sentemb import provenance
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import replacing, say, sha256
+from jax_sentemb.files import read_limited, replacing, say, sha256
 
 NAME = "manifest.json"
 UNFINISHED = "unfinished"  # a file with the number of the step that is being saved; deleted when the step has its manifest
@@ -44,7 +44,7 @@ def read(folder: Path) -> dict[str, Any]:
         raise Damaged(f"{folder} is a link out of the work directory")
     file, text, content = folder / NAME, b"", {}
     try:
-        text = file.read_bytes()
+        text = read_limited(file)
         content = json.loads(text)["content"]
     except FileNotFoundError:
         raise Damaged(f"{folder} has no {NAME}") from None

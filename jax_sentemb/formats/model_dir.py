@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 from jax_sentemb import provenance
 from jax_sentemb.errors import ModelFileError, Setting
 from jax_sentemb.files import inside, read_json, sha256, shown, user_path
+from jax_sentemb.formats.tensors import read_shapes
 from jax_sentemb.provenance import EXPORT
 from jax_sentemb.side_files.reader import read_side_file, warn_once
 
 MODULES = 16  # largest number of modules
+HASHED = 1 << 28  # bytes of a file that is hashed before anything else is known of it
 MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
 WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content, for sentence-transformers from 5 on and before
 # The first of these files that has content is read, as in sentence-transformers.
@@ -176,6 +178,7 @@ def check_hashes(root: Path) -> None:
     listed = read_manifest(root).get("sha256", {})
     for name, digest in listed.items():
         file = inside(root, name, root / MANIFEST)
+        _check_size(file)
         if name != "README.md" and sha256(file) != digest:
             raise ModelFileError(
                 f"{file} has changed since the export: its SHA-256 differs from {MANIFEST}; export again, or delete {MANIFEST} if "
@@ -186,3 +189,11 @@ def check_hashes(root: Path) -> None:
             name = file.relative_to(root).as_posix()
             if name not in listed and name != MANIFEST:
                 warn_once(file, "", f"{file} is not listed in {MANIFEST}: it was added after the export")
+
+
+def _check_size(file: Path) -> None:
+    """Raise ModelFileError for a file that would take long to hash, and that has more bytes than it can have."""
+    if file.is_file() and file.stat().st_size > HASHED:
+        if file.suffix != ".safetensors":
+            raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a file beside the weights")
+        read_shapes(file)

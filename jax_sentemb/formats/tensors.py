@@ -1,8 +1,12 @@
 """Reads tensors from safetensors files. Pickle files are never opened."""
 
 import hashlib
+import json
+import math
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -10,11 +14,17 @@ from jaxtyping import Shaped
 from safetensors import SafetensorError, safe_open
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_own, inside, read_json
+from jax_sentemb.files import check_own, inside, read_json, shown
 from jax_sentemb.types import Params
 
 Tensors = dict[str, Shaped[np.ndarray, "..."]]  # by their names in a file
+Shapes = dict[str, tuple[int, ...]]  # by the same names
 FLOATS = ("float32", "float16", "bfloat16", "float64")
+BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4,
+    "U64": 8, "I64": 8, "F64": 8,
+}  # fmt: skip
+WEIGHT_NAMES = ("model.safetensors", "model.safetensors.index.json")  # a folder with either of them has weights
 HEADER_LIMIT = 1 << 21  # bytes of names and shapes; a thousand layers need less, and reading 100 MB takes a minute
 
 
@@ -36,9 +46,9 @@ def check_finite(tensors: Tensors, where: Path) -> None:
 
 def weight_files(folder: Path) -> list[Path]:
     """model.safetensors, or the shards that the index names."""
-    if (folder / "model.safetensors").is_file():
-        return [folder / "model.safetensors"]
-    index = folder / "model.safetensors.index.json"
+    single, index = (folder / name for name in WEIGHT_NAMES)
+    if single.is_file():
+        return [single]
     if index.is_file():
         names = read_json(index).get("weight_map")
         if not isinstance(names, dict) or not names:
@@ -53,19 +63,59 @@ def weight_files(folder: Path) -> list[Path]:
     raise ModelFileError(f"{folder} has no model.safetensors")
 
 
+def read_shapes(file: Path) -> Shapes:
+    """Return the shapes of the tensors of a file from its header. Nothing else of the file is read.
+
+    Raises:
+        ModelFileError: The file is damaged, its size is not that of its tensors, or they do not fit into memory.
+    """
+    try:
+        check_own(file)
+        size = file.stat().st_size
+        with file.open("rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            if length > HEADER_LIMIT:
+                raise ModelFileError(f"{file} is damaged: the stated size of its header is {length:,} bytes")
+            header = json.loads(opened.read(length))
+        header.pop("__metadata__", None)
+        shapes = {name: _shape(entry) for name, entry in header.items()}
+        promised = sum(math.prod(shapes[name]) * BYTES[entry["dtype"]] for name, entry in header.items())
+    except OSError as error:
+        raise ModelFileError(f"{file} is missing or damaged: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+        reason = f"{type(error).__name__} {str(error)[:200]}"
+        raise ModelFileError(f"{file} is missing or damaged: its header cannot be read ({reason})") from None
+    if promised != size - 8 - length:
+        raise ModelFileError(
+            f"{file} is damaged: its header describes {promised:,} bytes of tensors, the file has {size - 8 - length:,}"
+        )
+    check_memory(file, promised)
+    return shapes
+
+
+def check_memory(where: Path, size: int) -> None:
+    """Raise ModelFileError for tensors of more bytes than the memory of this machine."""
+    if size > (memory := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
+        raise ModelFileError(f"{where} has {size:,} bytes of tensors; this machine has {memory:,} bytes of memory")
+
+
+def _shape(entry: dict[str, Any]) -> tuple[int, ...]:
+    """Return the shape in an entry of a header; ValueError unless it is a list of numbers from 0 on."""
+    shape = entry["shape"]
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise ValueError(f"shape {shown(shape)}")
+    return tuple(shape)
+
+
 def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False, integers: Collection[str] = ()) -> Tensors:
     """Read float32 tensors of a file by name, without those to leave out; a tensor in `integers` may have integers (int64).
 
     Raises:
         ModelFileError: The file is damaged, or a tensor has another type.
     """
+    names = [name for name in read_shapes(file) if not leave_out(name)]
     try:
-        check_own(file)
-        with file.open("rb") as opened:
-            if (size := int.from_bytes(opened.read(8), "little")) > HEADER_LIMIT:
-                raise ModelFileError(f"{file} is damaged: the stated size of its header is {size:,} bytes")
         with safe_open(file, framework="numpy") as tensors:
-            names = [name for name in tensors.keys() if not leave_out(name)]  # noqa: SIM118 (not a dict)
             return {name: _read(tensors.get_tensor(name), f"{file}: {name}", name in integers) for name in names}
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise ModelFileError(f"{file} is missing or damaged: {str(error)[:200]}") from None

@@ -7,7 +7,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.formats.tensors import Tensors
+from jax_sentemb.formats.tensors import Shapes, Tensors
 from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.models.families.weights import Transform, Weight, sizes_of
@@ -69,6 +69,12 @@ def head_names(config: BertConfig) -> set[str]:
     return {weight.torch for part in FAMILIES[config.model_type].heads.values() for weight in part}
 
 
+def check_shapes(config: BertConfig, shapes: Shapes, where: str | Path) -> None:
+    """Raise ModelFileError unless the tensors beside those of heads are those of an encoder of this architecture, by torch name."""
+    of_heads = head_names(config)
+    _refuse(_shape_faults(config, {name: shape for name, shape in shapes.items() if name not in of_heads}), where)
+
+
 def from_torch(config: BertConfig, tensors: Tensors, where: str | Path) -> Params:
     """Return the parameter tree (NumPy) of an encoder from its tensors by torch name.
 
@@ -105,15 +111,24 @@ def head_to_torch(config: BertConfig, part: str, params: Params) -> Tensors:
 
 def _check_fit(config: BertConfig, tensors: Tensors, where: str | Path) -> None:
     """Raise ModelFileError unless `tensors` have exactly the names and shapes of the table and are finite."""
+    faults = _shape_faults(config, {name: tensor.shape for name, tensor in tensors.items()})
+    _refuse(faults + [f"{name} contains NaN or Inf" for name, tensor in tensors.items() if not np.isfinite(tensor).all()], where)
+
+
+def _shape_faults(config: BertConfig, shapes: Shapes) -> list[str]:
+    """Return the differences between tensors and the table, in words."""
     expected = {row.torch: row.shape for row in table(config)}
-    faults = [f"{name} is missing, expected {list(shape)}" for name, shape in expected.items() if name not in tensors]
-    for name, tensor in tensors.items():
+    faults = [f"{name} is missing, expected {list(shape)}" for name, shape in expected.items() if name not in shapes]
+    for name, shape in shapes.items():
         if name not in expected:
-            faults.append(f"{name} {list(tensor.shape)} is not part of a {config.model_type} encoder")
-        elif tensor.shape != expected[name]:
-            faults.append(f"{name} has shape {list(tensor.shape)}, expected {list(expected[name])}")
-        elif not np.isfinite(tensor).all():
-            faults.append(f"{name} contains NaN or Inf")
+            faults.append(f"{name} {list(shape)} is not part of a {config.model_type} encoder")
+        elif shape != expected[name]:
+            faults.append(f"{name} has shape {list(shape)}, expected {list(expected[name])}")
+    return faults
+
+
+def _refuse(faults: list[str], where: str | Path) -> None:
+    """Raise ModelFileError with the first faults, if there are any."""
     if faults:
         more = f"; and {len(faults) - 10} more" if len(faults) > 10 else ""
         raise ModelFileError(f"{where}: {len(faults)} tensors do not fit config.json: {'; '.join(faults[:10])}{more}")

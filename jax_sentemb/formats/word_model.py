@@ -252,8 +252,8 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
     except ConfigError as error:
         raise ModelFileError(f"{file}: {error}") from None
     tensors: Tensors = {}
-    for folder in dict.fromkeys(("", *(_place(method, name)[0] for name in method.embedding_params))):
-        tensors |= read_safetensors(inside(directory, folder, file) / "model.safetensors")
+    for weights in word_weight_files(directory, method):
+        tensors |= read_safetensors(weights)
     check_finite(tensors, directory)
     try:
         parts = {name: part_from_torch(tensors, _place(method, name)[1]) for name in method.embedding_params}
@@ -270,6 +270,12 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
     tokenizer = WordTokenizer.load(directory)
     check_rows(tokenizer.vocab_size, words.vocab_size, directory)
     return metadata, {FROZEN: {"vectors": vectors}, **parts}, tokenizer
+
+
+def word_weight_files(directory: Path, method: WordMethod) -> list[Path]:
+    """Return the weight files of a model on word vectors."""
+    folders = dict.fromkeys(("", *(_place(method, name)[0] for name in method.embedding_params)))
+    return [inside(directory, folder, directory / "model.json") / "model.safetensors" for folder in folders]
 
 
 def _check_parts(method: WordMethod, words: WordsConfig, parts: Params, where: Path) -> None:

@@ -7,7 +7,7 @@ hub; NAME@OPTION+OPTION chooses how its embeddings are made.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,13 +23,21 @@ from jax_sentemb.errors import ConfigError, ModelFileError
 from jax_sentemb.files import read_json, sha256, shown, user_path
 from jax_sentemb.formats.encode_settings import DEFAULTS, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.huggingface import read_max_seq_length, read_parts, read_tokenizer, resolve
-from jax_sentemb.formats.model_dir import read_readout, transformer_folder
+from jax_sentemb.formats.model_dir import read_modules, read_readout, transformer_folder
 from jax_sentemb.formats.modules import read_convolution, read_dense
 from jax_sentemb.formats.run_dir import encode_settings_of, is_words, read_checkpoint, read_metadata, read_run_tokenizer
 from jax_sentemb.formats.sentence_transformers import has_pair_head
 from jax_sentemb.formats.static_embedding import is_static, read_static
-from jax_sentemb.formats.tensors import digest_of
-from jax_sentemb.formats.word_model import embedding_parts, is_word_model, read_files, with_readout, with_words
+from jax_sentemb.formats.tensors import WEIGHT_NAMES, digest_of, weight_files
+from jax_sentemb.formats.word_model import (
+    embedding_parts,
+    is_word_model,
+    method_of,
+    read_files,
+    with_readout,
+    with_words,
+    word_weight_files,
+)  # fmt: skip
 from jax_sentemb.inference.build import build_embedder, views_of
 from jax_sentemb.inference.embedder import Embedder
 from jax_sentemb.inference.static import LONGEST, Pieces, StaticEmbedder
@@ -183,12 +191,12 @@ def _static_model(source: str, stored: _Stored, options: Sequence[str], dtype: s
     return LoadedModel(embedder, stored.params, stated, settings=stored.settings)
 
 
-def _read_static(folder: Path, origin: dict[str, Any]) -> _Stored:
+def _read_static(folder: Path) -> _Stored:
     table = read_static(folder)
     rows, width = table.vectors.shape
     encoder = {"model_type": STATIC, "vocab_size": rows, "hidden_size": width}
     description = {"encoder": encoder, "normalize": table.normalize, "max_seq_length": table.max_seq_length or LONGEST}
-    origin = {**origin, "kind": "static table"}
+    origin = _origin(folder, _weights_of_modules(folder), "static table")
     return _Stored(description, {"table": table.vectors}, table.tokenizer, origin, str(folder), table.settings)
 
 
@@ -200,13 +208,28 @@ def _read(source: str) -> _Stored:
     if path.is_file() and is_word_vectors(path):
         raise ConfigError(f"{source} is a file of word vectors and not a model: configs/word_average.py makes a model of it")
     folder = resolve(source, "")
-    weights = sorted(folder.rglob("*.safetensors"))
-    origin = {"kind": "encoder directory", "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in weights}}
     if is_word_model(folder):
-        return _Stored(*read_files(folder), origin, str(folder / "model.json"), read_encode_settings(folder))
-    if is_static(folder):
-        return _read_static(folder, origin)
-    return _read_bert(folder, origin)
+        return _read_words(folder)
+    return _read_static(folder) if is_static(folder) else _read_bert(folder)
+
+
+def _origin(folder: Path, weights: Iterable[Path], kind: str = "encoder directory") -> dict[str, Any]:
+    """Return the kind of a directory and the SHA-256 of its weight files, whose headers were checked before."""
+    return {"kind": kind, "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(weights)}}
+
+
+def _weights_of_modules(folder: Path) -> Iterator[Path]:
+    """Yield the weight files of the modules of a directory."""
+    for _, module in read_modules(folder):
+        if any((module / name).is_file() for name in WEIGHT_NAMES):
+            yield from weight_files(module)
+
+
+def _read_words(folder: Path) -> _Stored:
+    file = str(folder / "model.json")
+    description, params, tokenizer = read_files(folder)
+    origin = _origin(folder, word_weight_files(folder, method_of(description, file)))
+    return _Stored(description, params, tokenizer, origin, file, read_encode_settings(folder))
 
 
 def _read_run(path: Path, source: str) -> _Stored:
@@ -220,7 +243,7 @@ def _read_run(path: Path, source: str) -> _Stored:
     return _Stored(description, params, tokenizer, origin, str(path / "model.json"), encode_settings_of(metadata))
 
 
-def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
+def _read_bert(folder: Path) -> _Stored:
     """Reads a BERT or sentence-transformers directory; the pooling is mean if the directory states none."""
     config, params = read_parts(folder)
     stated = read_json(transformer_folder(folder) / "config.json").get("architectures")
@@ -238,7 +261,7 @@ def _read_bert(folder: Path, origin: dict[str, Any]) -> _Stored:
         "max_seq_length": read_max_seq_length(folder),
         "dense": list(dense[0]) if dense else [],
     }
-    tokenizer = read_tokenizer(folder, config)
+    tokenizer, origin = read_tokenizer(folder, config), _origin(folder, _weights_of_modules(folder))
     return _Stored(description, params, tokenizer, origin, str(folder), read_encode_settings(folder))
 
 

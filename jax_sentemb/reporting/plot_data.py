@@ -9,7 +9,7 @@ from typing import Any
 
 from jax_sentemb.data import delimited
 from jax_sentemb.errors import DataError, ModelFileError
-from jax_sentemb.files import check_regular, user_path
+from jax_sentemb.files import DATA_LIMIT, check_regular, read_limited, user_path
 
 _EVENT = '{"step": '  # how a line of metrics.jsonl begins
 
@@ -23,7 +23,7 @@ def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
     file = user_path(workdir) / "metrics.jsonl"
     try:
         check_regular(file)
-        lines = file.read_text(encoding="utf-8").split("\n")
+        lines = read_limited(file, DATA_LIMIT).decode("utf-8").split("\n")
     except OSError as error:
         raise ModelFileError(f"{file}: {error.strerror}: give the work directory of a run") from None
     except UnicodeDecodeError as error:

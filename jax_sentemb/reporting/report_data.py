@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jax_sentemb.errors import ModelFileError
-from jax_sentemb.files import check_regular, fingerprint, say
+from jax_sentemb.files import check_regular, fingerprint, read_limited, say
 from jax_sentemb.provenance import KEY, RUN, check, difference
 from jax_sentemb.reporting.plot_data import read_metrics
 
@@ -95,7 +95,7 @@ def read_json_file(file: Path, kind: type = dict) -> Any:
     """Return the content of a JSON file, an empty `kind` if it is missing; ModelFileError if it is damaged or not a file."""
     try:
         check_regular(file)
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(read_limited(file))
         if not isinstance(content, kind):
             raise ValueError(f"a {type(content).__name__}, expected a {kind.__name__}")
         return content

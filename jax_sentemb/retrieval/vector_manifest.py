@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Real
 
+from jax_sentemb.data.npy import check_npy
 from jax_sentemb.errors import DataError, ModelFileError
-from jax_sentemb.files import fingerprint, inside, sha256, shown, write_json
+from jax_sentemb.files import fingerprint, inside, read_limited, sha256, shown, write_json
 from jax_sentemb.provenance import KEY, VECTORS, check, difference, is_marked, mark
 from jax_sentemb.retrieval.quantize import PRECISIONS
 from jax_sentemb.retrieval.vector_records import records_file
@@ -25,6 +26,7 @@ MANIFEST = "vectors.json"
 CONTENT = ("corpus", "model", "prompt", "dtype", "normalize", "truncate_dim", "max_seq_length", "precision")
 SOURCES = (*CONTENT, "records", "rows_per_shard", "format")
 LISTS = "part-*-of-*.json"
+LIST_LIMIT = 1 << 26  # bytes of a manifest: a shard takes about 200
 
 
 class Part(NamedTuple):
@@ -141,7 +143,7 @@ def sources_of(manifest: dict[str, Any]) -> dict[str, Any]:
 def read_list(file: Path) -> dict[str, Any]:
     """A manifest, or the list of a part; DataError where it is damaged or has another format."""
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        manifest = json.loads(read_limited(file, LIST_LIMIT))
         if is_marked(manifest, VECTORS):
             check(file, manifest, VECTORS)
         _check_manifest(file, manifest)
@@ -207,13 +209,15 @@ def is_complete(manifest: dict[str, Any], single: bool) -> bool:
 
 
 def mapped(file: Path, kind: str) -> Real[np.ndarray, "rows width"]:
-    """The rows of a .npy file, read on demand; DataError unless they are a matrix of this dtype."""
+    """Return the rows of a .npy file, read on demand; DataError unless they are a matrix of this dtype and the whole file."""
     try:
+        with file.open("rb") as opened:
+            check_npy(opened, file.stat().st_size)
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python literals, which raises half a dozen kinds of exceptions
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
-    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype != kind:
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or not rows.size or rows.dtype != kind:
         raise DataError(
             f"{file} contains {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
         )

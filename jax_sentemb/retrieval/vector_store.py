@@ -239,15 +239,15 @@ class Vectors:
                 raise DataError(f"{path} contains {shown(stored_as)} files; only .npy files can be searched")
             shards = self.manifest["shards"]
             files = [path] if single else [path / shard["file"] for shard in shards]
-            for file, shard in zip(files, shards, strict=True) if verify else ():
-                for described in described_files(file, shard):
-                    _verify(*described, manifest_path(path).name)
         self.is_marked = KEY in self.manifest  # otherwise neither corpus nor model is known
         self.precision = sources_of(self.manifest)["precision"] if self.is_marked else "float32"
         if not files:
             raise DataError(f"{path} has no shards: encode the corpus into a new directory")
         self._files = [(file, file.stat().st_size) for file in files if file.exists()]  # mapped raises DataError for missing files
         self._shards = [mapped(file, STORED[self.precision]) for file in files]
+        for file, shard in zip(files, self.manifest.get("shards", []), strict=False) if verify else ():
+            for described in described_files(file, shard):
+                _verify(*described, manifest_path(path).name)
         stated = [shard["rows"] for shard in self.manifest.get("shards", [])]
         if stated and stated != [len(shard) for shard in self._shards]:
             raise DataError(f"{path}: the shards do not have the numbers of rows in {MANIFEST}")

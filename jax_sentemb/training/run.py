@@ -136,7 +136,7 @@ def _holder(path: Path) -> str:
     """The holder that LOCK names, "" if none."""
     try:
         with os.fdopen(open_in_place(path, os.O_RDONLY), encoding="utf-8") as file:
-            holder = json.loads(file.read())
+            holder = json.loads(file.read(1 << 16))
         return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
     except (OSError, ValueError, KeyError, TypeError, ConfigError):
         return ""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from jax_sentemb import provenance
 from jax_sentemb.config import Config, check, swept
 from jax_sentemb.errors import ConfigError, DataError, Setting, UserError, plain
-from jax_sentemb.files import say, write_json
+from jax_sentemb.files import read_limited, say, write_json
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.provenance import KEY, SWEEP
 from jax_sentemb.public_text import public_value, without_folders
@@ -231,7 +231,7 @@ def _finished_rows(workdir: Path) -> dict[str, dict[str, Any]]:
         ModelFileError: A row has another format, or does not say what it was made from.
     """
     try:
-        rows = json.loads((workdir / "sweep.json").read_text("utf-8"))
+        rows = json.loads(read_limited(workdir / "sweep.json"))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(rows, list):
@@ -268,12 +268,12 @@ def _kept_rows(
 
 def _result(folder: Path) -> dict[str, Any]:
     """The entries of a finished run in the tables: its scores, the step of its weights, the number of its sentences."""
-    content = json.loads((folder / "scores.json").read_text("utf-8"))
+    content = json.loads(read_limited(folder / "scores.json"))
     found: dict[str, Any] = {"scores": headline(content)}
     if "step" in content:
         found["step"] = content["step"]
     with contextlib.suppress(OSError):
-        corpus = json.loads((folder / "run.json").read_text("utf-8")).get("corpus", {})
+        corpus = json.loads(read_limited(folder / "run.json")).get("corpus", {})
         found |= {"sentences": corpus["sentences"]} if "sentences" in corpus else {}
     return found
 
