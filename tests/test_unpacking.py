@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jax_sentemb.data import unpacking
+from jax_sentemb.data import conversion, unpacking
 from jax_sentemb.data.corpus_files import open_corpus
 from jax_sentemb.data.pairs import read_pairs
 from jax_sentemb.errors import ConfigError, DataError, ResourceError
@@ -57,6 +57,15 @@ def test_a_text_that_a_parquet_file_repeats_is_held_once_and_counted_each_time(t
     with pytest.raises(DataError, match="unpacks to more than 4,194,304 bytes"):
         open_corpus(str(tmp_path / "a.parquet"))
     assert arrow.total_allocated_bytes() - before < 1 << 20
+
+
+def test_a_long_line_is_refused_by_the_name_of_its_file(tmp_path, monkeypatch):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a b\n" + b"a b " * (1 << 19) + b"\nb c\n"))
+    assert len(open_corpus(str(tmp_path / "a.txt.gz"))) == 3
+    monkeypatch.setenv("JAX_SENTEMB_CACHE", str(tmp_path / "other"))
+    monkeypatch.setattr(conversion, "LONGEST", 1 << 20)
+    with pytest.raises(DataError, match=r"a\.txt\.gz has a line of more than 1,048,576 bytes; divide it into lines"):
+        open_corpus(str(tmp_path / "a.txt.gz"))
 
 
 def test_labelled_pairs_have_the_same_limit(tmp_path):

@@ -1,4 +1,4 @@
-"""Attacks on the commands from outside, in 25 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
+"""Attacks on the commands from outside, in 29 classes: python benchmarks/attack [CLASS ...] prints a table of held and failed.
 
 Every command runs in its own process with a time limit. "Refused" means the expected exit code and one line without a traceback.
 The exit code is 1 if an attack succeeded.
@@ -11,13 +11,17 @@ import shutil
 import sys
 import time
 
-import derived  # noqa: F401 (all of these fill CASES)
+import bombs  # noqa: F401 (all of these fill CASES)
+import containers  # noqa: F401
+import derived  # noqa: F401
 import disks  # noqa: F401
 import distillation  # noqa: F401
 import faults  # noqa: F401
 import host  # noqa: F401
 import hostile  # noqa: F401
+import many_files  # noqa: F401
 import outcomes  # noqa: F401
+import side_files  # noqa: F401
 import threads  # noqa: F401
 from commands import CASES, WORK
 
@@ -30,6 +34,8 @@ TITLES = {
     19: "full disk, no inodes, read-only disk", 20: "kills in distill, sweep and train()", 21: "planted links, writers at once",
     22: "hostile cells and names", 23: "long text, equal rows, results of no use",
     24: "files that were made from something else", 25: "runs with another corpus or start under the same name",
+    26: "wrong values of every key beside the weights", 27: "containers, tensors and odd values in every public function",
+    28: "bombs of every reader", 29: "100,000 files",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The commands as processes with a time limit, and small corpora and models for them."""
 
+import contextlib
 import json
 import os
 import resource
@@ -29,7 +30,8 @@ def case(number: int, name: str) -> Callable[[Callable[[], None]], Callable[[], 
     return register
 
 
-def start(*arguments, python=("-m", "jax_sentemb"), env=None, **options) -> subprocess.Popen:
+def start(*arguments, python=("-m", "jax_sentemb"), env=None, processor=PROCESSOR, **options) -> subprocess.Popen:
+    """Start a command with a limit on its processor seconds."""
     known = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -40,7 +42,7 @@ def start(*arguments, python=("-m", "jax_sentemb"), env=None, **options) -> subp
     }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     process = subprocess.Popen([sys.executable, *python, *arguments], env=known, cwd=WORK, errors="surrogateescape", **pipes)
-    resource.prlimit(process.pid, resource.RLIMIT_CPU, (PROCESSOR, PROCESSOR))
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (processor, processor))
     return process
 
 
@@ -51,6 +53,20 @@ def ended(process: subprocess.Popen) -> tuple[int, str, str]:
     finally:
         process.kill()
     return process.returncode, out or "", err or ""
+
+
+def watched(process: subprocess.Popen, ceiling: int) -> int:
+    """Wait for a process and return the most memory that it had, in bytes. It is killed if it has `ceiling` bytes."""
+    peak = 0
+    while process.poll() is None and peak < ceiling:
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or has not begun
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+            peak = max(peak, int(status.split("VmHWM:")[1].split()[0]) << 10) if "VmHWM:" in status else peak
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.05)
+    if peak >= ceiling:
+        process.kill()
+    return peak
 
 
 def run(*arguments, **options) -> tuple[int, str, str]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from jax_sentemb.data import text_file
 from jax_sentemb.data.cache import cached, read_about
 from jax_sentemb.data.digest import file_digest
+from jax_sentemb.data.sentences import LONGEST
 from jax_sentemb.data.tables import PARQUET, Rows, check_unpacked_size, dataset_rows, file_kind, read_rows
 from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.data.unpacking import LimitedFile, check_space, unpacked_limit
@@ -76,7 +77,11 @@ def _unpacked(cache: Path, sources: dict[str, Any], path: Path, opener: Callable
     def write(folder: Path) -> dict[str, Any]:
         check_space(folder, path.stat().st_size)
         with LimitedFile(folder / TEXT, path, unpacked_limit(path.stat().st_size)) as file:
+            unfinished = 0  # bytes of the line that the blocks so far have not finished
             for block in text_file.read_blocks(path, opener):
+                unfinished = len(block) - 1 - block.rfind(b"\n") if b"\n" in block else unfinished + len(block)
+                if unfinished > LONGEST:
+                    raise DataError(f"{path} has a line of more than {LONGEST:,} bytes; divide it into lines")
                 file.write(block)
         check()
         return {}
