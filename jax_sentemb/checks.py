@@ -78,4 +78,4 @@ def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
         numbers = numbers.astype(np.float32)
     if numbers.dtype.kind not in "bfiu":
         raise ConfigError(f"{name} is {type(value).__name__} of dtype {numbers.dtype.name[:40]}: must have real numbers")
-    return numbers
+    return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)  # JAX misreads the bytes of another order

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from jax_sentemb import kmeans, mine_pairs, search
 from jax_sentemb.checks import array, choice, finite_number, flag, text, whole_number
 from jax_sentemb.errors import ConfigError
 
@@ -57,6 +58,15 @@ def test_arrays_of_every_library():
         assert numbers.dtype.kind in "fi"
         np.testing.assert_array_equal(numbers, np.ones((2, 3)))
     assert array("vectors", np.ones(2, np.float64)).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">f2", ">i4"])
+def test_the_order_of_bytes_has_no_influence(dtype):
+    rows = np.random.default_rng(0).integers(-9, 9, (12, 8)).astype(dtype)
+    assert array("vectors", rows).dtype.isnative
+    for result in (lambda rows: kmeans(rows, 3), lambda rows: search(rows[:2], rows), mine_pairs):
+        for one, other in zip(result(rows), result(rows.astype(np.float32)), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 CALLS = """
