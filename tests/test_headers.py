@@ -5,8 +5,6 @@ import lzma
 import os
 import struct
 import time
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +22,6 @@ from jax_sentemb.formats import model_dir
 from jax_sentemb.inference.load import load
 from jax_sentemb.reporting.report_data import read_json_file
 from jax_sentemb.retrieval.vector_manifest import read_list
-from jax_sentemb.retrieval.vector_store import Vectors
 
 HUGE = 93 * 10**9
 
@@ -134,38 +131,6 @@ def test_files_of_an_export_are_refused_before_they_are_hashed(folder, monkeypat
         with pytest.raises(ModelFileError, match=f"{name} .*{message}"):
             load(str(folder))
         os.truncate(folder / name, size)
-
-
-def npy(shape, descr="<f4"):
-    file = Path("x.npy")
-    with file.open("wb") as opened:
-        np.lib.format.write_array_header_1_0(opened, {"descr": descr, "fortran_order": False, "shape": shape})
-    return file.read_bytes()
-
-
-ARRAYS = {
-    "more than it has": (npy, (1 << 40, 1 << 10), "promises 4,503,599,627,370,496 bytes of numbers, the file has 64"),
-    "less than it has": (npy, (2, 2), "promises 16 bytes of numbers, the file has 64"),
-    "a negative length": (npy, (-4, -4), r"shape \(-4, -4\)"),
-    "no width": (lambda shape: npy(shape)[:128], (1 << 60, 0), r"contains float32 .*, not float32 \[rows, width\]"),
-    "objects": (lambda shape: npy(shape, "|O"), (8,), "Python objects, which are never loaded"),
-    "a long header": (lambda shape: b"\x93NUMPY\x02\x00" + struct.pack("<I", 1 << 30), (), "its header has 1,073,741,824 bytes"),
-}
-
-
-@pytest.mark.parametrize("title", ARRAYS)
-def test_an_array_has_exactly_the_bytes_of_its_header(tmp_path, monkeypatch, title):
-    monkeypatch.chdir(tmp_path)
-    make, shape, message = ARRAYS[title]
-    content = make(shape)
-    (tmp_path / "v.npy").write_bytes(content if title == "no width" else content + bytes(64))
-    with pytest.raises(DataError, match=message):
-        Vectors(tmp_path / "v.npy")
-    with zipfile.ZipFile(tmp_path / "v.npz", "w") as archive:
-        archive.writestr("vectors.npy", (tmp_path / "v.npy").read_bytes())
-        archive.writestr("words.npy", npy((0,), "|S1"))
-    with pytest.raises(ModelFileError, match=r"v\.npz"):
-        read_word_vectors(tmp_path / "v.npz")
 
 
 def test_words_of_an_archive_without_width_are_refused(tmp_path):

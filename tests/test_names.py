@@ -62,6 +62,7 @@ OF_THE_WHOLE = {
     "test_docs_names.py": "what README.md and docs/ name",
     "test_derived_exports.py": "what exports were made from, of all types",
     "test_derived_vectors.py": "what vectors and indexes were made from, through the commands",
+    "test_headers.py": "files that are refused by their headers, of all readers",
     "test_faults.py": "processes that are killed, stopped and starved",
     "test_hostile_files.py": "damaged and hostile model files",
     "test_imports.py": "the directions of imports",

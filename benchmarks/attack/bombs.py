@@ -168,7 +168,7 @@ for title, write in WEIGHTS.items():
                 str(text),
                 "--output",
                 f"{folder.parent}/x.npy",
-                named="model.safetensors",
+                named="export",
             )
             workdir = f"--workdir={folder.parent}/run"
             survives(
