@@ -34,7 +34,7 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Files that take longest. They begin first, so that no process works alone at the end.
 LONGEST = (
-    "faults", "step", "contract", "docs", "trainer", "parallel", "checkpoint_selection", "plots", "bad_input", "bert",
+    "end_to_end", "faults", "step", "contract", "docs", "trainer", "parallel", "checkpoint_selection", "plots", "bad_input", "bert",
     "run", "collection", "cons_sent", "hostile_files", "encoder", "notebooks",
 )  # fmt: skip
 

@@ -53,6 +53,7 @@ OF_THE_WHOLE = {
     "test_threads.py": "what threads may share",
     "test_attention_figures.py": "experiments/attention_figures",
     "test_architecture.py": "the way from the command to the gradient",
+    "test_end_to_end.py": "commands with nothing replaced",
     "test_evidence.py": "docs/evidence.py",
     "test_bad_input.py": "what users get wrong, in every command",
     "test_bert_scan.py": "models/bert.py with layers under a scan, beside test_bert.py",
