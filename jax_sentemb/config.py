@@ -131,6 +131,8 @@ class Train:
     average_with_start: float = setting(0.0, least=0, below=1)
     # Number of layers that are trained, from the last one down, with pooling and heads; the others stay as they are. 0: all layers.
     last_layers: int = setting(0, least=0)
+    # Widths, such as 32,64,128: the loss is the mean over prefixes of the embedding, which all can be used. Empty: the whole one.
+    matryoshka: tuple[int, ...] = setting((), least=1)
     precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
     # Of states between products and of what is kept for the backward pass; empty: bfloat16 on accelerators where `precision` is.
     activations: str = setting("", choices=("", "float32", "bfloat16"))
@@ -237,6 +239,8 @@ def check(config: Config) -> None:
             Setting("data.batch_size", config.data.batch_size),
             ": it is read in batches",
         )
+    if config.train.last_layers and isinstance(config.encoder, Words):
+        raise ConfigError(Setting("train.last_layers", config.train.last_layers), ": word vectors have no layers; remove it")
     for name in ("train.average_with_start", "train.last_layers"):
         if getattr(config.train, name.removeprefix("train.")):
             if not getattr(config.encoder, "weights", "") and config.pretrain is None:

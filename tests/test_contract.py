@@ -66,10 +66,11 @@ KINDS = first_of(CONFIGS, kind)
 READOUTS = first_of(KINDS, readout)
 METHODS = first_of(KINDS, lambda path: type(load(path).method))
 ENCODERS = first_of(KINDS, lambda path: str(load(path).encoder))
-# A queue and an average; two encoders; optimisers of parts; plain; vectors of a teacher and a queue of them.
-STATES = ("micse", "ct", "cons_sent_multitask", "mlm", "distill_encoder")
+# A queue and an average; two encoders; optimisers of parts; plain; vectors of a teacher and a queue of them; two queues; a decoder.
+STATES = ("micse", "ct", "cons_sent_multitask", "mlm", "distill_encoder", "sct", "tsdae")
 QUICK = {*METHODS, *READOUTS, *(path for path in CONFIGS if path.stem in (*STATES, *COMMANDS))}
-SEVERAL = ("micse", "cons_sent_multitask", "distill_encoder")  # every part of BERTs and of models on word vectors; labels
+# Every part of BERTs and of models on word vectors; labels; two queues in one; two texts and a decoder.
+SEVERAL = ("micse", "cons_sent_multitask", "distill_encoder", "sct", "tsdae")
 TRIED_IN_PARTS = ("SimCSE", "ISBERT", "ContrastiveTension", "MirrorBERT", "ConsSent")  # in test_step.py
 
 

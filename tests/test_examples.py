@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jax_sentemb.data.batches import Batches
+from jax_sentemb.data.copies import SpanMasked, TokensDeleted, WordRepeated
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import NeighbourPairs, SpanMasked, WordRepeated, train_validation_split
+from jax_sentemb.data.examples import NeighbourPairs, train_validation_split
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, tokenize
@@ -321,6 +322,26 @@ def test_repeated_words_are_pure_in_seed_row_and_epoch(repeated):
     assert [copies(made, [row], 3)[0] for row in ALL] == together
     assert copies(made, ALL, 4) != together
     assert copies(repeated(seed=SEED + 1), ALL, 3) != together
+
+
+def test_a_copy_keeps_its_ends_and_a_share_of_the_other_tokens_in_order(tmp_path):
+    (tmp_path / "a.txt").write_text("".join(line + "\n" for line in [*LINES, "on"]))
+    sentences = open_corpus(str(tmp_path / "a.txt"))
+    examples = TokensDeleted(tokenize(sentences, TOKENIZER, LENGTH, tmp_path / "cache"), 0.6, SEED)
+    kept, inner = 0, 0
+    for epoch in range(60):
+        plain, copied = lists(examples.texts(np.arange(7), epoch))
+        for copy, whole in zip(copied, plain, strict=True):
+            assert (copy[0], copy[-1]) == (whole[0], whole[-1])
+            assert len(copy) >= min(len(whole), 3)  # a token between the ends stays
+            rest = iter(whole)
+            assert all(token in rest for token in copy)
+            if len(whole) > 12:  # the token that always stays hardly counts
+                kept, inner = kept + len(copy) - 2, inner + len(whole) - 2
+    assert kept / inner == pytest.approx(0.4, abs=0.02)
+    together = copies(examples, np.arange(7), 3)
+    assert [copies(examples, [row], 3)[0] for row in range(7)] == together
+    assert copies(examples, np.arange(7), 4) != together
 
 
 def test_a_copy_that_grows_too_long_is_cut_and_ends_with_sep(repeated):

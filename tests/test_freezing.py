@@ -18,7 +18,6 @@ from jax_sentemb.methods.simcse import Momentum, SimCSE
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.models.modern_bert import ModernBert, ModernBertConfig
 from jax_sentemb.models.mpnet import MPNet
-from jax_sentemb.models.word_vectors import WordsConfig
 from jax_sentemb.parallel import fsdp_sharding, make_mesh, shard_batch
 from jax_sentemb.training.setup import check_last_layers
 from jax_sentemb.training.starting_encoder import averaged
@@ -184,4 +183,4 @@ def test_a_new_encoder_and_word_vectors_have_no_last_layers():
     with pytest.raises(ConfigError, match=r"last_layers needs weights to start from"):
         check(config(1, encoder=Encoder()))
     with pytest.raises(ConfigError, match=r"last_layers=1: word vectors have no layers; remove it"):
-        check_last_layers(config(1, encoder=Words("glove.txt")), WordsConfig(10, 4))
+        check(config(1, encoder=Words("glove.txt")))

@@ -77,7 +77,7 @@ def test_the_masked_language_model_loss_is_added_with_its_weight(weight):
     masked_loss, count = jnp.array([3.0, 0.0, 5.0, 1.0]), jnp.array([2.0, 0.0, 1.0, 1.0])
     encoded = SimCSEViews(TwoViews(*views, jnp.ones(4)), None, masked_loss, count, None)
     state = TrainState({}, None, None, None, None, jnp.int32(0), None)
-    loss, (metrics, _) = SimCSE(mlm_weight=weight).objective({}, state, encoded)
+    loss, (metrics, _) = SimCSE(head=False, mlm_weight=weight).objective({}, state, encoded)
     assert float(metrics["mlm"]) == pytest.approx(9 / 4)
     assert float(loss) == pytest.approx(float(metrics["contrastive"]) + weight * 9 / 4)
 
@@ -125,7 +125,7 @@ def test_a_sentence_is_no_negative_of_itself(monkeypatch, pairs):
 
 
 def test_the_objective_leaves_out_the_anchors_own_sentence_and_no_other():
-    method = SimCSE(temperature=0.5, momentum=Momentum(queue_size=3))
+    method = SimCSE(temperature=0.5, head=False, momentum=Momentum(queue_size=3))
     last = ROW_NUMBERS - 1
     first = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
 
@@ -154,7 +154,7 @@ def test_the_queue_counts_what_has_entered_it_at_any_step(monkeypatch, batch_siz
     monkeypatch.setattr(simcse, "info_nce", spy)
     views = np.ones((batch_size, 1), np.float32)
     encoded = encoded_of(views, views, np.arange(batch_size))
-    SimCSE(momentum=Momentum(queue_size=10)).objective({}, state_of(np.ones((10, 1)), np.zeros(10), step), encoded)
+    SimCSE(head=False, momentum=Momentum(queue_size=10)).objective({}, state_of(np.ones((10, 1)), np.zeros(10), step), encoded)
     assert asked == [[True] * valid + [False] * (10 - valid)]
 
 

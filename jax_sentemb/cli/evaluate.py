@@ -17,6 +17,7 @@ EPILOG = """\
 models: a work directory of a run, an export, any Hugging Face BERT or sentence-transformers directory or hub name, a file of word
 vectors (GloVe or fastText text, .vec, .npz; .gz and .xz too), or tf-idf; several --model give several rows. Options follow an @:
   bert@cls  bert@mean  bert@first_last   the pooling of an encoder
+  runs/m@64                              the first 64 numbers of an embedding; the widths of train.matryoshka are all scored
   multi@f  multi@max+mean+concatenation  what is read of a multi-view model (--vectors FILE adds words that a corpus did not have)
   bert@mean+whiten                       embeddings of a task whitened; remove-first takes out their first component; unit length
   glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words
@@ -101,7 +102,7 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
     from tqdm import tqdm
 
     from jax_sentemb.evaluation import suite, tables
-    from jax_sentemb.evaluation.model_spec import load_eval_model
+    from jax_sentemb.evaluation.model_spec import load_eval_model, with_widths
 
     items = loaded.items
     for error in loaded.errors:
@@ -115,7 +116,8 @@ def _score(options: argparse.Namespace, loaded: Any, root: Path, protocols: Any)
         words = {word for item in items for sentence in set(item.sentences) for word in sentence.split()}
         return words | {word.lower() for word in words}
 
-    models = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
+    loaded_models = [load_eval_model(text, vocabulary, options.batch_size, options.vectors) for text in options.model]
+    models = [cut for model in loaded_models for cut in with_widths(model)]
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         raise ConfigError(f"two models are called {max(names, key=names.count)}: write NAME=PATH for one of them")

@@ -6,8 +6,10 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Int
 
+from jax_sentemb.data.copies import SpanMasked, TokensDeleted, WordRepeated
 from jax_sentemb.data.corpus_files import open_corpus
-from jax_sentemb.data.examples import NeighbourPairs, Perturbed, RoundRobin, SpanMasked, WordRepeated
+from jax_sentemb.data.crops import CropPairs
+from jax_sentemb.data.examples import NeighbourPairs, Perturbed, RoundRobin
 from jax_sentemb.data.packing import LONGEST, pack
 from jax_sentemb.data.pairs import LabelledPairs, PairTokens, read_pairs
 from jax_sentemb.data.perturb import RANKED
@@ -97,6 +99,22 @@ class Corpus:
         sentences, tokens = self._ordered()
         return NeighbourPairs(tokens, sentences)
 
+    def crops(self, sentences: int, shift: int, documents: str, seed: int) -> CropPairs:
+        """Return pairs of packs of consecutive sentences of one document.
+
+        Args:
+            sentences: Of a pack.
+            shift: How many sentences later the second pack begins.
+            documents: "lines": each line is a document. "blocks": each line is a sentence, and a blank line ends a document.
+            seed: Of the places where pairs begin.
+
+        Raises:
+            DataError: No document is long enough, or "blocks" seem to be shuffled.
+        """
+        text, tokens = self._plain() if documents == "lines" else self._ordered()
+        assert isinstance(self.tokenizer, Tokenizer)  # methods on word vectors have no crops
+        return CropPairs(tokens, text, self.tokenizer, (sentences, shift), documents == "lines", seed)
+
     def packed(self) -> Tokens:
         """Rows of up to max_seq_length tokens, packed from the sentences in their order, duplicates included, without a prompt."""
         sentences = self._open()
@@ -131,6 +149,10 @@ class Corpus:
     def word_repeated(self, rate: float, seed: int) -> WordRepeated:
         """Distinct sentences, each with a copy in which tokens are repeated, at most the share `rate` of them (or two)."""
         return WordRepeated(self.plain(), rate, seed)
+
+    def tokens_deleted(self, rate: float, seed: int) -> TokensDeleted:
+        """Return distinct sentences, each with a copy without a share `rate` of its tokens."""
+        return TokensDeleted(self.plain(), rate, seed)
 
     def pairs(self, classes: tuple[str, ...] = (), joined: bool = False) -> PairTokens:
         """Pairs labelled with one of `classes`, or with a score. A row is two texts, or one text of `joined` sentences."""

@@ -1,4 +1,4 @@
-"""Training examples: rows of one or more texts. Sentences with a masked copy or a neighbour, perturbed, subsets, round robin."""
+"""Training examples: rows of one or more texts. Sentences with a neighbour, perturbed, subsets, round robin."""
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float, Int
 
 from jax_sentemb.data import perturb
 from jax_sentemb.data.sentences import Sentences
-from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.data.tokens import Tokens, pad
 from jax_sentemb.errors import DataError, Setting
 
@@ -65,90 +64,6 @@ def all_but(rows: Int[np.ndarray, " rows"], count: int) -> LazyArray:
     """The numbers 0 .. count - 1 without the sorted `rows`."""
     before = rows - np.arange(len(rows))  # how many of the remaining numbers are smaller
     return LazyArray(count - len(rows), lambda places: places + np.searchsorted(before, places, side="right"))
-
-
-class SpanMasked:
-    """Sentences, each with a copy in which `span` random characters are replaced by one [MASK] (Mirror-BERT).
-
-    The span is drawn anew each epoch. Sentences of fewer than SHORTEST characters are not masked. The mask is the tokenizer's mask
-    token (the published code writes the text " [MASK] ", also for RoBERTa, whose mask token has another name).
-    """
-
-    SHORTEST = 30
-    GROWTH = 4  # additional tokens that a masked copy may have, because a word that is cut apart gives more pieces
-
-    def __init__(self, tokens: Tokens, sentences: Sentences, tokenizer: Tokenizer, span: int, seed: int) -> None:
-        self._tokens, self._sentences, self._span, self._seed = tokens, sentences, span, seed
-        # Batches are made in another thread. A prompt stands before the left half.
-        self._tokenizers = tokenizer.copy(), tokenizer.with_prompt("")
-        self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
-        self.max_seq_length = tokens.max_seq_length
-        self.lengths = LazyArray(len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + self.GROWTH, tokens.max_seq_length))
-        self.fingerprint = f"{tokens.fingerprint}|span {span}"
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The ids of the sentences, and of the sentences with a masked span."""
-        whole = self._tokens.texts(rows, epoch)[0]
-        numbered = list(enumerate(rows.tolist()))
-        halves = self._sentences.settled(lambda: {place: cut for place, row in numbered if (cut := self._halves(row, epoch))})
-        sides = [
-            tokenizer.encode([cut[side] for cut in halves.values()], self.max_seq_length)[0]
-            for side, tokenizer in enumerate(self._tokenizers)
-        ]
-        masked = list(whole)
-        for place, left, right in zip(halves, *sides, strict=True):
-            ids = np.concatenate([left[:-1], [self._tokenizers[0].mask_id], right[1:]]).astype(np.int32)
-            limit = int(self.lengths[rows[place]])
-            masked[place] = ids if len(ids) <= limit else np.append(ids[: limit - 1], ids[-1])
-        return [whole, masked]
-
-    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
-        """None: these examples have no labels."""
-        return None
-
-    def _halves(self, row: int, epoch: int) -> tuple[str, str] | None:
-        """The text to the left and to the right of the masked span; None for a sentence that is too short to mask."""
-        text = self._sentences[int(self.line[row])]
-        if len(text) < max(self.SHORTEST, self._span + 1):
-            return None
-        random = np.random.Generator(np.random.Philox(key=[self._seed, row], counter=[epoch, 0, 0, 0]))
-        start = int(random.integers(len(text) - self._span + 1))
-        return text[:start], text[start + self._span :]
-
-
-class WordRepeated:
-    """Sentences, each with a copy in which random tokens are repeated (ESimCSE), so that length does not tell which copy is whose.
-
-    They are drawn anew each epoch. A copy that is longer than `max_seq_length` is cut before its last token.
-    """
-
-    def __init__(self, tokens: Tokens, rate: float, seed: int) -> None:
-        self._tokens, self._rate, self._seed = tokens, rate, seed
-        self.line, self.report, self.pad_id = tokens.line, tokens.report, tokens.pad_id
-        self.max_seq_length = longest = tokens.max_seq_length
-        self.lengths = LazyArray(
-            len(tokens), lambda rows: np.minimum(tokens.lengths[rows] + perturb.most_repeated(tokens.lengths[rows], rate), longest)
-        )
-        self.fingerprint = f"{tokens.fingerprint}|repetition {rate}"
-
-    def __len__(self) -> int:
-        return len(self._tokens)
-
-    def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The ids of the sentences, and of the sentences with repeated tokens."""
-        whole = self._tokens.texts(rows, epoch)[0]
-        batch = pad(whole, self.max_seq_length, self.pad_id)
-        lengths = np.asarray(batch.mask).sum(axis=1)
-        repeated = _ragged(*perturb.repeat(np.asarray(batch.tokens), lengths, self._rate, perturb.Draws(self._seed, epoch, rows)))
-        longest = self.max_seq_length
-        return [whole, [ids if len(ids) <= longest else np.append(ids[: longest - 1], ids[-1]) for ids in repeated]]
-
-    def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
-        """None: these examples have no labels."""
-        return None
 
 
 class NeighbourPairs:
@@ -242,11 +157,11 @@ class Perturbed:
         draws = perturb.Draws(self._seed, epoch, rows)
         if self._ranked:
             parts = (perturb.split_randomly if self._task == "N" else perturb.split_at)(tokens, lengths, draws)
-            return [_ragged(*part) for part in parts]
+            return [perturb.ragged(*part) for part in parts]
         words = () if self._task in "DP" else (self._share,)
         change = {"D": perturb.delete, "P": perturb.permute, "I": perturb.insert, "R": perturb.replace}[self._task]
-        changed = _ragged(*change(tokens, lengths, self._k, draws, *words))
-        plain, kept = _ragged(tokens, lengths), self._consistent(rows, epoch)
+        changed = perturb.ragged(*change(tokens, lengths, self._k, draws, *words))
+        plain, kept = perturb.ragged(tokens, lengths), self._consistent(rows, epoch)
         return [[whole if keep else other for whole, other, keep in zip(plain, changed, kept, strict=True)]]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> Float[np.ndarray, " rows"] | None:
@@ -337,7 +252,3 @@ def _rows_of_lines(examples: Examples, lines: np.ndarray) -> np.ndarray:
         rows = np.where(examples.line[further - 1] < lines, further, rows)
     found = rows[rows < len(examples)]
     return found[examples.line[found] == lines[: len(found)]]
-
-
-def _ragged(tokens: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
-    return [row[:length].astype(np.int32) for row, length in zip(tokens, lengths.tolist(), strict=True)]

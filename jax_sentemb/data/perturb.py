@@ -53,6 +53,20 @@ def delete(tokens: IdRows, lengths: Lengths, k: int, draws: Draws) -> tuple[IdRo
     return _compress(tokens, real & ~_chosen(lengths, tokens.shape[1], k, draws))
 
 
+def _inner(tokens: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Bool [B, T]: the tokens other than the first and the last of each row."""
+    place = np.arange(tokens.shape[1])
+    return (place > 0) & (place < (lengths - 1)[:, None])
+
+
+def delete_share(tokens: IdRows, lengths: Lengths, rate: float, draws: Draws) -> tuple[IdRows, Lengths]:
+    """Delete each token with probability `rate`, never the first and the last of a row, nor all between them (TSDAE)."""
+    place, inner = np.arange(tokens.shape[1]), _inner(tokens, lengths)
+    draw = np.where(inner, draws.uniform(1, tokens.shape[1]), -1.0)
+    largest = draw.max(axis=1, keepdims=True)  # this token stays, also where all are drawn for deletion
+    return _compress(tokens, (place < lengths[:, None]) & (~inner | (draw >= rate) | (draw == largest)))
+
+
 def permute(tokens: IdRows, lengths: Lengths, k: int, draws: Draws) -> tuple[IdRows, Lengths]:
     """P(k): permutes the words at k random places, so that the sentence becomes a different one.
 
@@ -121,8 +135,7 @@ def repeat(tokens: IdRows, lengths: Lengths, rate: float, draws: Draws) -> tuple
     """
     place = np.arange(tokens.shape[1])
     count = (draws.uniform(2, 1)[:, 0] * (most_repeated(lengths, rate) + 1)).astype(int)
-    inner = (place > 0) & (place < (lengths - 1)[:, None])
-    rank = np.where(inner, draws.uniform(1, tokens.shape[1]), BEHIND).argsort(axis=1).argsort(axis=1)
+    rank = np.where(_inner(tokens, lengths), draws.uniform(1, tokens.shape[1]), BEHIND).argsort(axis=1).argsort(axis=1)
     times = (place < lengths[:, None]).astype(int) + (rank < count[:, None])
     longer = times.sum(axis=1)
     result = np.zeros((len(tokens), int(longer.max(initial=0))), tokens.dtype)
@@ -175,3 +188,8 @@ def _other_words(tokens: np.ndarray, lengths: np.ndarray, k: int, draws: Draws, 
             exact = np.searchsorted(total, draws.uniform(5, k)[row] * total[-1], side="right")
             words[row] = np.where(there[row].all(axis=-1), np.minimum(exact, np.flatnonzero(rest)[-1]), words[row])
     return words
+
+
+def ragged(tokens: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+    """Return the rows without their padding."""
+    return [row[:length].astype(np.int32) for row, length in zip(tokens, lengths.tolist(), strict=True)]

@@ -1,8 +1,9 @@
 """Opens the models of an evaluation from one line of text each: encoder directories, word-vector files, tf-idf.
 
 The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. Options: a pooling of a BERT (cls, mean,
-first_last); readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g); sif or stop-words for word
-vectors; then the postprocessing of the embeddings of a task (whiten, remove-first, unit), in order.
+first_last); readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g); a number, to score only the first
+numbers of an embedding; sif or stop-words for word vectors; then the postprocessing of the embeddings of a task (whiten,
+remove-first, unit), in order.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from jax_sentemb.cosines import unit_length
 from jax_sentemb.data.word_vectors import is_word_vectors, read_word_vectors
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
+from jax_sentemb.evaluation.widths import trained_widths
 from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
 from jax_sentemb.files import sha256, user_path
 from jax_sentemb.inference.load import READOUTS, load, split_options
@@ -44,9 +46,12 @@ class EvalModel(NamedTuple):
     postprocessing: tuple[str, ...]  # keys of POSTPROCESSING, applied to the embeddings of a task's distinct sentences
     metadata: dict[str, Any]  # description for the results
     views: Views = NO_VIEWS  # the views of which the embeddings consist
+    width: int | None = None  # only the first numbers of an embedding are scored; None: all
+    trained_widths: tuple[int, ...] = ()  # of an encoder whose prefixes were trained, unless `width` is given
 
-    def finish(self, vectors: Embeddings) -> Embeddings:
-        """Applies the postprocessing to the views of a task's distinct sentences; `views.joined` makes embeddings."""
+    def finish(self, vectors: Embeddings) -> Float[np.ndarray, "sentences kept"]:
+        """Cut and postprocess the views of a task's distinct sentences; `views.joined` makes embeddings."""
+        vectors = vectors[:, : self.width]
         for step in self.postprocessing:
             vectors = self.views.each(POSTPROCESSING[step], vectors).astype(np.float32)
         return vectors
@@ -66,15 +71,20 @@ def load_eval_model(
     if equals and name in (".", ".."):
         raise ConfigError(f"--model {text}: {name!r} cannot be the name of a model")
     try:
-        source, options = split_options(rest, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *POSTPROCESSING))
+        numbers = [option for option in rest.rpartition("@")[2].split("+") if option.isdecimal()]
+        source, options = split_options(rest, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *POSTPROCESSING, *numbers))
     except ConfigError as error:
         raise ConfigError(f"--model {error}") from None
+    width = _width(text, options)
+    options = tuple(option for option in options if not option.isdecimal())
     postprocessing = tuple(option for option in options if option in POSTPROCESSING)
     pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
     words = [option for option in options if option in WORD_OPTIONS]
     path = user_path(source)
     metadata: dict[str, Any] = {"source": path.name, "options": list(options)}
-    per_task, views = False, NO_VIEWS
+    per_task, views, widths = False, NO_VIEWS, ()
+    if width is not None and (source == TF_IDF or is_word_vectors(path)):
+        raise ConfigError(f"--model {text}: @{width} cuts the embedding of an encoder; remove it")
     if source == TF_IDF:
         if pooling or words:
             raise ConfigError(f"--model {text}: tf-idf takes only {', '.join(POSTPROCESSING)}")
@@ -96,10 +106,34 @@ def load_eval_model(
             model = load(source, readout, batch_size, separate_views=True, more_words=more_words)
         except ConfigError as error:
             raise ConfigError(f"--model {error}") from None
+        if width is None:
+            widths = trained_widths(path)
+        elif width > (widest := model.embedder.width(model.params)) or model.views.widths:
+            raise ConfigError(
+                f"--model {text}: only an encoder with one vector of {width} or more numbers can be cut; it has {widest}"
+            )
         fit, views = _constant(model), model.views
         metadata |= model.metadata
-    label = name or "+".join([path.resolve().name or source, *options])
-    return EvalModel(label, fit, per_task, postprocessing, metadata, views)
+    label = name or "+".join([path.resolve().name or source, *options, *([str(width)] if width else [])])
+    metadata |= {"width": width} if width else {}
+    return EvalModel(label, fit, per_task, postprocessing, metadata, views, width, widths)
+
+
+def with_widths(model: EvalModel) -> list[EvalModel]:
+    """Return a model, and the same model cut to each width that it was trained for."""
+    cut = [
+        model._replace(name=f"{model.name}+{width}", width=width, metadata={**model.metadata, "width": width})
+        for width in model.trained_widths
+    ]
+    return [model, *cut]
+
+
+def _width(text: str, options: Sequence[str]) -> int | None:
+    """Return the number among the options, how many numbers of an embedding are kept; None without one."""
+    numbers = [int(option) for option in options if option.isdecimal()]
+    if len(numbers) > 1 or 0 in numbers:
+        raise ConfigError(f"--model {text}: give one number, of at least 1, after @")
+    return numbers[0] if numbers else None
 
 
 def _constant(encode: Encode) -> Callable[[Sequence[str]], Encode]:

@@ -36,6 +36,7 @@ class Card:
     missing_tasks: Sequence[str] = ()  # evaluation sets that were missing and therefore not scored
     verdict: str = ""  # of a model that is worse than what it was trained from
     teacher: Mapping[str, Any] = field(default_factory=dict)  # of a distilled model: names, agreement, speed
+    widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # scores of the first numbers of an embedding
 
 
 def render(
@@ -73,6 +74,7 @@ def render(
         scores=_score_rows(card.scores),
         missing_tasks=list(map(markdown, card.missing_tasks)),
         teacher=f"Distilled from {teacher_text(card.teacher)}." if card.teacher else "",
+        widths=f"{width_text(card.widths)}." if card.widths else "",
         training=[(_cell(key), _cell(value)) for key, value in card.training.items()],
     )
 
@@ -91,6 +93,23 @@ def teacher_text(facts: Mapping[str, Any]) -> str:
         times = speed["student"] / speed["teacher"]
         text += f"; {speed['student']:,.0f} sentences/s, {times:.1f} times as many as the teacher on the machine of the training"
     return text
+
+
+def width_text(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """Return in words how much the first numbers of an embedding keep of its score.
+
+    The score is the mean Spearman correlation over the sets. Without any set it is the retrieval of halves of sentences.
+    """
+
+    def mean(values: Mapping[str, float]) -> float:
+        sets = [value for name, value in values.items() if name != "retrieval"]
+        return sum(sets) / len(sets) if sets else values["retrieval"]
+
+    *shorter, whole = ((width, mean(values)) for width, values in scores.items())
+    sets = len(scores[whole[0]]) - 1
+    of_what = f"mean Spearman x 100 of {sets} set{'s' * (sets != 1)}" if sets else "retrieval x 100 of halves of sentences"
+    shares = [f"{width} numbers {score:.2f}" + (f" ({score / whole[1]:.1%} kept)" if whole[1] else "") for width, score in shorter]
+    return f"{of_what}: {', '.join([*shares, f'all {whole[0]} numbers {whole[1]:.2f}'])}"
 
 
 def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:

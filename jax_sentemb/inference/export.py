@@ -170,6 +170,7 @@ def export_run(output: Path, metadata: dict[str, Any], params: Params, workdir: 
         missing_tasks=metadata["missing_tasks"],
         verdict=metadata.get("verdict", ""),
         teacher=metadata.get("teacher", {}) if metadata.get("scores_of_step") == step else {},
+        widths=metadata.get("widths", {}) if metadata.get("scores_of_step") == step else {},
     )
     model = SentenceModel(
         transformer_config(metadata["encoder"]),

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Key
 
 from jax_sentemb.losses import paired_cosine
-from jax_sentemb.methods.base import Carry, Encoded, Learned, Method, Objective, Seeds
+from jax_sentemb.methods.base import Encoded, Learned, Method, Objective, Seeds
+from jax_sentemb.methods.wrapped import Wrapped
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
@@ -24,28 +25,12 @@ class AnchoredEncoding(NamedTuple):
 
 
 @dataclass
-class Anchored(Method):
+class Anchored(Wrapped):
     """A method with its `anchor` times the mean of 1 - cosine(embedding, the start's embedding), without dropout, in the loss.
 
     It costs a forward pass of the start and a forward and backward pass of the encoder (ContrastiveTension: of both encoders).
     The start's weights are the part "anchor" of the parameters, which has no gradient.
     """
-
-    inner: Method
-
-    @property
-    def encoder_parts(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Same as the method."""
-        return self.inner.encoder_parts
-
-    @property
-    def dense(self) -> tuple[str, ...] | None:
-        """Same as the method."""
-        return self.inner.dense
-
-    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Same as the method."""
-        self.inner.check(encoder, batch_size)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
         """Same as the method, with a copy of the first weights: a step donates its state, leaf by leaf."""
@@ -68,10 +53,6 @@ class Anchored(Method):
         loss, (metrics, carry) = self.inner.objective(params, state, encoded.inner)
         distance = encoded.distance.mean()
         return loss + self.inner.anchor * distance, ({**metrics, "anchor": distance}, carry)
-
-    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
-        """Same as the method."""
-        return self.inner.post_update(state, carry)
 
 
 def anchored(method: Method) -> Method:

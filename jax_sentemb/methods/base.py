@@ -54,6 +54,9 @@ class Method(ABC):
     anchor: float = 0.0  # a field of EmbeddingMethod
     convolution: Convolution | None = None  # between the encoder and the pooling
     encoder_parts: ClassVar[tuple[str, ...]] = ("encoder",)  # parts of the parameters that are encoders (`train.last_layers`)
+    # Fields of what `encode` returns that hold embeddings which the loss compares by their cosine alone (`train.matryoshka`).
+    embeddings: ClassVar[tuple[str, ...]] = ()
+    queues_embeddings: ClassVar[bool] = False  # True: the queue holds such embeddings
     trains_sentences: ClassVar[bool] = True  # False: the encoder is the start of a method that learns sentence embeddings
     is_cross_encoder: ClassVar[bool] = False  # True: `embed` takes rows of joined pairs and returns their score
     reads_packed: ClassVar[bool] = False  # True: rows may hold several sentences (`data.pack`)

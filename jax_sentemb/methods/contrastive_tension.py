@@ -40,6 +40,11 @@ class ContrastiveTension(EmbeddingMethod):
     keep: str = setting("better", choices=("better", "second"))  # encoder that is exported; better: by eval.select
     encoder_parts: ClassVar[tuple[str, ...]] = ("encoder", "first")
 
+    @property
+    def embeddings(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The fields that `train.matryoshka` cuts: none for form=pairs, which has dot products of any length."""
+        return ("first", "second") if self.form == "in_batch" else ()
+
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
         super().check(encoder, batch_size)

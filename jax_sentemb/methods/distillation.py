@@ -6,7 +6,7 @@ References:
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -58,6 +58,7 @@ class Distillation(EmbeddingMethod):
     # The exported vectors: "student" (s, as wide as the encoder) or "teacher" (W s, comparable with the teacher's vectors).
     output: str = setting("student", choices=("student", "teacher"))
     pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
+    embeddings: ClassVar[tuple[str, ...]] = ("student",)  # the queue holds vectors of the teacher
 
     @property
     def has_map(self) -> bool:

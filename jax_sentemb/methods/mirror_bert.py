@@ -1,6 +1,7 @@
 """Mirror-BERT: contrastive learning of a sentence and a copy with a masked span (Liu et al. 2021)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Key
 
@@ -31,6 +32,7 @@ class MirrorBERT(EmbeddingMethod):
     pooling: str = setting("cls", choices=POOLINGS)  # of the embedding
     span: int = setting(5, least=0)  # characters of the second view that become one [MASK]; 0: none
     ami: AttentionMI | None = None  # attention mutual information, with span=0; None: without
+    embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or two of them exclude each other."""

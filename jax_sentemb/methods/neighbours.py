@@ -1,6 +1,7 @@
 """Contrastive learning of neighbouring sentences: a sentence and the next one of its document are a positive pair."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jaxtyping import Key
 
@@ -25,6 +26,7 @@ class Neighbours(EmbeddingMethod):
 
     temperature: float = setting(0.05, above=0)  # the cosines are divided by it (DeCLUTR: 0.05)
     pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
+    embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Pairs of neighbouring sentences."""

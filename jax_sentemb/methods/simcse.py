@@ -6,7 +6,7 @@ momentum encoder; both together are miCSE (Klein and Nabi 2023). `repetition` wi
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,7 @@ class Momentum:
 
 
 class SimCSEViews(NamedTuple):
-    """The two views after the head and, where they are used, the momentum view, the masked-language-model loss and row numbers."""
+    """The two views before the head and, where they are used, the momentum view after it, the masked-LM loss and row numbers."""
 
     views: TwoViews
     momentum: Float[Array, "batch embedding"] | None
@@ -78,6 +78,12 @@ class SimCSE(EmbeddingMethod):
     mlm_probability: float = setting(0.15, above=0, below=1)  # share of the tokens that loss predicts
     ami: AttentionMI | None = None  # attention mutual information; None: without
     momentum: Momentum | None = None  # momentum encoder with a queue of negatives; None: without
+    queues_embeddings: ClassVar[bool] = True  # `embeddings` is empty if it holds vectors after a head
+
+    @property
+    def embeddings(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The fields that `train.matryoshka` cuts: none if a queue holds vectors after the head, and without negatives."""
+        return () if self.momentum is not None and self.head else ("first", "second")
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
         """Raise ConfigError if a hyper-parameter is out of range or does not fit the encoder."""
@@ -135,12 +141,11 @@ class SimCSE(EmbeddingMethod):
             masked_loss, masked_count, _ = masked_lm_loss(
                 encoder, params, rows, view_seed(seeds, MASKED_VIEW), self.mlm_probability
             )
-        views = views._replace(first=self._project(params, views.first), second=self._project(params, views.second))
         return SimCSEViews(views, momentum, masked_loss, masked_count, row)
 
     def objective(self, params: Params, state: TrainState, encoded: SimCSEViews) -> Objective:
         """InfoNCE minus AMI plus MLM; metrics; the momentum embeddings and row numbers for the queue."""
-        first, second = encoded.views.first, encoded.views.second
+        first, second = (self._project(params, view) for view in (encoded.views.first, encoded.views.second))
         queue_valid = sentences = None
         if state.queue is not None:
             # Entry number k entered k // B steps ago. The product of step and batch size could overflow int32.

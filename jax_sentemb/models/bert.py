@@ -202,6 +202,7 @@ class Layer(nn.Module):
     rate: float  # of dropout
     memory: AttentionMemory = AttentionMemory()
     activations: DTypeLike = jnp.float32
+    between: Callable[[Array], Array] | None = None  # of a decoder: applied to the states after the attention
 
     @nn.compact
     def __call__(
@@ -230,6 +231,7 @@ class Layer(nn.Module):
         context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
         states = LayerNorm(config.layer_norm_eps, name="attention_norm")(asked + context)
+        states = self.between(states) if self.between else states
         inner = keep(dense(states, "intermediate", config.intermediate_size), "inner").astype(jnp.float32)
         inner = ACTIVATIONS[config.hidden_act](inner).astype(self.activations)
         outer = dropout(dense(inner, "output", config.hidden_size), rate, seeds, stream + 2)

@@ -22,9 +22,8 @@ from jax_sentemb.parallel import batch_sharding, make_mesh
 from jax_sentemb.training.corpus_source import corpus_files
 from jax_sentemb.training.encoder_source import BertSource, WordSource
 from jax_sentemb.training.optimizer import make_optimizer
-from jax_sentemb.training.setup import run_encoder
+from jax_sentemb.training.setup import check_attention, run_encoder, trained_method
 from jax_sentemb.training.step import make_step, state_shapes
-from jax_sentemb.training.trainer import check_attention
 from jax_sentemb.types import Batch, TrainState
 
 SENTENCES = 400  # generated, for the structure of a batch
@@ -53,9 +52,10 @@ class PlannedRun:
         encoder = run_encoder(config, self._encoder_config, mesh)
         config.method.check(encoder, batch_size)
         optimizer = make_optimizer(config.optimizer, STEPS, STEPS, config.method.shares)
-        state = state_shapes(config.method, encoder, optimizer, self._loaded, mesh)
+        method = trained_method(config, self._encoder_config, ())
+        state = state_shapes(method, encoder, optimizer, self._loaded, mesh)
         shardings = jax.tree.map(lambda leaf: leaf.sharding, state)
-        step: Any = make_step(config.method, encoder, optimizer, mesh, config.train.grad_cache_chunk, shardings)
+        step: Any = make_step(method, encoder, optimizer, mesh, config.train.grad_cache_chunk, shardings)
         shapes = state, self._batch(batch_size, batch_sharding(mesh))
         return step.trace(*shapes), shapes
 

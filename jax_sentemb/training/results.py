@@ -1,5 +1,6 @@
 """Writes the results of a run: final scores, the export, and samples for the report."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ import jax
 from jax_sentemb.config import Config, Words
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.agreement import AGREEMENT
-from jax_sentemb.formats.model_card import teacher_text
+from jax_sentemb.evaluation.widths import width_scores
+from jax_sentemb.formats.model_card import teacher_text, width_text
 from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.export import export_run
@@ -78,6 +80,10 @@ class Results:
             results["teacher"] = self._agreement.summary(params)
             end |= {f"{AGREEMENT}{name}": value for name, value in results["teacher"]["agreement"].items()}
             self._log.say(f"teacher   {teacher_text(results['teacher'])}")
+        if widths := self._config.train.matryoshka:
+            embed = functools.partial(scorer.embedder, params)
+            results["widths"] = width_scores(embed, setup.tasks, scorer.sample, widths)
+            self._log.say(f"widths    {width_text(results['widths'])}")
         loaded = getattr(self._config.encoder, "weights", "")
         results["verdict"] = worse_than_start(measured, end) if loaded else ""
         if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":
@@ -91,7 +97,8 @@ class Results:
             results["missing_tasks"] = [*setup.missing_tasks, *setup.final.missing_tasks]
         if is_main_process():
             write_json(self._workdir / "scores.json", results | self._mark)
-            facts = {"scores": scores, "teacher": results.get("teacher", {}), "scores_of_step": step, "verdict": results["verdict"]}
+            facts = {"scores": scores, "scores_of_step": step, "verdict": results["verdict"]}
+            facts |= {name: results.get(name, {}) for name in ("teacher", "widths")}
             self._export(params, step, {**kept, **facts})
         if results["verdict"]:
             self._log.warn(step, results["verdict"])

@@ -47,6 +47,7 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
             "max_seq_length": config.data.max_seq_length,
             "seed": config.train.seed,
             **({"layers": layers} if (layers := getattr(config.encoder, "layers", "")) else {}),
+            **({"matryoshka": list(config.train.matryoshka)} if config.train.matryoshka else {}),
             **recipe,
         },
     }

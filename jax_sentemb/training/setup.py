@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jax_sentemb import files
-from jax_sentemb.config import Config, Data, Evaluation, Words
+from jax_sentemb.config import Config, Data, Evaluation, Train, Words
 from jax_sentemb.data.batches import AnyBatches, make_batches
 from jax_sentemb.data.corpus import Corpus
 from jax_sentemb.data.divided import Part
@@ -25,6 +25,7 @@ from jax_sentemb.errors import ConfigError, Setting
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.methods.base import Method
 from jax_sentemb.methods.distillation import Distillation
+from jax_sentemb.methods.matryoshka import in_prefixes
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.bert import BertConfig, first_trained_layer
 from jax_sentemb.models.dense import DENSE
@@ -161,10 +162,8 @@ def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: 
 def check_last_layers(config: Config, encoder_config: BertConfig | WordsConfig) -> None:
     """Raise ConfigError if `train.last_layers` does not fit the encoder, or leaves a loss of the method without a gradient."""
     count, ami = config.train.last_layers, config.method.ami
-    if not count:
+    if not count or isinstance(encoder_config, WordsConfig):
         return
-    if isinstance(encoder_config, WordsConfig):
-        raise ConfigError(Setting("train.last_layers", count), ": word vectors have no layers; remove it")
     layers = encoder_config.num_hidden_layers
     if count > layers:
         raise ConfigError(Setting("train.last_layers", count), f": the encoder has {layers} layers; give at most {layers}")
@@ -175,6 +174,33 @@ def check_last_layers(config: Config, encoder_config: BertConfig | WordsConfig) 
             "train more layers, or remove ",
             Setting("method.ami"),
         )
+
+
+def check_attention(options: Train, mesh: Mesh) -> None:
+    """Raises ConfigError for an attention kernel that the devices of `mesh` do not have."""
+    platform = mesh.devices.flat[0].platform
+    if options.fused_attention == "cudnn" and platform not in ("gpu", "cuda"):
+        raise ConfigError(
+            Setting("train.fused_attention", "cudnn"), f" needs an NVIDIA GPU, and this run has {platform}: leave it out"
+        )
+    if options.fused_attention == "pallas" and platform == "cpu":
+        raise ConfigError(
+            Setting("train.fused_attention", "pallas"), " needs a TPU or an NVIDIA GPU, and this run has cpu: leave it out"
+        )
+
+
+def trained_method(config: Config, encoder_config: BertConfig | WordsConfig, dense: tuple[str, ...]) -> Method:
+    """Return the method as the train step takes it, with its loss on prefixes of the embedding if `train.matryoshka` is set.
+
+    Args:
+        config: The settings.
+        encoder_config: The sizes of the encoder.
+        dense: Activations of the layers after the pooling, which `train.matryoshka` cannot cut.
+    """
+    widths = config.train.matryoshka
+    if widths and dense and config.method.dense is None:
+        raise ConfigError(Setting("train.matryoshka", widths), ": the start has dense layers after its pooling; use another start")
+    return in_prefixes(config.method, widths, encoder_config.hidden_size)
 
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:

@@ -6,13 +6,11 @@ import json
 import math
 from pathlib import Path
 
-from jax.sharding import Mesh
-
-from jax_sentemb.config import Config, Train, flatten
+from jax_sentemb.config import Config, flatten
 from jax_sentemb.data.batches import after_skips
 from jax_sentemb.data.pairs import JoinedPairs
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.errors import ConfigError, ModelFileError, NotFinite, Setting
+from jax_sentemb.errors import ModelFileError, NotFinite, Setting
 from jax_sentemb.evaluation.agreement import SELECTING
 from jax_sentemb.files import fingerprint
 from jax_sentemb.formats.checkpoint import Checkpoints
@@ -48,7 +46,7 @@ from jax_sentemb.training.optimizer import drop_rate, make_optimizer
 from jax_sentemb.training.results import Results
 from jax_sentemb.training.run_metadata import about, description, model_metadata, write_json
 from jax_sentemb.training.run_sources import run_mark, run_sources, selection_sources
-from jax_sentemb.training.setup import corpus_sample, prepare, run_encoder
+from jax_sentemb.training.setup import check_attention, corpus_sample, prepare, run_encoder, trained_method
 from jax_sentemb.training.signals import Preempted, StopSignal
 from jax_sentemb.training.starting_encoder import averaged, dense_layers, is_kept, stated_start, with_start
 from jax_sentemb.training.step import create_state, make_embed, make_step
@@ -94,6 +92,7 @@ class Trainer:
             self.log.say(note)
 
         self.encoder = run_encoder(config, setup.encoder_config, self.mesh)
+        self.method = trained_method(config, setup.encoder_config, dense_layers(config, self.start))
         self.optimizer = make_optimizer(config.optimizer, self.steps, epoch, config.method.shares)
         self.state = self._untrained()
         self.stop = StopSignal()
@@ -104,7 +103,7 @@ class Trainer:
         self.mark = run_mark(workdir.name, sources)
         self.model_metadata = model_metadata(config, setup, workdir.name, self.start) | self.mark
         self.results = Results(config, setup, self.model_metadata, self.scorer, self.agreement, self.log, workdir)
-        self.validation = setup.validation and Validation(config.method, self.encoder, setup.validation, self.mesh)
+        self.validation = setup.validation and Validation(self.method, self.encoder, setup.validation, self.mesh)
         self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
         continued = self._continue()
         self.log.rewind(self.step if continued else -1)  # first, so that files of this run never stand beside events of another
@@ -126,7 +125,7 @@ class Trainer:
             self.state = self._evaluate(self.step, self.state)
         mesh, config = self.mesh, self.config
         shardings = fsdp_sharding(mesh, self.state)
-        step = make_step(config.method, self.encoder, self.optimizer, mesh, config.train.grad_cache_chunk, shardings)
+        step = make_step(self.method, self.encoder, self.optimizer, mesh, config.train.grad_cache_chunk, shardings)
         hooks = Hooks(self._evaluate, self._save, self._exhausted, self.eval_steps, config.train.save_steps, self.steps)
         while not self._exhausted() and self.progress.evaluated < self.steps:
             metrics = Metrics(self.log, config.data.batch_size, self.steps, config.train.logging_steps)
@@ -168,8 +167,8 @@ class Trainer:
         self.checkpoints.close()
 
     def _untrained(self) -> TrainState:
-        config = self.config
-        return create_state(config.method, self.encoder, self.optimizer, self.setup.loaded, config.train.seed, self.mesh)
+        seed = self.config.train.seed
+        return create_state(self.method, self.encoder, self.optimizer, self.setup.loaded, seed, self.mesh)
 
     def _make_scorer(self, is_cross_encoder: bool) -> Scorer:
         config, setup = self.config, self.setup
@@ -338,16 +337,3 @@ class Trainer:
         if at != progress.best_step:
             log.warn(at, f"the best weights, of step {progress.best_step}, are missing: those of step {at} are exported")
         return params, at
-
-
-def check_attention(options: Train, mesh: Mesh) -> None:
-    """Raises ConfigError for an attention kernel that the devices of `mesh` do not have."""
-    platform = mesh.devices.flat[0].platform
-    if options.fused_attention == "cudnn" and platform not in ("gpu", "cuda"):
-        raise ConfigError(
-            Setting("train.fused_attention", "cudnn"), f" needs an NVIDIA GPU, and this run has {platform}: leave it out"
-        )
-    if options.fused_attention == "pallas" and platform == "cpu":
-        raise ConfigError(
-            Setting("train.fused_attention", "pallas"), " needs a TPU or an NVIDIA GPU, and this run has cpu: leave it out"
-        )

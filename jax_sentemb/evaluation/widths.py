@@ -1,0 +1,64 @@
+"""Scores of the first numbers of an embedding, of a model that was trained for it (`train.matryoshka`)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from jax_sentemb.errors import ModelFileError
+from jax_sentemb.evaluation.diagnostics import halves, retrieval
+from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
+from jax_sentemb.evaluation.sts_data import StsTask
+from jax_sentemb.files import read_json, shown
+from jax_sentemb.formats.model_dir import MANIFEST
+
+Embed = Callable[[Sequence[str]], Float[np.ndarray, "sentences width"]]
+RETRIEVAL = "retrieval"  # of one half of a sentence by the other
+
+
+def width_scores(
+    embed: Embed, tasks: dict[str, StsTask], sample: Sequence[str], widths: Sequence[int]
+) -> dict[str, dict[str, float]]:
+    """Return the scores of the first numbers of an embedding, and of all of them.
+
+    Args:
+        embed: The model.
+        tasks: The sets with gold scores.
+        sample: Sentences, for the retrieval of one half of a sentence by the other.
+        widths: How many numbers are kept.
+
+    Returns:
+        For each width, as text, {set: Spearman x 100, "retrieval": mean reciprocal rank x 100}; the whole width is the last one.
+    """
+    known: dict[str, np.ndarray] = {}
+
+    def vectors_of(sentences: Sequence[str]) -> np.ndarray:
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
+        known.update(zip(new, embed(new), strict=True) if new else ())
+        return np.stack([known[sentence] for sentence in sentences])
+
+    parts = list(zip(*(halves(sentence) for sentence in sample), strict=True))
+    first, second = (vectors_of(part) for part in parts)
+    found = {}
+    for width in sorted({*widths, first.shape[1]}):
+        cosines = task_cosines(lambda sentences, width=width: vectors_of(sentences)[:, :width], tasks) if tasks else {}
+        scores = {name: result["spearman"]["all"] for name, result in correlate_tasks(cosines, tasks).items()}
+        found[str(width)] = {**scores, RETRIEVAL: retrieval(first[:, :width], second[:, :width])}
+    return found
+
+
+def trained_widths(directory: Path) -> tuple[int, ...]:
+    """Return the widths for which the model of an export or of a work directory was trained; none for other directories.
+
+    Raises:
+        ModelFileError: The file that names them is damaged.
+    """
+    for name in (MANIFEST, "model.json"):
+        if (directory / name).is_file():
+            training = read_json(directory / name).get("training")
+            widths = training.get("matryoshka", []) if isinstance(training, Mapping) else []
+            if not isinstance(widths, list) or not all(type(width) is int and width > 0 for width in widths):
+                raise ModelFileError(f"{directory / name}: training.matryoshka={shown(widths)} is not a list of whole numbers")
+            return tuple(widths)
+    return ()

@@ -1,0 +1,55 @@
+"""Crops: two packs of consecutive sentences of a document are a positive pair (Gonzalez-Marquez, Berens and Kobak 2025).
+
+References:
+    arXiv 2508.03453, TMLR.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Key
+
+from jax_sentemb.data.corpus import Corpus
+from jax_sentemb.data.examples import Examples
+from jax_sentemb.losses import alignment, info_nce
+from jax_sentemb.methods.base import EmbeddingMethod, Learned, Objective, Seeds
+from jax_sentemb.methods.views import TwoViews, two_texts
+from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.pooling import POOLINGS
+from jax_sentemb.settings import setting
+from jax_sentemb.types import Array, Batch, Params, TrainState
+
+
+@dataclass
+class Crops(EmbeddingMethod):
+    """InfoNCE of the two packs of a document, with the second packs of the other pairs of the batch as negatives.
+
+    The state's `params` are {"encoder"}.
+    """
+
+    sentences: int = setting(2, least=1)  # of a pack
+    # How many sentences later the second pack begins: below `sentences` the packs overlap, at `sentences` they are neighbours.
+    shift: int = setting(1, least=1)
+    # "blocks": a sentence a line, and a blank line ends a document. "lines": a document a line, or a record.
+    documents: str = setting("blocks", choices=("blocks", "lines"))
+    temperature: float = setting(0.05, above=0)  # the cosines are divided by it (paper: 0.05)
+    pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
+    embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
+
+    def examples(self, corpus: Corpus, seed: int) -> Examples:
+        """Return pairs of packs, which are drawn anew each epoch."""
+        return corpus.crops(self.sentences, self.shift, self.documents, seed)
+
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """Return {"encoder"}."""
+        return Learned({"encoder": loaded["encoder"]})
+
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
+        """Return the embeddings of both packs from one pass over 2B rows, each with its own dropout."""
+        return two_texts(encoder, params, batch.rows, seeds, self.pooling)
+
+    def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
+        """Return the loss; metrics."""
+        loss, accuracy = info_nce(encoded.first, encoded.second, self.temperature)
+        metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
+        return loss, (metrics, None)

@@ -1,0 +1,74 @@
+"""A method around another method, for terms and forms of the loss that every method can have."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from jaxtyping import Float, Key
+
+from jax_sentemb.methods.base import Carry, Encoded, Learned, Method, Objective, Seeds
+from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.types import Array, Batch, Params, Rows, TrainState
+
+
+@dataclass
+class Wrapped(Method):
+    """A method whose members, as far as a subclass does not override them, are those of `inner`.
+
+    These are the members that a train step uses. A run asks the inner method for its examples and its export.
+    """
+
+    inner: Method
+
+    @property
+    def pooling(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Same as the method."""
+        return self.inner.pooling
+
+    @property
+    def anchor(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Same as the method."""
+        return self.inner.anchor
+
+    @property
+    def encoder_parts(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Same as the method."""
+        return self.inner.encoder_parts
+
+    @property
+    def dense(self) -> tuple[str, ...] | None:
+        """Same as the method."""
+        return self.inner.dense
+
+    @property
+    def shares(self) -> Mapping[str, Fraction]:
+        """Same as the method."""
+        return self.inner.shares
+
+    def check(self, encoder: TokenEncoder, batch_size: int) -> None:
+        """Same as the method."""
+        self.inner.check(encoder, batch_size)
+
+    def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
+        """Same as the method."""
+        return self.inner.init(encoder, loaded, key)
+
+    def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Encoded:
+        """Same as the method."""
+        return self.inner.encode(encoder, params, state, batch, seeds)
+
+    def objective(self, params: Params, state: TrainState, encoded: Encoded) -> Objective:
+        """Same as the method."""
+        return self.inner.objective(params, state, encoded)
+
+    def post_update(self, state: TrainState, carry: Carry) -> TrainState:
+        """Same as the method."""
+        return self.inner.post_update(state, carry)
+
+    def encoders(self, params: Params) -> dict[str, Params]:
+        """Same as the method."""
+        return self.inner.encoders(params)
+
+    def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
+        """Same as the method."""
+        return self.inner.embed(encoder, params, rows)
