@@ -12,6 +12,8 @@ from jax_sentemb.data.tokenizer import Tokenizer
 from jax_sentemb.files import write_json
 from jax_sentemb.formats.modules import dense_files
 from jax_sentemb.inference.load import load
+from jax_sentemb.models.families.family import GENERIC
+from jax_sentemb.models.families.table import FAMILIES
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -23,7 +25,13 @@ TEXTS = [
 ]  # fmt: skip
 WORDS = [text.replace("zzyzx", "z y x") for text in TEXTS]  # of vocabularies: "zzyzx" is a new token
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "initializer_range": 0.4}
-FAMILIES = ("bert", "distilbert", "roberta", "xlm-roberta", "mpnet", "modernbert")
+EXTRA = {  # keys without which a model of the family would be too large, or not have what is particular to it
+    "modernbert": {
+        "local_attention": 8, "global_attn_every_n_layers": 2, "pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2,
+        "bos_token_id": 0, "eos_token_id": 2,
+    },
+    "electra": {"embedding_size": 12},
+}  # fmt: skip
 ROBERTAS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 SPECIALS = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
 
@@ -32,61 +40,73 @@ def named(tokens):
     return dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), tokens, strict=True))
 
 
-def tokenizer_of(family):
-    """A tokenizer.json as the family has it, the settings that belong to it, and the number of its tokens."""
-    if family in ("bert", "distilbert", "mpnet"):
-        state = json.loads(Tokenizer.train(WORDS * 3, 150).serialized)
-        if family == "mpnet":
-            known = [*ROBERTAS, "[UNK]", *(piece for piece in state["model"]["vocab"] if not piece.startswith("["))]
-            state["model"]["vocab"] = {piece: number for number, piece in enumerate(known)}
-            tokens = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
-            inner = tokenizers.Tokenizer.from_str(json.dumps({**state, "added_tokens": [], "post_processor": None}))
-            inner.add_special_tokens(list(tokens))
-            inner.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
-        else:
-            inner = tokenizers.Tokenizer.from_str(json.dumps(state))
-        cls = {"mpnet": "MPNetTokenizer"}.get(family, "BertTokenizer")
-        return inner, {"tokenizer_class": cls, "do_lower_case": True, **named(tokens if family == "mpnet" else SPECIALS)}
-    if family == "xlm-roberta":
-        letters = sorted({letter for text in TEXTS for letter in text if not letter.isspace()} - {"<"})
-        pieces = ["\u2581", "\u2581the", "ing", "\u2581a", "or", *letters]
-        vocabulary = (
-            [(name, 0.0) for name in ROBERTAS[:4]] + [(piece, -2.0 - len(piece) / 9) for piece in pieces] + [("<mask>", 0.0)]
-        )
-        inner = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=3))
-        inner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
-        inner.add_special_tokens(ROBERTAS)
-        inner.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> </s> $B </s>", [("<s>", 0), ("</s>", 2)])
-        return inner, {"tokenizer_class": "XLMRobertaTokenizer", **named(ROBERTAS)}
+def word_pieces():
+    return tokenizers.Tokenizer.from_str(Tokenizer.train(WORDS * 3, 150).serialized), named(SPECIALS)
+
+
+def word_pieces_of_mpnet():
+    state = json.loads(Tokenizer.train(WORDS * 3, 150).serialized)
+    known = [*ROBERTAS, "[UNK]", *(piece for piece in state["model"]["vocab"] if not piece.startswith("["))]
+    state["model"]["vocab"] = {piece: number for number, piece in enumerate(known)}
+    tokens = ("<s>", "<pad>", "</s>", "[UNK]", "<mask>")
+    inner = tokenizers.Tokenizer.from_str(json.dumps({**state, "added_tokens": [], "post_processor": None}))
+    inner.add_special_tokens(list(tokens))
+    inner.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    return inner, named(tokens)
+
+
+def sentence_piece(first, unused=()):
+    """A SentencePiece vocabulary with these first pieces, of which some are special without a role."""
+    letters = sorted({letter for text in TEXTS for letter in text if not letter.isspace()} - {"<"})
+    pieces = ["\u2581", "\u2581the", "ing", "\u2581a", "or", *letters]
+    vocabulary = [(name, 0.0) for name in first] + [(piece, -2.0 - len(piece) / 9) for piece in pieces] + [("<mask>", 0.0)]
+    inner = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id=3))
+    inner.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    inner.add_special_tokens([*ROBERTAS, *unused])
+    ends = [(name, inner.token_to_id(name)) for name in ("<s>", "</s>")]
+    inner.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> </s> $B </s>", ends)
+    return inner, named(ROBERTAS) | ({"additional_special_tokens": list(unused)} if unused else {})
+
+
+def byte_level(specials):
     inner = tokenizers.ByteLevelBPETokenizer(lowercase=False)
-    specials = ROBERTAS if family == "roberta" else SPECIALS
     inner.train_from_iterator(WORDS, vocab_size=320, min_frequency=1, special_tokens=specials, show_progress=False)
-    inner = inner._tokenizer
-    if family == "roberta":
-        inner.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
-        return inner, {"tokenizer_class": "RobertaTokenizer", **named(ROBERTAS)}
-    inner.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", None, [("[CLS]", 0), ("[SEP]", 2)])
-    return inner, {"tokenizer_class": "PreTrainedTokenizerFast", **named(SPECIALS)}
+    ends = [(specials[0], 0), (specials[2], 2)]
+    inner._tokenizer.post_processor = processors.TemplateProcessing(f"{specials[0]} $A {specials[2]}", None, ends)
+    return inner._tokenizer, named(specials)
 
 
-def config_of(family, size):
-    kinds = {"bert": "Bert", "distilbert": "DistilBert", "mpnet": "MPNet", "modernbert": "ModernBert"}
-    kinds |= {"roberta": "Roberta", "xlm-roberta": "XLMRoberta"}
-    cls = getattr(transformers, f"{kinds[family]}Config")
-    sizes = {"vocab_size": size + 4, "max_position_embeddings": 66, **SIZES}
-    if family == "distilbert":
-        sizes = {"vocab_size": size + 4, "max_position_embeddings": 66, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
-        sizes["initializer_range"] = 0.4
-    if family == "modernbert":
-        sizes |= {
-            "local_attention": 8,
-            "pad_token_id": 1,
-            "cls_token_id": 0,
-            "sep_token_id": 2,
-            "bos_token_id": 0,
-            "eos_token_id": 2,
-        }
-    return cls(**sizes)
+# Tokenizer class of a family -> its tokenizer.json, and the special tokens of tokenizer_config.json.
+TOKENIZERS = {
+    "BertTokenizer": word_pieces,
+    "MPNetTokenizer": word_pieces_of_mpnet,
+    "RobertaTokenizer": lambda: byte_level(ROBERTAS),
+    "XLMRobertaTokenizer": lambda: sentence_piece(ROBERTAS[:4]),
+    "CamembertTokenizer": lambda: sentence_piece(CAMEMBERTS, ("<s>NOTUSED", "</s>NOTUSED")),
+    "PreTrainedTokenizer": lambda: byte_level(SPECIALS),
+}
+CAMEMBERTS = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]
+
+
+def tokenizer_of(family):
+    """A tokenizer.json as the family has it, and the settings that belong to it."""
+    name = FAMILIES[family].tokenizer_class
+    inner, settings = TOKENIZERS[name]()
+    name = f"{name}Fast" if name == GENERIC else name
+    return inner, {"tokenizer_class": name, **({"do_lower_case": True} if has_vocabulary(family) else {}), **settings}
+
+
+def has_vocabulary(family):
+    """Whether the tokenizer can be a vocab.txt."""
+    row = FAMILIES[family]
+    return row.tokenizer_class != GENERIC and {*row.tokenizer_classes.values()} == {"WordPiece"}
+
+
+def config_of(family, size, **fields):
+    """The configuration of a small model in transformers; `fields` are those of its config here."""
+    row = FAMILIES[family]
+    fields = {"vocab_size": size, "max_position_embeddings": 66, **SIZES, **EXTRA.get(family, {}), **fields}
+    return getattr(transformers, f"{row.class_prefix}Config")(**{row.keys.get(name, name): value for name, value in fields.items()})
 
 
 def build_originals(tmp_path_factory):
@@ -96,11 +116,11 @@ def build_originals(tmp_path_factory):
         folder = tmp_path_factory.mktemp(family) / "model"
         inner, settings = tokenizer_of(family)
         torch.manual_seed(0)
-        model = transformers.AutoModel.from_config(config_of(family, inner.get_vocab_size()))
+        model = transformers.AutoModel.from_config(config_of(family, inner.get_vocab_size() + 4))
         model.save_pretrained(folder)
         inner.save(str(folder / "tokenizer.json"))
         write_json(folder / "tokenizer_config.json", {**settings, "model_max_length": 64})
-        if family in ("bert", "distilbert", "mpnet"):
+        if has_vocabulary(family):
             pieces = sorted(inner.get_vocab(), key=inner.get_vocab().__getitem__)
             (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
         write_json(folder / "sentence_bert_config.json", {"max_seq_length": 40, "do_lower_case": False})

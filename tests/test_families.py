@@ -1,59 +1,84 @@
 """Every architecture beside BERT: equal to transformers on random weights, written under its own name, refused by a list."""
 
 import json
+import pkgutil
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import tokenizers
+from reference_models import config_of
 
 from jax_sentemb.data.tokenizer import Tokenizer
-from jax_sentemb.errors import ModelFileError
-from jax_sentemb.formats.config_json import parse_config
+from jax_sentemb.errors import ConfigError, ModelFileError
+from jax_sentemb.formats.config_json import parse_config, read_config
 from jax_sentemb.formats.huggingface import read_encoder, read_parts
 from jax_sentemb.formats.sentence_transformers import SentenceModel, write_export
+from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.attention_mi import AttentionMI
+from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.attention import Capture
 from jax_sentemb.models.families.table import FAMILIES
-from jax_sentemb.models.heads import init_token_head, token_states
+from jax_sentemb.models.heads import token_states
 from jax_sentemb.models.mpnet import distance_buckets
-from jax_sentemb.types import Rows
+from jax_sentemb.parallel import make_mesh, shard_batch
+from jax_sentemb.side_files.keys import KEYS
+from jax_sentemb.training.encoder_source import take_layers
+from jax_sentemb.training.step import create_state, make_step
+from jax_sentemb.types import Batch, Rows
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-COMMON = {"vocab_size": 90, "max_position_embeddings": 40}
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-MODERN = {"local_attention": 8, "global_attn_every_n_layers": 2, "pad_token_id": 0, "eos_token_id": 2, "bos_token_id": 1}
-CONFIGS = {
-    "roberta": lambda: transformers.RobertaConfig(**COMMON, **SIZES, type_vocab_size=1),
-    "xlm-roberta": lambda: transformers.XLMRobertaConfig(**COMMON, **SIZES, type_vocab_size=1),
-    "distilbert": lambda: transformers.DistilBertConfig(**COMMON, dim=16, n_layers=2, n_heads=2, hidden_dim=32),
-    "mpnet": lambda: transformers.MPNetConfig(**COMMON, **SIZES),
-    "modernbert": lambda: transformers.ModernBertConfig(**COMMON, **SIZES, **MODERN, cls_token_id=1, sep_token_id=2),
-}
 LENGTHS = (1, 2, 3, 5, 8, 13, 21, 30)
+FILE = Path("config.json")
 TEXTS = ["a few words", "consequence of no words a few words of no consequence"]
+# Every row of the table is tested with the sizes of reference_models.py; these are further ones.
+FURTHER = [("electra", {"embedding_size": 16})]
+MODELS = [(family, {}) for family in FAMILIES] + FURTHER
+# One family for each module and configuration class: the others compute the same.
+OWN_MODULES = [(family, {}) for family in {(row.module, row.config): family for family, row in FAMILIES.items()}.values()]
+HEADS = [family for family, row in FAMILIES.items() if "token_head" in row.heads]
 
 
-def test_every_family_is_tested_and_has_a_module():
-    assert {*CONFIGS, "bert"} == set(FAMILIES)
+def named(model):
+    family, fields = model
+    return "-".join([family, *fields])
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
-def theirs(request, tmp_path_factory):
-    """(model_type, directory, model) of random weights."""
+def random_model(kind, family, fields, folder):
+    """A model of transformers with random weights, written to the folder."""
     torch.manual_seed(0)
-    model = transformers.AutoModel.from_config(CONFIGS[request.param](), attn_implementation="eager").eval()
+    model = getattr(transformers, kind).from_config(config_of(family, 90, **fields), attn_implementation="eager").eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0, 0.2)
-    folder = tmp_path_factory.mktemp(request.param)
     model.save_pretrained(folder)
-    return request.param, folder, model
+    return model
+
+
+@pytest.fixture(scope="module", params=MODELS, ids=named)
+def theirs(request, tmp_path_factory):
+    """(model_type, directory, model) of random weights."""
+    folder = tmp_path_factory.mktemp(request.param[0])
+    return request.param[0], folder, random_model("AutoModel", *request.param, folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_row_names_what_transformers_has(family):
+    """The class names, the module, the defaults of absent keys, and every key that transformers writes."""
+    row = FAMILIES[family]
+    theirs = getattr(transformers, f"{row.class_prefix}Config")()
+    assert theirs.model_type == family
+    assert getattr(transformers, f"{row.class_prefix}Model").base_model_prefix == row.weight_prefix.removesuffix(".")
+    assert pkgutil.resolve_name(f"jax_sentemb.models.{row.module}").__name__
+    written = theirs.to_dict()
+    assert parse_config({"model_type": family}, FILE) == parse_config(written, FILE)
+    assert [key for key in written if not KEYS[f"config.json of {family}"].knows(key)] == []
 
 
 def padded_rows(config, lengths):
@@ -62,29 +87,30 @@ def padded_rows(config, lengths):
     return Rows(np.where(mask, random.integers(5, 90, mask.shape), config.pad_token_id).astype(np.int32), mask)
 
 
-def test_states_and_attention_equal_transformers_for_every_length(theirs):
+def test_states_and_attention_of_every_layer_equal_transformers_for_every_length(theirs):
     _, folder, model = theirs
     config, params = read_encoder(folder)
     rows = padded_rows(config, LENGTHS)
     encoder = make_encoder(config)
-    capture = Capture((2,), lambda number, attention: attention.probabilities)
+    capture = Capture((1, 2), lambda number, attention: attention.probabilities)
     ours = jax.jit(lambda params: encoder.apply({"params": params}, rows, capture=capture))(params)
+    given = {"output_attentions": True, "output_hidden_states": True}
     with torch.no_grad():
-        output = model(torch.tensor(rows.tokens).long(), torch.tensor(rows.mask).long(), output_attentions=True)
+        output = model(torch.tensor(rows.tokens).long(), torch.tensor(rows.mask).long(), **given)
     for row, length in enumerate(LENGTHS):
-        expected = output.last_hidden_state[row, :length].numpy()
-        np.testing.assert_allclose(ours.hidden[-1][row, :length], expected, atol=1e-5)
-        attention = output.attentions[1][row, :, :length, :length].numpy()
-        np.testing.assert_allclose(ours.observed[2][row, :, :length, :length], attention, atol=1e-5)
+        for states, expected in zip(ours.hidden, [*output.hidden_states[:-1], output.last_hidden_state], strict=True):
+            np.testing.assert_allclose(states[row, :length], expected[row, :length].numpy(), atol=1e-5)
+        for layer in (1, 2):
+            attention = output.attentions[layer - 1][row, :, :length, :length].numpy()
+            np.testing.assert_allclose(ours.observed[layer][row, :, :length, :length], attention, atol=1e-5)
     short = Rows(*(part[4:5, : LENGTHS[4]] for part in rows))
     alone = jax.jit(lambda params: encoder.apply({"params": params}, short))(params)
     np.testing.assert_allclose(ours.hidden[-1][4, : LENGTHS[4]], alone.hidden[-1][0], atol=1e-5)  # padding changes nothing
 
 
-@pytest.mark.parametrize("theirs", ["distilbert", "mpnet", "modernbert"], indirect=True)  # RoBERTa's module is that of BERT
+@pytest.mark.parametrize("theirs", OWN_MODULES, indirect=True, ids=named)
 def test_attention_mutual_information_reaches_the_weights_of_attention_and_blocks_change_nothing(theirs):
-    kind, folder, _ = theirs
-    config, params = read_encoder(folder)
+    config, params = read_encoder(theirs[1])
     lengths = (20, 11, 15)
     rows, seeds = padded_rows(config, np.repeat(lengths, 2)), jnp.arange(6, dtype=jnp.uint32)
     ami = AttentionMI(samples=30)
@@ -101,12 +127,11 @@ def test_attention_mutual_information_reaches_the_weights_of_attention_and_block
     read = [leaf for name, leaf in leaves.items() if ("query" in name or "relative" in name) and "bias'" not in name]
     assert read
     assert all(float(jnp.abs(leaf).max()) > 1e-6 for leaf in read)
-    if kind in ("mpnet", "modernbert"):
-        in_blocks = jax.jit(lambda params: information(params, attention_block=8))(params)
-        np.testing.assert_allclose(in_blocks, value, rtol=1e-4)
+    in_blocks = jax.jit(lambda params: information(params, attention_block=8))(params)
+    np.testing.assert_allclose(in_blocks, value, rtol=1e-4)
 
 
-@pytest.mark.parametrize("theirs", ["mpnet", "modernbert"], indirect=True)
+@pytest.mark.parametrize("theirs", OWN_MODULES, indirect=True, ids=named)
 def test_some_places_alone_have_the_states_of_all_and_a_fused_kernel_too(theirs):
     config, params = read_encoder(theirs[1])
     rows = padded_rows(config, (20, 11))
@@ -131,8 +156,9 @@ def test_some_places_alone_have_the_states_of_all_and_a_fused_kernel_too(theirs)
     np.testing.assert_allclose(fused[rows.mask], whole[rows.mask], atol=1e-5)
 
 
-def padding_with(number):
-    """A tokenizer whose [PAD] has this number, as the positions of RoBERTa need it."""
+def tokenizer_for(config):
+    """A tokenizer whose [PAD] has the number of the configuration, as the positions of RoBERTa need it."""
+    number = config.pad_token_id
     state = json.loads(Tokenizer.train(TEXTS * 4, 60).serialized)
     other = {0: number, number: 0}
     state["model"]["vocab"] = {piece: other.get(value, value) for piece, value in state["model"]["vocab"].items()}
@@ -142,18 +168,20 @@ def padding_with(number):
     return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)))
 
 
-def test_an_export_has_the_name_of_its_architecture_and_loads_without_a_warning(theirs, tmp_path):
-    kind, folder, model = theirs
+def test_an_export_has_the_name_and_the_keys_of_its_architecture_and_loads_without_a_warning(theirs, tmp_path, caplog):
+    family, folder, model = theirs
     config, params = read_encoder(folder)
-    tokenizer = padding_with(config.pad_token_id) if config.position_offset else Tokenizer.train(TEXTS * 4, 60)
+    tokenizer = tokenizer_for(config)
     write_export(tmp_path, SentenceModel(config, {"encoder": params}, tokenizer, "mean", 20))
-    stated = json.loads((tmp_path / "config.json").read_text())
-    assert stated["architectures"] == [type(model).__name__]
-    assert stated["model_type"] == kind
+    content = json.loads((tmp_path / "config.json").read_text())
+    assert content["architectures"] == [type(model).__name__]
+    assert content["model_type"] == family
+    assert read_config(tmp_path) == config
     again, report = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     assert "pooler" not in read_parts(tmp_path)[1]
+    assert "is not known" not in caplog.text
     vectors, averages = load(tmp_path)(TEXTS), load(f"{tmp_path}@first_last")(TEXTS)
     for text, vector, average in zip(TEXTS, vectors, averages, strict=True):
         ids, _ = tokenizer.encode([text], 20)
@@ -164,23 +192,102 @@ def test_an_export_has_the_name_of_its_architecture_and_loads_without_a_warning(
         np.testing.assert_allclose(average, (layers[1] + layers[2])[0].mean(0).numpy() / 2, atol=1e-5)
 
 
-@pytest.mark.parametrize("theirs", ["mpnet", "modernbert"], indirect=True)
-def test_a_masked_language_model_has_the_logits_of_transformers(theirs, tmp_path):
-    config, params = read_encoder(theirs[1])
-    head = init_token_head(jax.random.key(0), config)
-    head = jax.tree.map(lambda leaf: leaf + 0.1 * jnp.arange(leaf.size, dtype=jnp.float32).reshape(leaf.shape) % 0.7, head)
-    model = SentenceModel(config, {"encoder": params, "token_head": head}, Tokenizer.train(TEXTS * 4, 60), "mean", 20)
-    write_export(tmp_path, model)
+@pytest.fixture(scope="module", params=HEADS)
+def masked(request, tmp_path_factory):
+    """A masked-language model of transformers whose layers have another activation than most heads: (directory, model)."""
+    folder = tmp_path_factory.mktemp(request.param)
+    return folder, random_model("AutoModelForMaskedLM", request.param, {"hidden_act": "relu"}, folder)
+
+
+def test_a_masked_language_model_has_the_logits_of_transformers_and_is_written_as_it_was_read(masked, tmp_path):
+    folder, model = masked
+    config, parts = read_parts(folder)
+    rows, encoder = padded_rows(config, (9,)), make_encoder(config)
+
+    @jax.jit
+    def logits(parts):
+        states = token_states(parts["token_head"], encoder.apply({"params": parts["encoder"]}, rows).hidden[-1], encoder)
+        return states @ parts["encoder"]["embeddings"]["word"].T + parts["token_head"]["bias"]
+
+    params = {part: parts[part] for part in ("encoder", "token_head")}
+    write_export(tmp_path, SentenceModel(config, params, tokenizer_for(config), "mean", 20))
     again, report = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
+    assert type(again) is type(model)
+    for theirs in (model, again.eval()):
+        with torch.no_grad():
+            expected = theirs(torch.tensor(rows.tokens).long()).logits.numpy()
+        np.testing.assert_allclose(logits(parts), expected, atol=3e-5)
+    jax.tree.map(np.testing.assert_array_equal, read_parts(tmp_path)[1]["token_head"], parts["token_head"])
+
+
+@pytest.mark.parametrize("family", HEADS)
+def test_a_head_whose_words_are_not_the_embeddings_is_not_taken(family, tmp_path):
+    random_model("AutoModelForMaskedLM", family, {"tie_word_embeddings": False}, tmp_path)
+    assert "token_head" not in read_parts(tmp_path)[1]
+
+
+def test_a_modernbert_head_with_another_activation_is_not_taken(tmp_path):
+    random_model("AutoModelForMaskedLM", "modernbert", {"classifier_activation": "relu"}, tmp_path)
+    assert "token_head" not in read_parts(tmp_path)[1]
+
+
+@pytest.mark.parametrize("kind", ["AutoModelForPreTraining", "AutoModelForSequenceClassification"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_encoder_is_read_from_a_model_with_another_head(family, kind, tmp_path):
+    if type(config_of(family, 90)) not in getattr(transformers, kind)._model_mapping:
+        return
+    model = random_model(kind, family, {}, tmp_path)
+    config, params = read_encoder(tmp_path)
+    own = {name: tensor.detach().numpy() for name, tensor in model.base_model.state_dict().items()}
+    tensors = to_torch(config, params)
+    assert all(np.array_equal(own[name], tensor) for name, tensor in tensors.items())
+    assert [name for name in own if name not in tensors and not name.startswith("pooler.")] == []
+
+
+@pytest.mark.parametrize("theirs", [(family, {"num_hidden_layers": 3}) for family in FAMILIES], indirect=True, ids=named)
+def test_some_layers_are_an_encoder_that_transformers_reads(theirs, tmp_path):
+    family, folder, _ = theirs
+    config, params = read_encoder(folder)
+    if not FAMILIES[family].layers_are_alike:
+        with pytest.raises(ConfigError, match="differ by their position"):
+            take_layers(config, params, "1,3")
+    config, params = take_layers(config, params, "1,3" if FAMILIES[family].layers_are_alike else "1,2")
+    write_export(tmp_path, SentenceModel(config, {"encoder": params}, tokenizer_for(config), "mean", 20))
+    model = transformers.AutoModel.from_pretrained(tmp_path).eval()
     rows = padded_rows(config, (9,))
-    encoder = make_encoder(config)
-    states = jax.jit(lambda params: token_states(head, encoder.apply({"params": params}, rows).hidden[-1], encoder))(params)
+    ours = jax.jit(lambda params: make_encoder(config).apply({"params": params}, rows).hidden[-1])(params)
     with torch.no_grad():
-        expected = again.eval()(torch.tensor(rows.tokens).long()).logits.numpy()
-    np.testing.assert_allclose(states @ params["embeddings"]["word"].T + head["bias"], expected, atol=2e-5)
-    jax.tree.map(np.testing.assert_array_equal, read_parts(tmp_path)[1]["token_head"], jax.device_get(head))
+        expected = model(torch.tensor(rows.tokens).long()).last_hidden_state.numpy()
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_moves_every_weight_of_the_encoder_and_of_the_head(family, tmp_path):
+    """SimCSE with the loss of masked tokens where the family has a head, which is refused elsewhere."""
+    random_model("AutoModel", family, {"num_hidden_layers": 1, "type_vocab_size": 1}, tmp_path)
+    config, parts = read_parts(tmp_path)
+    method, encoder = SimCSE(pooling="mean", mlm_weight=1.0, mlm_probability=0.4), make_encoder(config, dropout=0.1)
+    if family not in HEADS:
+        with pytest.raises(ConfigError, match="has no masked-language-model head"):
+            method.check(encoder, 4)
+        method = SimCSE(pooling="mean")
+    method.check(encoder, 4)
+    optimizer, mesh = optax.sgd(1.0), make_mesh(4, jax.devices()[:1])
+    state = create_state(method, encoder, optimizer, parts, 0, mesh)
+    before = jax.device_get(state.params)
+    rows = padded_rows(config, (40, 35, 37, 39))
+    batch = Batch(rows.tokens, rows.mask)
+    state, metrics = make_step(method, encoder, optimizer, mesh, 0)(state, shard_batch(batch, mesh))
+    assert np.isfinite(float(metrics["loss"]))
+    after = jax.device_get(state.params)
+    still = [
+        jax.tree_util.keystr(path)
+        for (path, old), new in zip(jax.tree_util.tree_leaves_with_path(before), jax.tree.leaves(after), strict=True)
+        if np.array_equal(old, new)
+    ]
+    assert set(still) <= {"['encoder']['layer_0']['key']['bias']"}  # it adds the same to all scores of a query
 
 
 def test_distances_are_in_the_buckets_of_transformers():
@@ -198,7 +305,7 @@ def test_distances_are_in_the_buckets_of_transformers():
     ],
 )
 def test_layer_kinds_and_rotary_bases_are_read_in_both_spellings(change, expected):
-    config = parse_config({"model_type": "modernbert", "num_hidden_layers": 4, **change}, Path("config.json"))
+    config = parse_config({"model_type": "modernbert", "num_hidden_layers": 4, **change}, FILE)
     assert (config.global_attn_every_n_layers, config.global_rope_theta, config.local_rope_theta) == expected
 
 
@@ -213,7 +320,7 @@ def test_layer_kinds_and_rotary_bases_are_read_in_both_spellings(change, expecte
 )
 def test_variants_that_would_be_computed_wrong_are_refused(kind, change, words):
     with pytest.raises(ModelFileError, match=words):
-        parse_config({"model_type": kind, **change}, Path("config.json"))
+        parse_config({"model_type": kind, **change}, FILE)
 
 
 def test_mpnet_uses_the_names_of_roberta_although_its_vocabulary_has_both(tmp_path):
@@ -268,5 +375,12 @@ def test_a_sentencepiece_vocabulary_of_xlm_r_does_not_read_text_as_special_token
 
 
 def test_another_architecture_is_refused_with_the_list():
-    with pytest.raises(ModelFileError, match="not one of bert, roberta, xlm-roberta, distilbert, mpnet, modernbert"):
-        parse_config({"model_type": "gpt2"}, Path("config.json"))
+    with pytest.raises(ModelFileError, match=f"not one of {', '.join(FAMILIES)}$"):
+        parse_config({"model_type": "gpt2"}, FILE)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/adapting.md"])
+def test_pages_list_the_families_of_the_table(page):
+    titles = [row.title for row in FAMILIES.values()]
+    text = " ".join((Path(__file__).parents[1] / page).read_text(encoding="utf-8").split())
+    assert f"{', '.join(titles[:-1])} and {titles[-1]}" in text

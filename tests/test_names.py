@@ -25,9 +25,9 @@ TESTED_IN = {
         "cli/report reporting/html_parts reporting/report_data reporting/report_sections reporting/samples reporting/svg"
     ),
     "test_families.py": (
-        "formats/config_json models/architectures models/bert_config models/modern_bert models/mpnet "
-        "models/families/distilbert models/families/family models/families/modern_bert models/families/mpnet "
-        "models/families/roberta models/families/table models/families/weights"
+        "formats/config_json models/architectures models/bert_config models/modern_bert models/mpnet models/families/camembert "
+        "models/families/distilbert models/families/electra models/families/family models/families/modern_bert "
+        "models/families/mpnet models/families/roberta models/families/table models/families/weights"
     ),
     "test_huggingface.py": "formats/tensors formats/weight_table",
     "test_losses.py": ("losses/arrays losses/context losses/contrastive losses/information losses/similarities losses/words"),

@@ -62,7 +62,7 @@ class SentenceEncoder(ChangeableSettings):
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
         """Load the model at a path or of a name on the hub, or use a LoadedModel.
 
-        A path is a work directory of a run, an export, a Hugging Face directory (BERT, RoBERTa, MPNet, ModernBERT and others), a
+        A path is a work directory of a run, an export, a Hugging Face directory, a
         sentence-transformers directory of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or
         @first_last replaces the pooling of the directory; PATH@f+max and the like choose views and poolings of a multi-view model.
 

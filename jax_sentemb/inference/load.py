@@ -1,6 +1,6 @@
 """Opens a model that embeds sentences by its name.
 
-A name is a work directory of a run, an export, a Hugging Face directory (BERT, RoBERTa, MPNet, ModernBERT and others), a
+A name is a work directory of a run, an export, a Hugging Face directory, a
 sentence-transformers directory of stock modules, a static table, a directory of a model on word vectors, or a repository of the
 hub; NAME@OPTION+OPTION chooses how its embeddings are made.
 """

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa, XLM-R, DistilBERT and MPNet of any size in Flax, equal to the models of Hugging Face without their pooler.
+"""BERT of any size in Flax, equal to the model of Hugging Face without its pooler; models/families has its relatives.
 
 Written for contrastive learning: dropout masks are independent for every row, head and position (one mask shared by a batch
 weakens dropout views), and a function can read the attention of chosen layers, so that no tensor of all layers is kept.

@@ -6,13 +6,15 @@ from typing import Any
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.files import shown
 from jax_sentemb.models.families.bert import BERT
+from jax_sentemb.models.families.camembert import CAMEMBERT
 from jax_sentemb.models.families.distilbert import DISTILBERT
+from jax_sentemb.models.families.electra import ELECTRA
 from jax_sentemb.models.families.family import Family
 from jax_sentemb.models.families.modern_bert import MODERNBERT
 from jax_sentemb.models.families.mpnet import MPNET
 from jax_sentemb.models.families.roberta import ROBERTA, XLM_ROBERTA
 
-ROWS = (BERT, ROBERTA, XLM_ROBERTA, DISTILBERT, MPNET, MODERNBERT)
+ROWS = (BERT, ROBERTA, XLM_ROBERTA, CAMEMBERT, DISTILBERT, MPNET, ELECTRA, MODERNBERT)
 FAMILIES = {family.model_type: family for family in ROWS}
 
 
