@@ -177,6 +177,9 @@ def test_an_export_has_the_name_and_the_keys_of_its_architecture_and_loads_witho
     assert content["architectures"] == [type(model).__name__]
     assert content["model_type"] == family
     assert read_config(tmp_path) == config
+    ids = {"cls": tokenizer.cls_id, "sep": tokenizer.sep_id}
+    assert all(content[key] == ids[role] for key, role in FAMILIES[family].token_ids.items())
+    assert all(content[key] == value for key, value in FAMILIES[family].written.items())
     again, report = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
