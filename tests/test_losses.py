@@ -1,5 +1,8 @@
 """Losses against independent NumPy versions, hand-checked values, finite differences, and their edges."""
 
+import doctest
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -243,3 +246,15 @@ def test_cross_view_and_its_gradient_are_those_of_torch(filled):
     np.testing.assert_allclose(gradients[0], leaf.grad, rtol=1e-4, atol=1e-6)
     assert not np.any(gradients[1])
     assert not np.any(gradients[2])
+
+
+@pytest.mark.parametrize(
+    ("module", "functions"), [("contrastive", 6), ("context", 5), ("information", 3), ("words", 3), ("similarities", 4)]
+)
+def test_examples_of_docstrings_are_right(module, functions):
+    module = importlib.import_module(f"jax_sentemb.losses.{module}")
+    examples = [test for test in doctest.DocTestFinder().find(module) if test.examples]
+    assert len(examples) == functions
+    for test in examples:
+        result = doctest.DocTestRunner().run(test)
+        assert result.failed == 0, test.name

@@ -45,16 +45,16 @@ def merge_microbatches(parts: Tree) -> Tree:
 
 
 def l2_normalize(vectors: Float[Array, "*rows embedding"]) -> Float[Array, "*rows embedding"]:
-    """`vectors` [..., E] scaled to length 1; a zero vector stays zero, with zero gradient."""
+    """Return vectors scaled to length 1; a zero vector stays zero, with zero gradient."""
     squared = jnp.square(vectors).sum(-1, keepdims=True)
     return vectors * lax.rsqrt(jnp.maximum(squared, EPSILON))
 
 
 def cosine(first: Float[Array, "first embedding"], second: Float[Array, "second embedding"]) -> Float[Array, "first second"]:
-    """Cosines [N, M] of all pairs of rows of `first` [N, E] and `second` [M, E]."""
+    """Return the cosines of all pairs of rows."""
     return jnp.matmul(l2_normalize(first), l2_normalize(second).T, precision=lax.Precision.HIGHEST)
 
 
 def paired_cosine(first: Embeddings, second: Embeddings) -> Float[Array, " batch"]:
-    """Cosine [N] of row i of `first` with row i of `second`, both [N, E]."""
+    """Return the cosine of row i of `first` with row i of `second`."""
     return (l2_normalize(first) * l2_normalize(second)).sum(-1)

@@ -18,14 +18,36 @@ def info_nce(
     negatives: bool = True,
     sentences: tuple[Shaped[Array, " batch"], Shaped[Array, " queue"]] | None = None,
 ) -> tuple[Scalar, Scalar]:
-    """InfoNCE: mean over i of -log softmax_i([cos(anchor_i, positive_j) / t for all j, cos(anchor_i, queue_k) / t for valid k]).
+    """Return the InfoNCE loss of pairs of embeddings, and the accuracy of the anchors.
 
-    The queue has negatives without gradient. sentences: numbers of the sentences of the batch and of the queue; an anchor's own
-    sentence in the queue is not used as a negative.
-    Returns the loss and the fraction of rows whose positive has the highest similarity.
-    Source: miCSE Eq. 2 in the form of the published code of SimCSE and ESimCSE: the positive is in the denominator, the in-batch
-    term compares the two views, the queue adds negatives only (methods differ from the printed equation, which is unbounded).
-    negatives=False is miCSE's Table 4 as its code does it: all logits but the positive's are 0, log(1 + (B - 1) exp(-cos_ii / t)).
+    The loss is the mean over i of -log softmax of cos(anchor_i, positive_j) / temperature at j = i. Use it when
+    each sentence has a positive (another view, a neighbour, a paraphrase) and the other sentences of the batch
+    can serve as negatives.
+
+    Args:
+        anchors: The embeddings that are ranked against.
+        positives: Row i belongs to anchor i; the other rows are its negatives.
+        temperature: Divides the cosines.
+        queue: More negatives, without gradient.
+        queue_valid: Which rows of the queue are filled; all if None.
+        negatives: False gives miCSE without negatives (Table 4): all logits but the positive's are 0, so the
+            loss of an anchor is log(1 + (B - 1) exp(-cosine / temperature)), as in its code.
+        sentences: Numbers of the sentences of the batch and of the queue. An anchor's own sentence in the queue
+            is no negative.
+
+    Returns:
+        The loss, and the share of rows whose positive ranks first. Both are float32 scalars.
+
+    Example:
+        >>> anchors = jnp.eye(3)
+        >>> loss, accuracy = info_nce(anchors, anchors, temperature=0.05)
+        >>> round(float(loss), 6), float(accuracy)
+        (0.0, 1.0)
+
+    References:
+        miCSE (Klein and Nabi 2023), Eq. 2, in the form of the code of SimCSE and ESimCSE: the positive is in
+        the denominator and the queue has negatives only. The printed equation lacks the positive, so it has no
+        lower bound.
     """
     if not negatives:
         positive = jnp.diagonal(cosine(anchors, positives)) / temperature
@@ -55,10 +77,26 @@ def info_nce(
 
 
 def nt_xent(first: Embeddings, second: Embeddings, temperature: float) -> tuple[Scalar, Scalar]:
-    """NT-Xent over both views [B, E]: each of the 2B embeddings has its other view as positive, 2B - 2 others as negatives.
+    """Return NT-Xent of two views, and the accuracy of the embeddings.
 
-    Returns the mean of -log softmax of the cosines / temperature and the fraction of anchors whose positive ranks first.
-    Source: Mirror-BERT (Liu et al. 2021), Eq. 1.
+    Each of the 2B embeddings has its other view as positive and the 2B - 2 other embeddings as negatives. Use
+    it in place of `info_nce` when both views should be ranked against both views.
+
+    Args:
+        first: The first view of each sentence.
+        second: The second view of the same sentences.
+        temperature: Divides the cosines.
+
+    Returns:
+        The loss, and the share of rows whose positive ranks first. Both are float32 scalars.
+
+    Example:
+        >>> loss, accuracy = nt_xent(jnp.eye(3), jnp.eye(3), temperature=0.05)
+        >>> round(float(loss), 6), float(accuracy)
+        (0.0, 1.0)
+
+    References:
+        Mirror-BERT (Liu et al. 2021), Eq. 1.
     """
     both = l2_normalize(jnp.concatenate([first, second]))
     positive = jnp.tile(paired_cosine(first, second) / temperature, 2)
@@ -75,9 +113,25 @@ def nt_xent(first: Embeddings, second: Embeddings, temperature: float) -> tuple[
 
 
 def symmetric_info_nce(first: Embeddings, second: Embeddings, scale: Scalar | float) -> tuple[Scalar, Scalar]:
-    """Cross entropy of scale * cosines with the own pair as target, mean of both directions; and the accuracy of the first.
+    """Return the mean InfoNCE loss of both directions, and the accuracy of the first direction.
 
-    Source: the in-batch form of Contrastive Tension in sentence-transformers.
+    Use it when two different encoders embed the same sentences and neither is the reference.
+
+    Args:
+        first: The sentences by the first encoder.
+        second: The same sentences by the second encoder.
+        scale: Multiplies the cosines; the inverse of a temperature.
+
+    Returns:
+        The loss, and the share of rows whose positive ranks first. Both are float32 scalars.
+
+    Example:
+        >>> loss, accuracy = symmetric_info_nce(jnp.eye(3), jnp.eye(3), scale=20.0)
+        >>> round(float(loss), 6), float(accuracy)
+        (0.0, 1.0)
+
+    References:
+        Contrastive Tension (Carlsson et al. 2021), the in-batch form of sentence-transformers.
     """
     first, second = l2_normalize(first), l2_normalize(second)
 
@@ -95,13 +149,29 @@ def symmetric_info_nce(first: Embeddings, second: Embeddings, scale: Scalar | fl
 
 
 def contrastive_tension(first: Embeddings, second: Embeddings, group: int) -> tuple[Scalar, Scalar]:
-    """Mean binary cross entropy of the dot products of pairs: the same sentence through both encoders, or two different ones.
+    """Return the binary cross entropy of the dot products of pairs, and their accuracy.
 
-    first, second: the sentences [B, E] by each of the encoders. The first row of each `group` is a positive pair with itself; the
-    other rows are paired with the next such row of the batch. That is B pairs, one positive for group - 1 negatives. Also returns
-    the fraction of pairs whose dot product has the right sign.
-    Source: Carlsson et al. 2021. Its code draws two new sentences for a negative pair; here they are two of the batch, so each
-    encoder encodes each sentence once, and pairs have the same distribution.
+    A positive pair is one sentence by both encoders, a negative pair is two sentences. The first row of each
+    group is a positive pair with itself; the other rows are paired with the next such row of the batch. Use it
+    to retrain two copies of an encoder without views.
+
+    Args:
+        first: The sentences by the first encoder.
+        second: The same sentences by the second encoder.
+        group: Rows of a group: one positive pair for `group` - 1 negative pairs. It divides the batch.
+
+    Returns:
+        The loss, and the share of rows whose positive ranks first. Both are float32 scalars.
+
+    Example:
+        >>> vectors = jnp.array([[5.0, 0.0], [-5.0, 0.0], [0.0, 5.0]])
+        >>> loss, accuracy = contrastive_tension(vectors, vectors, group=3)
+        >>> round(float(loss), 3)
+        0.462
+
+    References:
+        Carlsson et al. 2021. Its code draws two new sentences for a negative pair. Here they are two sentences
+        of the batch, so each encoder encodes a sentence once, and pairs have the same distribution.
     """
     place = jnp.arange(len(first))
     same = place % group == 0
@@ -113,10 +183,27 @@ def contrastive_tension(first: Embeddings, second: Embeddings, group: int) -> tu
 
 
 def ranking_loss(anchors: Embeddings, parts: Embeddings, candidates: int) -> tuple[Scalar, Scalar]:
-    """Mean of -log softmax of the dot product of an anchor with its own part, against the parts of the next sentences of the batch.
+    """Return the loss of ranking a sentence's own part first among k parts, and the accuracy.
 
-    anchors, parts: [B, E]; candidates: k, the own one included. Also the fraction of anchors whose own part ranks first.
-    Source: ConsSent (Brahma 2018), section 3: it ranks among k of a minibatch; the softmax is QuickThoughts'.
+    The loss is the mean of -log softmax of dot products. The other k - 1 parts belong to the next sentences of
+    the batch. Use it for two halves of a sentence.
+
+    Args:
+        anchors: One part of each sentence.
+        parts: The other part of the same sentences.
+        candidates: k, which includes the own part.
+
+    Returns:
+        The loss, and the share of rows whose positive ranks first. Both are float32 scalars.
+
+    Example:
+        >>> loss, accuracy = ranking_loss(10 * jnp.eye(3), 10 * jnp.eye(3), candidates=2)
+        >>> round(float(loss), 6), float(accuracy)
+        (0.0, 1.0)
+
+    References:
+        ConsSent (Brahma 2018), section 3: ranking among k sentences of a minibatch. The softmax is that of
+        QuickThoughts.
     """
     place = (jnp.arange(len(anchors))[:, None] + jnp.arange(candidates)) % len(anchors)
     scores = jnp.einsum("be,bke->bk", anchors, parts[place], precision="highest")
@@ -125,5 +212,15 @@ def ranking_loss(anchors: Embeddings, parts: Embeddings, candidates: int) -> tup
 
 
 def alignment(first: Embeddings, second: Embeddings) -> Scalar:
-    """Mean squared distance of the unit-length views [B, E] of the same sentence (Wang and Isola 2020, alpha = 2); 0 is best."""
+    """Return the mean squared distance of two views of unit length; 0 is best, 4 is worst.
+
+    A diagnostic of contrastive training; no method minimises it alone.
+
+    Example:
+        >>> float(alignment(jnp.eye(2), -jnp.eye(2)))
+        4.0
+
+    References:
+        Wang and Isola 2020, with alpha = 2.
+    """
     return jnp.square(l2_normalize(first) - l2_normalize(second)).sum(-1).mean()

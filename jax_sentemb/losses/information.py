@@ -12,9 +12,19 @@ from jax_sentemb.types import Array
 def correlation(
     first: Float[Array, "*slices samples"], second: Float[Array, "*slices samples"], valid: Bool[Array, "*#slices samples"]
 ) -> Float[Array, "*slices"]:
-    """Pearson correlation over the last axis of `first` and `second`, where `valid`; 0 where either is constant.
+    """Return the Pearson correlation over the last axis, where `valid`; 0 if either side is constant.
 
-    Safe for gradients: constant or empty inputs give zero gradient, not NaN.
+    Constant or empty inputs give zero gradient, not NaN.
+
+    Args:
+        first: Samples of one variable.
+        second: Samples of the other variable.
+        valid: Which samples count.
+
+    Example:
+        >>> values = jnp.array([1.0, 2.0, 3.0, 99.0])
+        >>> float(correlation(values, -values, jnp.array([True, True, True, False])))
+        -1.0
     """
     count = jnp.maximum(valid.sum(-1, keepdims=True), 1)
 
@@ -29,10 +39,24 @@ def correlation(
 
 
 def gaussian_mutual_information(rho: Float[Array, "*slices"], largest: float = 1.0 - 1e-6) -> Float[Array, "*slices"]:
-    """-1/2 log(1 - rho^2) in nats: the mutual information of two jointly normal variables with correlation rho.
+    """Return the mutual information in nats of two jointly normal variables with correlation rho: -1/2 log(1 -
+    rho^2).
 
-    rho^2 is limited to `largest`, with zero gradient beyond it, so identical views stay finite (MI <= 6.9).
-    Source: miCSE Eq. 4. Its Eq. 9, Eq. 11 and Alg. 1 print it without the logarithm, a misprint (the code has it).
+    Use it to make two views of a sentence attend alike.
+
+    Args:
+        rho: Correlations from -1 to 1.
+        largest: The largest rho^2. Above it the result is constant and has no gradient, so identical views stay
+            finite (at most 6.9).
+
+    Example:
+        >>> float(gaussian_mutual_information(jnp.array(0.0)))
+        0.0
+        >>> round(float(gaussian_mutual_information(jnp.array(1.0))), 1)
+        6.9
+
+    References:
+        miCSE, Eq. 4. Its Eq. 9, Eq. 11 and Alg. 1 print it without the logarithm; its code has the logarithm.
     """
     squared = jnp.square(rho)
     inside = squared < largest
@@ -45,14 +69,29 @@ def token_sentence_jsd(
     sentence: Embeddings,
     over: str = "pairs",
 ) -> tuple[Scalar, Scalar, Scalar]:
-    """Negated Jensen-Shannon estimate of the mutual information of sentences and their tokens, and its two expectations.
+    """Return the negated Jensen-Shannon estimate of mutual information, and its two expectations.
 
-    local: [B, T, E], `mask` [B, T] 1 on real tokens; sentence: [B, E]; the score of a token and a sentence is their dot product. A
-    token is a positive example of its own sentence and a negative one of every other sentence of the batch.
-    over="pairs" (code): E_pos = mean over positive pairs of log 2 - sp(-score), E_neg = mean over negative pairs of
-    sp(score) - log 2, loss = E_neg - E_pos; 0 where all scores are 0; long sentences weigh more.
-    over="sentences" (paper): sums over the tokens of a sentence, then means over sentences, without log 2.
-    Source: IS-BERT (Zhang et al. 2020), Eq. 2 and 3; sp(x) = log(1 + exp(x)).
+    The score of a token and a sentence is their dot product. A token is a positive example of its own sentence
+    and a negative example of every other sentence of the batch. Use it when a sentence has no second view.
+
+    Args:
+        local: Embeddings of the tokens, after the convolutions.
+        mask: 1 for tokens, 0 for padding.
+        sentence: Embeddings of the sentences.
+        over: "pairs" (the code): means over pairs of log 2 - sp(-score) and of sp(score) - log 2, with sp(x) =
+            log(1 + exp(x)); 0 if all scores are 0; long sentences weigh more. "sentences" (the paper): sums
+            over the tokens of a sentence, then means over sentences, without log 2.
+
+    Returns:
+        The loss E_neg - E_pos, E_pos and E_neg, all float32 scalars.
+
+    Example:
+        >>> loss, positive, negative = token_sentence_jsd(jnp.zeros((2, 3, 4)), jnp.ones((2, 3)), jnp.zeros((2, 4)))
+        >>> float(loss)
+        0.0
+
+    References:
+        IS-BERT (Zhang et al. 2020), Eq. 2 and 3.
     """
     batch, weight = len(sentence), mask.astype(jnp.float32)
     offset = jnp.log(2.0) if over == "pairs" else 0.0

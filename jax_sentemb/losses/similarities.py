@@ -20,7 +20,10 @@ def similarity_distillation(
     sentences: tuple[Shaped[Array, " batch"], Int[Array, " queue"]],
     temperatures: tuple[float, float],
 ) -> Scalar:
-    """Return the mean of KL(p || q), where p and q are softmaxes of the cosines of teacher and student with candidates.
+    """Return the mean of KL(p || q), where p and q are softmaxes of the cosines of teacher and student with
+    candidates.
+
+    Use it when a student should order many sentences as its teacher does.
 
     Args:
         student: The student's vectors in the space of the teacher.
@@ -28,6 +31,12 @@ def similarity_distillation(
         queue: The teacher's vectors of other sentences; the candidates are the batch and the queue.
         sentences: Row numbers of the batch and of the queue; a sentence is no candidate of itself.
         temperatures: Of the teacher and of the student.
+
+    Example:
+        >>> teacher, none = jnp.eye(2), jnp.zeros((0, 2))
+        >>> rows = jnp.arange(2), jnp.zeros(0, jnp.int32)
+        >>> float(similarity_distillation(teacher, teacher, none, rows, (0.05, 0.05)))
+        0.0
 
     References:
         ConGen, Eq. 1 to 3. Its candidates are the queue alone, in which a sentence may meet itself.
@@ -54,14 +63,23 @@ def cross_view(
     valid: Bool[Array, " queue"],
     temperatures: tuple[float, float],
 ) -> Scalar:
-    """Return the mean of KL(p || q), where p and q are softmaxes of the cosines of one view and of the other with candidates.
+    """Return the mean of KL(p || q), where p and q are softmaxes of the cosines of one view and of the other with
+    candidates.
+
+    Use it when a batch is too small for good negatives: the queue has the candidates.
 
     Args:
         predicted: The prediction from one view of each sentence; it has the gradient.
         reference: The embedding of the other view of the same sentences.
-        queue: Earlier references. The candidates are the references of the batch, the own one included, and the queue.
+        queue: Earlier references. The candidates are the references of the batch, the own one included, and the
+            queue.
         valid: Which entries of the queue are filled.
         temperatures: Of the reference and of the prediction.
+
+    Example:
+        >>> vectors, queue = jnp.eye(2), jnp.zeros((4, 2))
+        >>> float(cross_view(vectors, vectors, queue, jnp.zeros(4, bool), (0.05, 0.05)))
+        0.0
 
     References:
         SCT (Limkonchotiwat et al., TACL 2023), one of its two terms, with the candidates of its code.
@@ -81,7 +99,23 @@ def cross_view(
 def rank_distillation(student: Float[Array, "batch width"], teacher: Float[Array, "batch target"], temperature: float) -> Scalar:
     """Return the mean of KL(p || q) over the sentences of the batch, ListNet's loss without the entropy of p.
 
-    p and q are softmaxes of the cosines / temperature of a sentence with the other sentences, by the teacher and by the student.
+    p and q are softmaxes of the cosines / temperature of a sentence with the other sentences, by the teacher
+    and by the student.
+
+    Use it when the order of similarities within a batch matters more than their values.
+
+    Args:
+        student: The student's embeddings.
+        teacher: The teacher's vectors of the same sentences, without gradient.
+        temperature: Divides the cosines of both.
+
+    Example:
+        >>> vectors = jnp.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> float(rank_distillation(vectors, vectors, temperature=0.05))
+        0.0
+
+    References:
+        Cao et al. 2007 (ListNet).
     """
     return _over_lists(lax.stop_gradient(teacher), student, temperature, _divergence)
 
@@ -89,7 +123,20 @@ def rank_distillation(student: Float[Array, "batch width"], teacher: Float[Array
 def rank_consistency(first: Embeddings, second: Embeddings, temperature: float) -> Scalar:
     """Return the mean Jensen-Shannon divergence of the similarity lists of each sentence in two views, in nats.
 
-    A list is the softmax of the cosines / temperature of a sentence with the other sentences of the batch, in one view.
+    A list is the softmax of the cosines / temperature of a sentence with the other sentences of the batch, in
+    one view.
+
+    Use it beside `info_nce`, so that two views order the other sentences alike.
+
+    Args:
+        first: The first view of each sentence.
+        second: The second view of the same sentences.
+        temperature: Divides the cosines.
+
+    Example:
+        >>> vectors = jnp.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
+        >>> round(float(rank_consistency(vectors, vectors, temperature=0.05)), 6)
+        0.0
 
     References:
         RankCSE (Liu et al., ACL 2023), the loss of ranking consistency.
