@@ -54,6 +54,7 @@ TESTED_IN = {
 }
 OF_THE_WHOLE = {
     "test_side_files.py": "the files beside the weights",
+    "test_study_data.py": "experiments/data.py",
     "test_threads.py": "what threads may share",
     "test_attention_figures.py": "experiments/attention_figures",
     "test_architecture.py": "the way from the command to the gradient",

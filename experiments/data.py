@@ -1,0 +1,94 @@
+"""Checks the data of the studies: `python experiments/data.py --data DIR [--study NAME]`; `--table` rewrites data.md.
+
+experiments/data.toml has a row for each file or folder: its path below DIR, where to get it, its licence, lines and SHA-256, and the
+studies that read it. The check prints what is there, what is missing or different, and where to get it.
+"""
+
+import argparse
+import hashlib
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE / "data.md"
+SETS: list[dict[str, Any]] = tomllib.loads((HERE / "data.toml").read_text(encoding="utf-8"))["set"]
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file; of a folder, that of the lines "SHA-256  relative path" of its files in order."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        listing = "".join(f"{digest(file)}  {file.relative_to(path).as_posix()}\n" for file in files)
+        return hashlib.sha256(listing.encode()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def state(row: dict[str, Any], folder: Path) -> str:
+    """Return "there", "missing" or "different"."""
+    path = folder / row["path"]
+    if not path.exists():
+        return "missing"
+    return "there" if digest(path) == row["sha256"] else "different"
+
+
+def check(folder: Path, study: str = "") -> int:
+    """Print the state of each set, and where to get what is missing; return 1 if a set is not as in the table."""
+    code = 0
+    for row in SETS:
+        if study and study not in row["studies"]:
+            continue
+        found = state(row, folder)
+        print(f"{found:<10} {row['path']}")
+        if found != "there":
+            code = 1
+            print(f"{'':<10} get it from: {row['source']} ({row['licence']})")
+    return code
+
+
+def table() -> str:
+    """Return data.md."""
+    rows = [
+        f"| `{row['path']}` | {row['about']} | {row['lines']:,} | {row['source']} | {row['licence']} | `{row['sha256'][:16]}` | "
+        f"{', '.join(row['studies'])} |"
+        for row in SETS
+    ]
+    return "\n".join([
+        "# Data of the studies",
+        "",
+            "This page says where the data of each study come from. Put them into one folder with these paths.",
+            "This command prints what is there, what is missing, and where to get it:",
+            "",
+        "```",
+        "python experiments/data.py --data DIR --study is_bert",
+        "```",
+        "",
+        "Some studies make text from these files first; their README has the command. SHA-256 sums are complete in",
+        "[data.toml](data.toml). The sum of a folder is that of the list of its files with their sums.",
+        "",
+        "| path | content | lines | source | licence | SHA-256 | studies |",
+        "|---|---|--:|---|---|---|---|",
+        *rows,
+        "",
+    ])  # fmt: skip
+
+
+def main() -> int:
+    """Check, or rewrite the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="the folder")
+    parser.add_argument("--study", default="", choices=["", *sorted({name for row in SETS for name in row["studies"]})])
+    parser.add_argument("--table", action="store_true", help="write data.md")
+    options = parser.parse_args()
+    if options.table:
+        PAGE.write_text(table(), encoding="utf-8")
+        return 0
+    if options.data is None:
+        parser.error("give --data DIR, or --table")
+    return check(options.data, options.study)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
