@@ -1,7 +1,7 @@
 """Checks the data of the studies: `python experiments/data.py --data DIR [--study NAME]`; `--table` rewrites data.md.
 
-experiments/data.toml has a row for each file or folder: its path below DIR, where to get it, its licence, lines and SHA-256, and the
-studies that read it. The check prints what is there, what is missing or different, and where to get it.
+experiments/data.toml has a row for each file or folder: its path below DIR, where to get it, its licence, lines and SHA-256, and
+the studies that read it. The check prints what is there, what is missing or different, and where to get it.
 """
 
 import argparse
