@@ -248,7 +248,7 @@ def words(file: Path) -> list[str]:
 
 
 VECTORS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "1 GB of lines": ("v.vec.gz", lambda path: repeated(path, b"", b"a 1 2 3\n", 1100)),
+    "1 GB of lines": ("v.vec.xz", lambda path: repeated(path, b"", b"a " + b"1 " * 300 + b"1\n", 1100)),
     "one line": ("v.txt.xz", lambda path: repeated(path, b"", b"1 ", 300)),
     "a count of 10^18": ("v.txt", lambda path: path.write_bytes(b"999999999999999999 999999999\na 1\n")),
     "a line of half a million numbers": ("v.txt", lambda path: path.write_bytes(b"a" + b" 1" * 5 * 10**5 + b"\nb 1\n")),

@@ -140,7 +140,12 @@ def word_model():
         "".join(f"{word} {n} 1 {n % 3}\n" for n, word in enumerate(["a", "man", "cook", "farmer", "gravy"]))
     )
     train = ["train", "--config=word_average", f"--config.data.files={corpus()}", "--config.eval.data="]
-    train += ["--config.train.max_steps=1", f"--config.encoder.vectors={folder / 'v.txt'}", f"--workdir={folder / 'run'}"]
+    train += [
+        "--config.train.max_steps=1",
+        "--config.data.batch_size=4",
+        f"--config.encoder.vectors={folder / 'v.txt'}",
+        f"--workdir={folder / 'run'}",
+    ]
     code, _, err = run(*train)
     assert code == 0, err[-200:]
     program = PROLOGUE + PROGRAMS["vectors of an encoder with an empty cache of words"]
