@@ -13,7 +13,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from safetensors.numpy import load_file, save_file
 
 from jax_sentemb.errors import ConfigError, ModelFileError
-from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, read_parts, resolve
+from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, read_parts, resolve, tokenizer_overrides
 from jax_sentemb.formats.weight_table import from_torch, table, to_torch
 from jax_sentemb.models.bert import Bert, BertConfig
 from jax_sentemb.types import Rows
@@ -329,3 +329,13 @@ def test_a_name_without_an_owner_is_one_of_sentence_transformers(monkeypatch, tm
     with pytest.raises(ConfigError, match=r"^encoder\.weights=some/model: no such directory, and it cannot be downloaded"):
         resolve("some/model")
     assert asked[2:] == ["some/model"]
+
+
+@pytest.mark.parametrize("name", ["tokenizer_args", "processor_kwargs"])
+def test_settings_of_the_tokenizer_are_an_object(tmp_path, name):
+    file = tmp_path / "sentence_bert_config.json"
+    for value in (-1, float("nan"), "x", [1], True):
+        with pytest.raises(ModelFileError, match=rf"sentence_bert_config\.json: {name}=.* is not an object"):
+            tokenizer_overrides(file, {name: value})
+    assert tokenizer_overrides(file, {"tokenizer_args": {"a": 1, "b": 1}, "processor_kwargs": {"a": 2}}) == {"a": 2, "b": 1}
+    assert tokenizer_overrides(file, {name: None}) == {}

@@ -108,7 +108,7 @@ def read_max_seq_length(path: str | Path) -> int:
     of_tokenizer = folder / "tokenizer_config.json"
     tokenizer_config = read_side_file(of_tokenizer, of_tokenizer.name) if of_tokenizer.is_file() else {}
     candidates = (
-        (file, "model_max_length", tokenizer_overrides(sentence_config)),
+        (file, "model_max_length", tokenizer_overrides(file, sentence_config)),
         (file, "max_seq_length", sentence_config),
         (of_tokenizer, "model_max_length", tokenizer_config),
         (of_tokenizer, "max_len", tokenizer_config),
@@ -127,9 +127,15 @@ def read_max_seq_length(path: str | Path) -> int:
     return positions
 
 
-def tokenizer_overrides(sentence_config: Mapping[str, Any]) -> dict[str, Any]:
+def tokenizer_overrides(file: Path, sentence_config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the tokenizer that sentence_bert_config.json has, under its older or newer name."""
-    return {**(sentence_config.get("tokenizer_args") or {}), **(sentence_config.get("processor_kwargs") or {})}
+    overrides: dict[str, Any] = {}
+    for name in ("tokenizer_args", "processor_kwargs"):
+        settings = sentence_config.get(name) or {}
+        if not isinstance(settings, dict):
+            raise ModelFileError(f"{file}: {name}={shown(settings)} is not an object; write the settings between braces")
+        overrides |= settings
+    return overrides
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
@@ -139,7 +145,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         ModelFileError: The tokenizer is missing or damaged, or a setting is not supported.
     """
     file, sentence_config = read_sentence_config(path)
-    overrides = tokenizer_overrides(sentence_config)
+    overrides = tokenizer_overrides(file, sentence_config)
     check_keys(overrides, "tokenizer_config.json", file)
     if tokens := [name for name in overrides if "token" in name and name not in TOKENIZER_FLAGS]:
         raise ModelFileError(f"{file}: tokenizer_args with {tokens[0]} is not supported: write it into tokenizer_config.json")
