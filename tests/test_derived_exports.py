@@ -139,6 +139,10 @@ def test_a_file_that_was_added_is_named(encoder, tmp_path, caplog):
     load(folder)
     assert "added_tokens.json is not listed in jax_sentemb.json: it was added after the export" in caplog.text
     assert "LICENSE" not in caplog.text
+    (folder / "\x1b[31mred\x9b2J.json").write_text("{}")
+    load(folder)
+    assert "red.json is not listed" in caplog.text
+    assert not {"\x1b", "\x9b"} & set(caplog.text)
 
 
 def test_manifests_name_the_sources(encoder, words, static, whitened, text):
