@@ -1,10 +1,10 @@
-"""Sorted against random batches: tokens that a step computes, and its time.
+"""Compare sorted and random batches: tokens that a step computes, and its time.
 
     PYTHONPATH=. python benchmarks/batch_order.py [--shape small|minilm|base] [--rounds 4]
 
-Three contenders take turns, each in a process of its own: batches that are sorted by length in groups of 32, random ones that are
-padded to their longest sentence, and random ones in two parts (what a run does with data.length_grouping=1). Each goes through the
-same number of batches of the first epoch. Lengths are those of a gamma distribution, cut at --max-length. A step is SimCSE's.
+Three contenders take turns, each in its own process: batches that are sorted by length in groups of 32, random batches that are
+padded to their longest sentence, and random batches in two parts (as in a run with data.length_grouping=1). Each processes the
+same number of batches of the first epoch. Lengths follow a gamma distribution, cut at --max-length. A step is SimCSE's.
 """
 
 import argparse
@@ -18,7 +18,7 @@ ORDERS = {"sorted in groups of 32": 32, "random, padded to the longest": 1, "ran
 
 
 def batches_of(options, name):
-    """Some batches of the first epoch, each as a tuple of parts."""
+    """Return some batches of the first epoch, each as a tuple of parts."""
     import numpy as np
 
     from jax_sentemb.data.batches import Batches
@@ -72,18 +72,20 @@ def main():
     print("| batches | tokens a batch, padding included | real | shapes | ms/step | min |\n|---|" + "--:|" * 5)
     for name in ORDERS:
         batches = batches_of(options, name)
-        room, real = (sum(size(part) for parts in batches for part in parts) / len(batches) for size in (room_of, tokens_of))
+        computed, real = (
+            sum(size(part) for parts in batches for part in parts) / len(batches) for size in (computed_tokens, real_tokens)
+        )
         shapes = len({tuple(part.tokens.shape for part in parts) for parts in batches})
-        taken = [seconds * 1e3 / len(batches) for seconds in times.get(name, [])]
-        timed = [f"{statistics.median(taken):,.0f}", f"{min(taken):,.0f}"] if taken else ["", ""]
-        print("| " + " | ".join([name, f"{room:,.0f}", f"{real:,.0f}", str(shapes), *timed]) + " |")
+        milliseconds = [seconds * 1e3 / len(batches) for seconds in times.get(name, [])]
+        timed = [f"{statistics.median(milliseconds):,.0f}", f"{min(milliseconds):,.0f}"] if milliseconds else ["", ""]
+        print("| " + " | ".join([name, f"{computed:,.0f}", f"{real:,.0f}", str(shapes), *timed]) + " |")
 
 
-def room_of(part):
+def computed_tokens(part):
     return part.tokens.size
 
 
-def tokens_of(part):
+def real_tokens(part):
     return int(part.mask.sum())
 
 

@@ -1,11 +1,11 @@
-"""An export in the backends of sentence-transformers: speed and score of float32 and int8, a row for each backend.
+"""Compare an export in the backends of sentence-transformers: speed and score of float32 and int8, a row for each backend.
 
     python benchmarks/deploy.py --model EXPORT --data SENTEVAL --backend torch|onnx|onnx-int8|openvino|openvino-int8|jax_sentemb
 
-The backends need packages of their own, which may need other versions of transformers: run each in an environment with
-`sentence-transformers[onnx]` or `sentence-transformers[openvino]`. Encoded and timed are the distinct sentences of STS-B test;
-speed is the median of `--passes` in wall time and in processor time of all threads, which a busy machine disturbs less. int8:
-dynamic quantisation for AVX-512 VNNI (ONNX); weights and activations, calibrated on sentences of STS-B train (OpenVINO).
+The backends need their own packages, which may need other versions of transformers, so run each in an environment with
+`sentence-transformers[onnx]` or `sentence-transformers[openvino]`. The distinct sentences of STS-B test are encoded and timed.
+Speed is the median of `--passes` in wall time and in processor time of all threads, which a busy machine disturbs less. int8 is
+dynamic quantisation for AVX-512 VNNI (ONNX), or weights and activations calibrated on sentences of STS-B train (OpenVINO).
 """
 
 import argparse
@@ -21,14 +21,14 @@ CALIBRATION = 300  # sentences of STS-B train
 
 
 def read_pairs(data, split):
-    """(first sentences, second sentences, scores) of a part of STS-B."""
+    """Return (first sentences, second sentences, scores) of a part of STS-B."""
     file = Path(data) / "downstream" / "STS" / "STSBenchmark" / f"sts-{split}.csv"
     rows = [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]
     return [row[5] for row in rows], [row[6] for row in rows], [float(row[4]) for row in rows]
 
 
 def load(options):
-    """encode(sentences) of the backend."""
+    """Return the encode function of the backend."""
     if options.backend == "jax_sentemb":
         from jax_sentemb import SentenceEncoder
 
@@ -48,7 +48,7 @@ def load(options):
 
 
 def quantize(model, backend, options):
-    """Writes the int8 model into the export's directory."""
+    """Write the int8 model into the export's directory."""
     if backend == "onnx":
         from sentence_transformers import export_dynamic_quantized_onnx_model
 
@@ -65,7 +65,7 @@ def quantize(model, backend, options):
 
 
 def quoted(text):
-    """A line of a CSV file with one column."""
+    """Return a line of a CSV file with one column."""
     return '"' + text.replace('"', '""') + '"\n'
 
 
@@ -86,13 +86,15 @@ def main():
     encode(sentences[:64])
     seconds = []
     for _ in range(options.passes):
-        begin = time.monotonic(), time.process_time()
+        started = time.monotonic(), time.process_time()
         vectors = encode(sentences)
-        seconds.append((time.monotonic() - begin[0], time.process_time() - begin[1]))
+        seconds.append((time.monotonic() - started[0], time.process_time() - started[1]))
     wall, processor = (statistics.median(side) for side in zip(*seconds, strict=True))
-    place = {sentence: number for number, sentence in enumerate(sentences)}
-    one, other = (np.asarray(vectors)[[place[sentence] for sentence in side]] for side in (first, second))
-    cosines = (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+    row_of = {sentence: number for number, sentence in enumerate(sentences)}
+    first_vectors, second_vectors = (np.asarray(vectors)[[row_of[sentence] for sentence in side]] for side in (first, second))
+    cosines = (
+        (first_vectors * second_vectors).sum(1) / np.linalg.norm(first_vectors, axis=1) / np.linalg.norm(second_vectors, axis=1)
+    )
     row = {
         "backend": options.backend,
         "stsb_test": f"{100 * spearmanr(cosines, gold).statistic:.2f}",

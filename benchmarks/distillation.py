@@ -1,10 +1,10 @@
-"""Time of a distillation step against sentence-transformers, and speed of students against their teacher, each in one run.
+"""Compare a distillation step with sentence-transformers, and the speed of students with that of their teacher, each in one run.
 
     PYTHONPATH=. python benchmarks/distillation.py --text corpus.txt --teacher all-MiniLM-L6-v2 --student mini-2 --layers 1,2,3
 
-Every contender lives in its own process and they take turns. A step is what a run does: sentences are tokenised (ours: read from
-the token cache), padded, encoded, compared with the teacher's stored vectors, and the weights updated by AdamW with clipping.
-sentence-transformers draws random batches; ours sorts by length within groups, and is timed without that, too. Printed: median
+Every contender has its own process and they take turns. A step is that of a run: sentences are tokenised (ours: read from the
+token cache), padded, encoded and compared with the teacher's stored vectors, and AdamW updates the weights with clipping.
+sentence-transformers draws random batches. Ours sorts by length within groups, and is also timed without sorting. Printed: median
 milliseconds of a step, and the median over the rounds of (time of EmbedDistillLoss / ours); then sentences/s of encoders.
 """
 
@@ -21,10 +21,10 @@ import numpy as np
 from benchmarks.interleaved import interleave
 
 STEPS = ("EmbedDistillLoss", "MSELoss", "ours", "ours, random batches")
-ENCODED = 256  # sentences of a turn of the encoders
+ENCODED = 256  # sentences that an encoder encodes in a turn
 
 
-def read(options: argparse.Namespace) -> list[str]:
+def read_sentences(options: argparse.Namespace) -> list[str]:
     """Return the sentences of the text that are used."""
     from jax_sentemb.data.corpus_files import open_corpus
 
@@ -58,7 +58,7 @@ def torch_step(options: argparse.Namespace, loss_name: str) -> Callable[[], floa
     with tempfile.TemporaryDirectory() as folder:
         model = SentenceTransformer(student(options, Path(folder)), device="cpu")
     model.max_seq_length = options.max_seq_length
-    sentences, targets = read(options), torch.tensor(np.load(options.vectors))
+    sentences, targets = read_sentences(options), torch.tensor(np.load(options.vectors))
     width = targets.shape[1]
     if loss_name == "EmbedDistillLoss":
         loss_of = losses.EmbedDistillLoss(model, projection_dim=width)
@@ -113,8 +113,8 @@ def our_step(options: argparse.Namespace, grouping: int) -> Callable[[], float]:
     encoder, optimizer = run_encoder(config, setup.encoder_config, mesh), make_optimizer(config.optimizer, 10_000)
     state = create_state(config.method, encoder, optimizer, setup.loaded, 0, mesh)
     compiled, number = make_step(config.method, encoder, optimizer, mesh), 0
-    for place in range(min(setup.batches.steps_per_epoch, options.warm_up)):  # every width is compiled before the turns
-        state, _ = compiled(state, shard_batch(setup.batches.parts(place), mesh))
+    for step_number in range(min(setup.batches.steps_per_epoch, options.warm_up)):  # every width is compiled before the turns
+        state, _ = compiled(state, shard_batch(setup.batches.parts(step_number), mesh))
 
     def step() -> float:
         nonlocal state, number
@@ -127,7 +127,7 @@ def our_step(options: argparse.Namespace, grouping: int) -> Callable[[], float]:
 
 def encoder(options: argparse.Namespace, name: str) -> Callable[[], object]:
     """Return a function that encodes ENCODED sentences by "teacher", "student" or "teacher, sentence-transformers"."""
-    sentences = read(options)[:ENCODED]
+    sentences = read_sentences(options)[:ENCODED]
     if name.endswith("sentence-transformers"):
         import torch
         from sentence_transformers import SentenceTransformer
@@ -137,8 +137,8 @@ def encoder(options: argparse.Namespace, name: str) -> Callable[[], object]:
         return lambda: model.encode(sentences, show_progress_bar=False)
     from jax_sentemb import SentenceEncoder
 
-    ours = SentenceEncoder(options.teacher if name == "teacher" else options.exported)
-    return lambda: ours.encode(sentences)
+    sentence_encoder = SentenceEncoder(options.teacher if name == "teacher" else options.exported)
+    return lambda: sentence_encoder.encode(sentences)
 
 
 def make(options: argparse.Namespace, name: str) -> Callable[[], object]:
@@ -154,7 +154,7 @@ def encode_teacher(options: argparse.Namespace, folder: Path) -> None:
     """Write the sentences as a text, and the teacher's vectors, which all contenders read."""
     from jax_sentemb import SentenceEncoder
 
-    sentences = list(dict.fromkeys(" ".join(sentence.split()) for sentence in read(options)))
+    sentences = list(dict.fromkeys(" ".join(sentence.split()) for sentence in read_sentences(options)))
     options.lines, options.vectors, options.exported = folder / "text.txt", folder / "vectors.npy", folder / "student"
     options.lines.write_text("".join(f"{sentence}\n" for sentence in sentences), encoding="utf-8")
     options.text = options.lines
@@ -181,15 +181,17 @@ def main() -> None:
         encode_teacher(options, Path(folder))
         times = interleave(functools.partial(make, options), STEPS, options.rounds, options.steps)
         print(f"| {options.precision}, batches of {options.batch} | ms/step | min | EmbedDistillLoss / this |\n|---|--:|--:|--:|")
-        for name, taken in times.items():
-            ratio = statistics.median(base / own for base, own in zip(times["EmbedDistillLoss"], taken, strict=True))
-            print(f"| {name} | {statistics.median(taken) * 1e3:,.0f} | {min(taken) * 1e3:,.0f} | {ratio:.2f} |", flush=True)
+        for name, seconds in times.items():
+            ratio = statistics.median(
+                base_time / own_time for base_time, own_time in zip(times["EmbedDistillLoss"], seconds, strict=True)
+            )
+            print(f"| {name} | {statistics.median(seconds) * 1e3:,.0f} | {min(seconds) * 1e3:,.0f} | {ratio:.2f} |", flush=True)
         encoders = ("teacher", "student", "teacher, sentence-transformers")
         times = interleave(functools.partial(make, options), encoders, options.rounds, 1)
         print(f"\n| encoding {ENCODED} sentences | sentences/s | this / teacher |\n|---|--:|--:|")
-        for name, taken in times.items():
-            ratio = statistics.median(base / own for base, own in zip(times["teacher"], taken, strict=True))
-            print(f"| {name} | {ENCODED / statistics.median(taken):,.0f} | {ratio:.2f} |", flush=True)
+        for name, seconds in times.items():
+            ratio = statistics.median(base_time / own_time for base_time, own_time in zip(times["teacher"], seconds, strict=True))
+            print(f"| {name} | {ENCODED / statistics.median(seconds):,.0f} | {ratio:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

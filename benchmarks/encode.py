@@ -1,12 +1,12 @@
-"""Sentences a second of `SentenceEncoder.encode` against `SentenceTransformer.encode` and a plain PyTorch loop, same weights.
+"""Compare `SentenceEncoder.encode` with `SentenceTransformer.encode` and a plain PyTorch loop: sentences/s with the same weights.
 
     PYTHONPATH=. python benchmarks/encode.py corpus.txt --model path/to/all-MiniLM-L6-v2 [--sentences 10000] [--rounds 5]
     PYTHONPATH=. python benchmarks/encode.py corpus.txt --model path/to/all-MiniLM-L6-v2 --random 4x256
 
 The plain loop is transformers' BertModel with SDPA attention on sentences sorted by length, padded to the longest of a batch.
 `--random LAYERSxWIDTH` is an encoder of that size with random weights and the tokenizer of --model. Contenders take turns, each at
-every batch size. Printed: median sentences a second, and the medians over the rounds of (their time / ours at our fastest batch
-size) at the same precision: above 1 we are faster. `--batch-sizes 16,64` shows PyTorch at the size that suits it.
+every batch size. Printed: median sentences/s, and the medians over the rounds of (their time / ours at our fastest batch size) at
+the same precision: above 1 we are faster. `--batch-sizes 16,64` shows PyTorch at the size that suits it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CONTENDERS = ("torch", "sentence-transformers", "jax_sentemb")
 
 
 def write_random(directory, shape, tokenizer_of):
-    """A directory with an encoder of random weights that everybody loads."""
+    """Write a directory with an encoder of random weights that all contenders can load."""
     import jax
     import numpy as np
 
@@ -58,7 +58,7 @@ def torch_stepper(model, sentences, batch_size, dtype):
     def step():
         ids = tokenizer(sentences, truncation=True, max_length=256)["input_ids"]
         order = sorted(range(len(ids)), key=lambda row: -len(ids[row]))
-        found = torch.zeros(len(ids), bert.config.hidden_size)
+        embeddings = torch.zeros(len(ids), bert.config.hidden_size)
         with torch.inference_mode():
             for start in range(0, len(order), batch_size):
                 chosen = order[start : start + batch_size]
@@ -66,8 +66,8 @@ def torch_stepper(model, sentences, batch_size, dtype):
                 states = bert(**batch).last_hidden_state.float()
                 mask = batch["attention_mask"][..., None]
                 pooled = (states * mask).sum(1) / mask.sum(1)
-                found[chosen] = torch.nn.functional.normalize(pooled, dim=-1).cpu()
-        return found.numpy()
+                embeddings[chosen] = torch.nn.functional.normalize(pooled, dim=-1).cpu()
+        return embeddings.numpy()
 
     return step
 
@@ -89,13 +89,13 @@ def our_stepper(model, sentences, batch_size, dtype):
 
 
 def make(model, sentences, name):
-    kind, dtype, batch_size = name.split()
-    stepper = dict(zip(CONTENDERS, (torch_stepper, transformer_stepper, our_stepper), strict=True))[kind]
+    contender, dtype, batch_size = name.split()
+    stepper = dict(zip(CONTENDERS, (torch_stepper, transformer_stepper, our_stepper), strict=True))[contender]
     return stepper(model, sentences, int(batch_size), dtype)
 
 
 def print_padding(model, sentences, batch_size):
-    """How many tokens are computed for each real one, and how long the real ones take to make."""
+    """Print the number of computed tokens for each real token, and the time of the tokenisation."""
     from jax_sentemb.data.batches import bucket
     from jax_sentemb.data.tokenizer import Tokenizer
     from jax_sentemb.inference.embedder import BUCKETS, FINE_BUCKETS
@@ -119,7 +119,7 @@ def main():
     parser.add_argument("--batch-sizes", default="64")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--precisions", default="float32,bfloat16")
-    parser.add_argument("--padding", action="store_true", help="only count what is computed")
+    parser.add_argument("--padding", action="store_true", help="only count the computed tokens")
     options = parser.parse_args()
     from jax_sentemb.data.corpus_files import open_corpus
 
@@ -128,7 +128,7 @@ def main():
     if options.padding:
         return print_padding(options.model, sentences, int(options.batch_sizes))
     sizes = options.batch_sizes.split(",")
-    names = [f"{kind} {dtype} {size}" for dtype in options.precisions.split(",") for kind in CONTENDERS for size in sizes]
+    names = [f"{contender} {dtype} {size}" for dtype in options.precisions.split(",") for contender in CONTENDERS for size in sizes]
     with contextlib.ExitStack() as stack:
         model = options.model
         if options.random:
@@ -138,11 +138,11 @@ def main():
     shape = options.random or Path(options.model).name
     print(f"{shape}, {len(sentences)} sentences, {options.rounds} rounds")
     print(f"{'batch size':>35}{'sentences/s':>12}{'time / ours':>13}{'min':>7}{'max':>7}")
-    for name, taken in times.items():
+    for name, seconds in times.items():
         dtype = name.split()[1]
-        ours = min((times[f"{CONTENDERS[-1]} {dtype} {size}"] for size in sizes), key=statistics.median)
-        ratios = [theirs / own for theirs, own in zip(taken, ours, strict=True)]
-        rate = len(sentences) / statistics.median(taken)
+        our_seconds = min((times[f"{CONTENDERS[-1]} {dtype} {size}"] for size in sizes), key=statistics.median)
+        ratios = [their_time / our_time for their_time, our_time in zip(seconds, our_seconds, strict=True)]
+        rate = len(sentences) / statistics.median(seconds)
         print(f"{name:<35}{rate:>12,.0f}{statistics.median(ratios):>13.2f}{min(ratios):>7.2f}{max(ratios):>7.2f}")
 
 

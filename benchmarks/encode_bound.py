@@ -1,9 +1,9 @@
-"""How fast `encode` could be on an accelerator that is not there: rows for benchmarks/README.md.
+"""Bound the speed of `encode` on an absent accelerator: rows for benchmarks/README.md.
 
     python benchmarks/encode_bound.py --model all-MiniLM-L6-v2 [--targets tpu:v5e-1,h100] [--widths 32,128] [--rows 512]
 
-The program that embeds a batch is compiled by the accelerator's compiler in bfloat16. The bound is the data sheet's time for its
-products or its traffic, whichever is longer; it is not a measurement, and the reading of the text is not part of it.
+The accelerator's compiler compiles the program that embeds a batch in bfloat16. The bound is the data sheet's time for its products
+or its traffic, whichever is longer. It is not a measurement, and reading the text is not included.
 """
 
 import argparse
@@ -33,15 +33,17 @@ def main():
     model = load(options.model, dtype="bfloat16")
     print(f"| {' | '.join(COLUMNS)} |\n|---|" + "--:|" * (len(COLUMNS) - 1))
     for target in map(parse_target, options.targets.split(",")):
-        place = SingleDeviceSharding(describe_devices(target)[0])
-        params = jax.tree.map(lambda leaf, place=place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), model.params)
+        sharding = SingleDeviceSharding(describe_devices(target)[0])
+        params = jax.tree.map(
+            lambda leaf, sharding=sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), model.params
+        )
         for width in map(int, options.widths.split(",")):
             shape = options.rows, width
-            rows = Rows(*(jax.ShapeDtypeStruct(shape, dtype, sharding=place) for dtype in (np.int32, np.bool_)))
-            traced, begin = jax.jit(model.embedder.embed).trace(params, rows), time.perf_counter()
+            rows = Rows(*(jax.ShapeDtypeStruct(shape, dtype, sharding=sharding) for dtype in (np.int32, np.bool_)))
+            traced, started = jax.jit(model.embedder.embed).trace(params, rows), time.perf_counter()
             compiled = traced.lower().compile()
             flop = product_flop(traced.jaxpr.jaxpr)
-            plan = read_plan(target, options.rows, 1, compiled, flop, "bfloat16", time.perf_counter() - begin)
+            plan = read_plan(target, options.rows, 1, compiled, flop, "bfloat16", time.perf_counter() - started)
             cells = [
                 target.name, str(width), str(options.rows), f"{flop / 1e9:.0f}", f"{plan.moved / 1e6:,.0f}",
                 f"{plan.bound.seconds * 1e3:.2f} ({plan.bound.limit})", f"{plan.bound.compute / plan.bound.seconds:.0%}",

@@ -1,9 +1,9 @@
-"""How fast text becomes batches: indexing, tokenising, and the rate of `Batches.at`, for a given corpus.
+"""Measure how fast text becomes batches: indexing, tokenising, and the rate of `Batches.at`, for a given corpus.
 
     python benchmarks/input_pipeline.py corpus.txt --tokenizer path/to/bert [--batch_size 64] [--max_seq_length 32]
 
-Without --tokenizer a vocabulary of 8,000 pieces is made from the corpus first (its time is printed apart). Nothing is read from or
-left in the user's cache. Runs on the CPU alone; the step that the batches are compared with is in train_step.py.
+Without --tokenizer a vocabulary of 8,000 pieces is made from the corpus first, and its time is printed separately. The user's cache
+is neither read nor written. Only the CPU is used; train_step.py has the step that the batches are compared with.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from jax_sentemb.data.tokens import tokenize
 
 
 def timed(action: Callable[[], Any]) -> tuple[Any, float, float]:
-    """What the action returns, its wall seconds and its CPU seconds over all threads."""
+    """Return the result of the action, its wall seconds and its CPU seconds over all threads."""
     wall, processor = time.perf_counter(), time.process_time()
     result = action()
     return result, time.perf_counter() - wall, time.process_time() - processor
 
 
 def peak_memory() -> float:
-    """Largest resident size of this process so far, MB; the pages of mapped files that are in memory are included."""
+    """Return the largest resident size of this process so far, MB, with the pages of mapped files that are in memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
 
@@ -77,9 +77,9 @@ def main() -> None:
             show(f"lengths of {options.hosts} parts", part.total / spent[0], "rows/s", *spent)
             for name, source in {"whole corpus": batches, "own part": DividedBatches(part, options.batch_size, seed=0)}.items():
                 count = min(options.batches, source.steps_per_epoch)
-                shares, *spent = timed(lambda: [source.parts(step, 0, options.hosts) for step in range(count)])  # noqa: B023
-                read = sum(len(batch.tokens) for share in shares for batch in share)
-                show(f"1 of {options.hosts} hosts, {name}", read / spent[1], "rows/s a core", *spent)
+                batch_parts, *spent = timed(lambda: [source.parts(step, 0, options.hosts) for step in range(count)])  # noqa: B023
+                rows_read = sum(len(batch.tokens) for share in batch_parts for batch in share)
+                show(f"1 of {options.hosts} hosts, {name}", rows_read / spent[1], "rows/s a core", *spent)
 
     widths = sorted({batch.mask.shape[1] for batch in rows})
     padding = 1 - sum(batch.mask.sum() for batch in rows) / sum(batch.mask.size for batch in rows)

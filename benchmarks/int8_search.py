@@ -1,11 +1,11 @@
-"""Search in vectors stored as int8 against the same search in float32: time for a batch of queries and recall, one run.
+"""Compare search in vectors stored as int8 with the same search in float32: time for a batch of queries and recall, one run.
 
     PYTHONPATH=. python benchmarks/int8_search.py --vectors FLOAT32_VECTORS [--queries 100] [--top-k 10] [--rounds 5]
 
-`--vectors` is a directory that `jax-sentemb encode` wrote in float32; its int8 copy is written beside it (DIRECTORY-int8).
+`--vectors` is a directory that `jax-sentemb encode` wrote in float32; its int8 copy is written next to it (DIRECTORY-int8).
 Queries are rows of the corpus, evenly spaced, with noise. The searches take turns. Printed: medians of wall time and of the
-processor time of all threads (which a busy machine disturbs less), medians over the rounds of the ratio to float32, and recall:
-of exact search in the same int8 rows, and of exact search in the float32 rows.
+processor time of all threads (which a busy machine disturbs less), medians over the rounds of the ratio to float32, and recall
+against exact search in the same int8 rows and in the float32 rows.
 """
 
 import argparse
@@ -19,7 +19,7 @@ NOISE = 0.5  # length of the noise on a query of length 1
 
 
 def stored_as_int8(source):
-    """The int8 copy of a directory of vectors, written where it is not there."""
+    """Return a directory of vectors and its int8 copy, which is written if it is missing."""
     from jax_sentemb.retrieval.vector_manifest import marked
     from jax_sentemb.retrieval.vector_store import EncodedSentences, Vectors, write_shards
 
@@ -43,7 +43,7 @@ def queries_of(vectors, count):
 
 
 def searches(options):
-    """name -> a function that searches."""
+    """Return name -> a function that searches."""
     from jax_sentemb.retrieval.search import search
 
     vectors, small = stored_as_int8(options.vectors)
@@ -53,8 +53,11 @@ def searches(options):
     return {name: functools.partial(search, source, rescore=rescore) for name, (source, rescore) in sources.items()}
 
 
-def recall(found, expected):
-    return sum(len({*one} & {*other}) for one, other in zip(found.tolist(), expected.tolist(), strict=True)) / expected.size
+def recall(indices, expected):
+    return (
+        sum(len({*row} & {*expected_row}) for row, expected_row in zip(indices.tolist(), expected.tolist(), strict=True))
+        / expected.size
+    )
 
 
 def main():
@@ -66,23 +69,23 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     run = searches(options)
-    found = {name: step().indices for name, step in run.items()}  # compiles
+    indices = {name: step().indices for name, step in run.items()}  # compiles
     times = {name: [] for name in run}
     for _ in range(options.rounds):
         for name, step in run.items():
-            begin = time.perf_counter(), time.process_time()
+            started = time.perf_counter(), time.process_time()
             step()
-            times[name].append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+            times[name].append((time.perf_counter() - started[0], time.process_time() - started[1]))
     print(f"{options.queries} queries, top {options.top_k}, rescore {options.rescore}, load {os.getloadavg()[0]:.1f}")
     columns = f"{'wall ms':>9}{'/ float32':>11}{'processor ms':>14}{'/ float32':>11}"
     print(f"{'':<15}{columns}{'recall, int8 rows':>19}{'recall, float32':>17}")
-    for name, taken in times.items():
-        shown = f"{name:<15}"
+    for name, seconds in times.items():
+        line = f"{name:<15}"
         for side, width in ((0, 9), (1, 14)):
-            own, other = ([pair[side] for pair in pairs] for pairs in (taken, times["float32"]))
-            ratio = statistics.median(one / two for one, two in zip(own, other, strict=True))
-            shown += f"{statistics.median(own) * 1e3:>{width},.0f}{ratio:>11.2f}"
-        print(f"{shown}{recall(found[name], found['int8 restored']):>19.4f}{recall(found[name], found['float32']):>17.4f}")
+            own_times, base_times = ([pair[side] for pair in pairs] for pairs in (seconds, times["float32"]))
+            ratio = statistics.median(own_time / base_time for own_time, base_time in zip(own_times, base_times, strict=True))
+            line += f"{statistics.median(own_times) * 1e3:>{width},.0f}{ratio:>11.2f}"
+        print(f"{line}{recall(indices[name], indices['int8 restored']):>19.4f}{recall(indices[name], indices['float32']):>17.4f}")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,26 @@
-"""Contenders that take turns, each in a process of its own, so that a drift of the machine's speed meets all of them."""
+"""Time contenders in turns, each in its own process, so that a drift of the machine's speed affects all of them."""
 
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 
-PAUSE = 0.3  # seconds between turns, in which the threads of the contender before stop spinning
+PAUSE = 0.3  # seconds between turns, in which the threads of the previous contender stop spinning
 
 
 def interleave(
     make: Callable[[str], Callable[[], object]], names: Sequence[str], rounds: int, steps: int
 ) -> dict[str, list[float]]:
-    """Seconds of a step of each contender in each round.
+    """Return the seconds of a step of each contender in each round.
 
-    `make` (importable, so that a process can call it) builds the step of a name; the first two steps are not timed.
+    `make` must be importable, so that a process can call it. It builds the step of a name; the first two steps are not timed.
     """
     context = multiprocessing.get_context("spawn")
     pipes, processes = {}, {}
     for name in names:
-        pipes[name], theirs = context.Pipe()
-        processes[name] = context.Process(target=_contend, args=(make, name, steps, theirs), daemon=True)
+        pipes[name], child_pipe = context.Pipe()
+        processes[name] = context.Process(target=_contend, args=(make, name, steps, child_pipe), daemon=True)
         processes[name].start()
-        theirs.close()  # so that recv ends if the process does
+        child_pipe.close()  # so that recv ends if the process does
         try:
             pipes[name].recv()
         except EOFError:

@@ -1,4 +1,4 @@
-"""`jax_sentemb.kmeans` against faiss's spherical k-means on the same vectors: time, and the mean cosine of rows and their centres.
+"""Compare `jax_sentemb.kmeans` with faiss's spherical k-means on the same vectors: time, and mean cosine of rows and centres.
 
     PYTHONPATH=. python benchmarks/kmeans.py --vectors VECTORS [--groups 64 256 1024] [--rounds 3]
 
@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 
-def ours(rows, k, seed):
+def our_quality(rows, k, seed):
     from jax_sentemb import kmeans
 
     return kmeans(rows, k, seed=seed).scores.mean(dtype=np.float64)
 
 
-def theirs(rows, k, seed, iterations, sample):
+def faiss_quality(rows, k, seed, iterations, sample):
     import faiss
 
     model = faiss.Kmeans(
@@ -46,23 +46,23 @@ def main():
     print(f"{len(rows):,} rows of {rows.shape[1]} numbers, load {os.getloadavg()[0]:.1f}")
     print(f"{'groups':>6}  {'':<20}{'seconds':>9}{'ratio':>9}{'mean cosine':>13}")
     for k in options.groups:
-        ours(rows, k, 0)  # compiles
+        our_quality(rows, k, 0)  # compiles
         contenders = {
-            "faiss, 50 iterations": lambda seed, k=k: theirs(rows, k, seed, 50, 0),
-            "faiss, 25 iterations": lambda seed, k=k: theirs(rows, k, seed, 25, 0),
-            "faiss, default": lambda seed, k=k: theirs(rows, k, seed, 25, 256),
-            "ours": lambda seed, k=k: ours(rows, k, seed),
+            "faiss, 50 iterations": lambda seed, k=k: faiss_quality(rows, k, seed, 50, 0),
+            "faiss, 25 iterations": lambda seed, k=k: faiss_quality(rows, k, seed, 25, 0),
+            "faiss, default": lambda seed, k=k: faiss_quality(rows, k, seed, 25, 256),
+            "ours": lambda seed, k=k: our_quality(rows, k, seed),
         }
-        taken = {name: [] for name in contenders}
+        seconds = {name: [] for name in contenders}
         quality = {name: [] for name in contenders}
         for seed in range(options.rounds):
             for name, run in contenders.items():
-                begin = time.perf_counter()
+                started = time.perf_counter()
                 quality[name].append(run(seed))
-                taken[name].append(time.perf_counter() - begin)
-        first = taken["faiss, 50 iterations"]
-        for name, times in taken.items():
-            ratio = statistics.median(time / other for time, other in zip(times, first, strict=True))
+                seconds[name].append(time.perf_counter() - started)
+        first = seconds["faiss, 50 iterations"]
+        for name, times in seconds.items():
+            ratio = statistics.median(time / base_time for time, base_time in zip(times, first, strict=True))
             print(f"{k:>6}  {name:<20}{statistics.median(times):>9.2f}{ratio:>9.2f}{np.mean(quality[name]):>13.4f}")
 
 

@@ -1,9 +1,9 @@
-"""Training of the last layers against training of all: time and memory of a step.
+"""Compare training of the last layers with training of all layers: time and memory of a step.
 
     PYTHONPATH=. python benchmarks/last_layers.py [--shape small|minilm|base] [--layers 0,2,1] [--rounds 4]
 
-One contender for each number of last layers (0: all), each in a process of its own; they take turns. A step is SimCSE's. Memory is
-that of the compiled step: the state (parameters and the optimiser's moments) and the temporaries.
+There is one contender for each number of last layers (0: all), each in its own process, and they take turns. A step is SimCSE's.
+Memory is that of the compiled step: the state (parameters and the optimiser's moments) and the temporaries.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def main():
     times = interleave(functools.partial(stepper, options), names, options.rounds, 1)
     print("| trained layers | ms/step | min | time / all | state, MB | temporaries, MB |\n|---|" + "--:|" * 5)
     for name in names:
-        ratios = [own / full for own, full in zip(times[name], times[names[0]], strict=True)]
+        ratios = [own_time / full_time for own_time, full_time in zip(times[name], times[names[0]], strict=True)]
         memory = compiled_step(options, int(name))[0].memory_analysis()
         cells = [
             f"last {name}" if name != "0" else "all",

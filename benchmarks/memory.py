@@ -1,10 +1,10 @@
-"""Resident memory of a run against steps, evaluations and saves, in blocks of one kind each (Linux with glibc).
+"""Measure how steps, evaluations and saves change the resident memory of a run, in blocks of one kind (Linux with glibc).
 
     python benchmarks/memory.py [--config simcse:tiny] [--blocks steps=300,evaluations=60,saves=100,best=40,steps=300] [--keep]
 
-A row a block: growth of resident memory (MB); how much of it malloc has given out, and how much it returns when it is asked to;
-memory of Python's objects; what remains. Steps that warm up come first: each kind once. `--keep`: saves do not return what malloc
-keeps free, as without `allocator.return_freed_memory`. `best` are saves of the parameters alone.
+Each block is a row: the growth of resident memory (MB), the part that malloc has given out, the part that malloc returns on
+request, and the number of Python's blocks. Each kind of work is first done a few times as a warm-up. With `--keep`, saves do not
+return the memory that malloc holds free, as without `allocator.return_freed_memory`. `best` are saves of the parameters alone.
 """
 
 import argparse
@@ -35,7 +35,7 @@ SETTINGS = {
 class Mallinfo(ctypes.Structure):
     """struct mallinfo2 of glibc."""
 
-    _fields_ = [(f"other{place}", ctypes.c_size_t) for place in range(7)]
+    _fields_ = [(f"other{number}", ctypes.c_size_t) for number in range(7)]
     _fields_ += [("given_out", ctypes.c_size_t), ("free", ctypes.c_size_t), ("at_the_end", ctypes.c_size_t)]
 
 
@@ -43,7 +43,7 @@ LIBC.mallinfo2.restype = Mallinfo
 
 
 def measured() -> dict[str, float]:
-    """MB: resident; given out by malloc. And the blocks of Python's objects."""
+    """Return the resident MB, the MB that malloc has given out, and the number of Python's blocks."""
     gc.collect()
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
@@ -51,7 +51,7 @@ def measured() -> dict[str, float]:
 
 
 class Blocks:
-    """The kinds of work, each done a number of times on the run of `trainer`."""
+    """Do each kind of work a number of times on the run of `trainer`."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._run, config = trainer, trainer.config
@@ -61,27 +61,27 @@ class Blocks:
         self._hooks = Hooks(lambda step, state: state, lambda step, state: None, lambda: False, 0, 0, trainer.steps)
 
     def steps(self, count: int) -> None:
-        """Training steps."""
+        """Do training steps."""
         run = self._run
         with contextlib.closing(batches_on_device(run._batch, run.step, run.step + count, run.mesh)) as batches:
             run.state = fit(run.state, self._step, batches, self._metrics, self._hooks, run.stop)
 
     def evaluations(self, count: int) -> None:
-        """Diagnostics and validation."""
+        """Compute diagnostics and validation."""
         for _ in range(count):
             self._run.scorer.measure(self._run.step, self._run.state.params)
             assert self._run.validation
             self._run.validation(self._run.state)
 
     def saves(self, count: int) -> None:
-        """A step and a save of the state, `count` times."""
+        """Do a step and save the state, `count` times."""
         for _ in range(count):
             self.steps(1)
             self._run._save(self._run.step, self._run.state)
         self._run.checkpoints.wait()
 
     def best(self, count: int) -> None:
-        """A step and a save of the parameters, `count` times."""
+        """Do a step and save the parameters, `count` times."""
         for _ in range(count):
             self.steps(1)
             self._run.checkpoints.save_best(self._run.step, self._run.state.params, {"step": self._run.step})
@@ -104,20 +104,20 @@ def main() -> None:
     check(config)
     with tempfile.TemporaryDirectory() as folder, Trainer(config, Path(folder)) as trainer, trainer.stop:
         blocks = Blocks(trainer)
-        for kind, count in (("steps", 20), ("evaluations", 3), ("saves", 20), ("best", 5)):
-            getattr(blocks, kind)(count)
+        for work, count in (("steps", 20), ("evaluations", 3), ("saves", 20), ("best", 5)):
+            getattr(blocks, work)(count)
         rows = []
-        for kind, count in (part.split("=") for part in options.blocks.split(",")):
-            before, begin = measured(), time.monotonic()
-            getattr(blocks, kind)(int(count))
-            seconds, after = time.monotonic() - begin, measured()
-            grown = {name: after[name] - before[name] for name in after}
+        for work, count in (text.split("=") for text in options.blocks.split(",")):
+            before, started = measured(), time.monotonic()
+            getattr(blocks, work)(int(count))
+            seconds, after = time.monotonic() - started, measured()
+            growth = {name: after[name] - before[name] for name in after}
             used = time.process_time()
             LIBC.malloc_trim(0)
             used, returned = time.process_time() - used, after["resident"] - measured()["resident"]
             rows.append(
-                f"| {count} {kind} | {seconds:.0f} | {grown['resident']:.1f} | {grown['malloc']:.2f} | {returned:.1f} | "
-                f"{used * 1e3:.0f} | {grown['blocks']:,.0f} |"
+                f"| {count} {work} | {seconds:.0f} | {growth['resident']:.1f} | {growth['malloc']:.2f} | {returned:.1f} | "
+                f"{used * 1e3:.0f} | {growth['blocks']:,.0f} |"
             )
     print("| block | seconds | resident MB | given out by malloc MB | returned by malloc_trim MB | its ms | Python's blocks |")
     print("|---|---|---|---|---|---|---|")

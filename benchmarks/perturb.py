@@ -1,4 +1,4 @@
-"""How many sentences a second each perturbation of ConsSent makes on one thread: generated rows with lengths like Wikipedia's.
+"""Measure the sentences/s of each perturbation of ConsSent on one thread, on generated rows with lengths like Wikipedia's.
 
 PYTHONPATH=. python benchmarks/perturb.py [--batch 4096] [--rounds 20]
 """

@@ -1,12 +1,12 @@
-"""Compiled steps of BERT-base for accelerators that are not there: rows for benchmarks/README.md.
+"""Compile steps of BERT-base for absent accelerators: rows for benchmarks/README.md.
 
     python benchmarks/plans.py [--targets tpu:v5e-1,h100] [--methods simcse,micse,is_bert,mlm] [--sentences 64,512] [--layers 12]
-    python benchmarks/plans.py --find    the largest batch that fits, in place of a bound
+    python benchmarks/plans.py --find    the largest batch that fits, instead of a bound
 
     python benchmarks/plans.py --set data.max_seq_length=128 train.fused_attention=cudnn    other settings
 
-Each row is one `jax-sentemb plan --json` in bfloat16 with 64 tokens and fused attention. Compile seconds are those of the
-processor, for every batch that was compiled.
+Each row is one `jax-sentemb plan --json` in bfloat16 with 64 tokens and fused attention. Compile seconds are processor seconds of
+all batches that were compiled.
 """
 
 import argparse
@@ -32,7 +32,7 @@ COLUMNS = (
 
 
 def plan(method: str, target: str, settings: dict, find: bool) -> tuple[dict, float]:
-    """(what the command says, processor seconds); SystemExit with its message where it fails."""
+    """Return (output of the command, processor seconds); raise SystemExit with its message if it fails."""
     flags = [f"--config.{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "jax_sentemb", "plan", "--config", method, "--target", target, "--json"]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -44,7 +44,7 @@ def plan(method: str, target: str, settings: dict, find: bool) -> tuple[dict, fl
 
 
 def cells(facts: dict, find: bool) -> list[str]:
-    """The numbers of one plan."""
+    """Return the numbers of one plan."""
     if find:
         return [f"{facts['batch_size']:,}", f"{facts['temporaries'] / 1e9:.1f}"]
     if facts["reason"]:
@@ -59,7 +59,7 @@ def cells(facts: dict, find: bool) -> list[str]:
 
 
 def rows(options: argparse.Namespace) -> Iterator[list[str]]:
-    """The head of the table and its rows."""
+    """Yield the head of the table and its rows."""
     names = ("largest batch", "temporaries GB") if options.find else COLUMNS
     yield ["", "sentences", *names, "compile s"]
     yield ["---", *["--:"] * (len(names) + 2)]
@@ -67,9 +67,9 @@ def rows(options: argparse.Namespace) -> Iterator[list[str]]:
     for target in options.targets.split(","):
         for method in options.methods.split(","):
             for size in sizes:
-                own = {"encoder.num_hidden_layers": options.layers, "data.batch_size": size}
+                row_settings = {"encoder.num_hidden_layers": options.layers, "data.batch_size": size}
                 facts, seconds = plan(
-                    method, target, {**BASE, **own, **dict(text.split("=", 1) for text in options.set)}, options.find
+                    method, target, {**BASE, **row_settings, **dict(text.split("=", 1) for text in options.set)}, options.find
                 )
                 yield [f"{method}, {target}", str(size), *cells(facts, options.find), f"{seconds:.0f}"]
 

@@ -1,9 +1,9 @@
-"""Forward and backward pass of our bidirectional GRU and LSTM against torch.nn.GRU and torch.nn.LSTM on packed sequences.
+"""Compare our bidirectional GRU and LSTM with torch.nn.GRU and torch.nn.LSTM on packed sequences: forward and backward pass.
 
     PYTHONPATH=. python benchmarks/recurrent_step.py [--shape small|multi_view|cons_sent] [--rounds 10]
 
-Every contender lives in its own process and they take turns. Printed: median milliseconds of a step, and the median over the rounds
-of PyTorch's time / ours: above 1 we are faster. Gradients of all weights, float32, dropout none.
+Every contender has its own process and they take turns. Printed: median milliseconds of a step, and the median over the rounds of
+PyTorch's time / ours: above 1 we are faster. Gradients of all weights are computed, in float32 and without dropout.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import statistics
 
 from benchmarks.interleaved import interleave
 
-SHAPES = {  # sentences, words at most, width of word vectors, hidden size of a direction
+SHAPES = {  # sentences, most words, width of word vectors, hidden size of a direction
     "small": (64, 32, 50, 256),
     "multi_view": (512, 40, 300, 1024),
     "cons_sent": (64, 64, 300, 2048),
@@ -22,7 +22,7 @@ CONTENDERS = ("torch gru", "ours gru", "torch lstm", "ours lstm")
 
 
 def batch(shape):
-    """Vectors [B, T, I] and lengths like those of Wikipedia sentences (mean about 25 words)."""
+    """Return vectors [B, T, I] and lengths like those of Wikipedia sentences (mean about 25 words)."""
     import numpy as np
 
     sentences, words, inputs, _ = SHAPES[shape]
@@ -32,14 +32,14 @@ def batch(shape):
     return random.normal(size=(sentences, words, inputs)).astype("float32"), lengths
 
 
-def torch_step(kind, shape):
+def torch_step(cell, shape):
     import torch
 
     torch.set_num_threads(os.cpu_count())
     device = "cuda" if torch.cuda.is_available() else "cpu"
     vectors, lengths = batch(shape)
     _, _, inputs, hidden = SHAPES[shape]
-    module = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[kind](inputs, hidden, batch_first=True, bidirectional=True).to(device)
+    module = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[cell](inputs, hidden, batch_first=True, bidirectional=True).to(device)
     vectors, lengths = torch.tensor(vectors, device=device), torch.tensor(lengths)
 
     def step():
@@ -53,7 +53,7 @@ def torch_step(kind, shape):
     return step
 
 
-def our_step(kind, shape):
+def our_step(cell, shape):
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -62,12 +62,12 @@ def our_step(kind, shape):
 
     vectors, lengths = batch(shape)
     _, words, inputs, hidden = SHAPES[shape]
-    params = init_rnn(jax.random.key(0), kind, inputs, hidden)
+    params = init_rnn(jax.random.key(0), cell, inputs, hidden)
     vectors, mask = jnp.array(vectors), jnp.array(np.arange(words) < lengths[:, None])
 
     @jax.jit
     def loss_and_gradient(params):
-        return jax.value_and_grad(lambda params: jnp.square(run_rnn(kind, params, vectors, mask).states).sum())(params)
+        return jax.value_and_grad(lambda params: jnp.square(run_rnn(cell, params, vectors, mask).states).sum())(params)
 
     def step():
         loss, gradient = loss_and_gradient(params)
@@ -78,8 +78,8 @@ def our_step(kind, shape):
 
 
 def make(shape, name):
-    who, kind = name.split()
-    return (torch_step if who == "torch" else our_step)(kind, shape)
+    library, cell = name.split()
+    return (torch_step if library == "torch" else our_step)(cell, shape)
 
 
 def main():
@@ -91,10 +91,12 @@ def main():
     times = interleave(functools.partial(make, options.shape), CONTENDERS, options.rounds, options.steps)
     print(f"{options.shape} {SHAPES[options.shape]}, {options.rounds} rounds of {options.steps} steps")
     print(f"{'':<12}{'ms/step':>10}{'min':>10}{'max':>10}{'PyTorch/ours':>14}")
-    for name, taken in times.items():
-        ratio = statistics.median(t / own for t, own in zip(times[f"torch {name.split()[1]}"], taken, strict=True))
-        shown = "".join(f"{value * 1e3:>10.1f}" for value in (statistics.median(taken), min(taken), max(taken)))
-        print(f"{name:<12}{shown}{ratio:>14.2f}")
+    for name, seconds in times.items():
+        ratio = statistics.median(
+            torch_time / own_time for torch_time, own_time in zip(times[f"torch {name.split()[1]}"], seconds, strict=True)
+        )
+        columns = "".join(f"{value * 1e3:>10.1f}" for value in (statistics.median(seconds), min(seconds), max(seconds)))
+        print(f"{name:<12}{columns}{ratio:>14.2f}")
 
 
 if __name__ == "__main__":

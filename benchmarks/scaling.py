@@ -1,9 +1,10 @@
-"""Time and memory against batch size, length, number of simulated devices and corpus size.
+"""Measure time and memory against batch size, length, number of simulated devices and corpus size.
 
     NPROC=16 PYTHONPATH=. python benchmarks/scaling.py [--what batch,methods,length,devices,corpus,workers,encode] [--plot FILE]
 
-Memory of a step is what the compiler reserves for temporary values on a device (and, for devices, for the state); time is the best
-of `--rounds` steps after one that is not counted. AMI+SimCSE, an encoder of 2 layers x 64 with 4 heads.
+Memory of a step is the memory that the compiler reserves for temporary values on a device (and, for devices, for the state). Time
+is the best of `--rounds` steps after one that is not counted. The method is AMI+SimCSE, with an encoder of 2 layers x 64 and 4
+heads.
 """
 
 import argparse
@@ -26,7 +27,7 @@ ENCODED = 50_000  # rows of a file, the command's default
 
 
 def step_of(batch, width, devices=1, chunk=0, block=0, fsdp=1, layers=2, hidden=64, ami=True, method=None):
-    """(compiled step, state, batch on the devices) of AMI+SimCSE, or of another method."""
+    """Return (compiled step, state, batch on the devices) of AMI+SimCSE, or of another method."""
     import jax
     import numpy as np
 
@@ -66,13 +67,15 @@ def by_batch(rounds):
     rows = []
     for batch in BATCHES:
         seconds, memory, _ = measure(1 if batch > 4096 else rounds, batch=batch, width=8, chunk=CHUNK, ami=False)
-        whole = step_of(batch=batch, width=8, ami=False)[0].memory_analysis().temp_size_in_bytes / 2**20 if batch <= 16384 else None
-        rows.append({"sentences": batch, f"s a step, {CHUNK} at once": seconds, "MiB": memory, "MiB, all at once": whole})
+        full_memory = (
+            step_of(batch=batch, width=8, ami=False)[0].memory_analysis().temp_size_in_bytes / 2**20 if batch <= 16384 else None
+        )
+        rows.append({"sentences": batch, f"s a step, {CHUNK} at once": seconds, "MiB": memory, "MiB, all at once": full_memory})
     return rows
 
 
 def by_method(rounds):
-    """Compiled, not run: the quadratic time of the largest batch is that of the curve over batches."""
+    """Return the memory of each method, without running it: the time of the largest batch is in the curve over batches."""
     from jax_sentemb.methods.attention_mi import AttentionMI
     from jax_sentemb.methods.contrastive_tension import ContrastiveTension
     from jax_sentemb.methods.is_bert import ISBERT
@@ -108,7 +111,7 @@ def by_length(rounds):
 
 
 def by_devices(rounds):
-    """Each number of simulated devices needs a process of its own."""
+    """Return the rows for each number of simulated devices, which each need their own process."""
     rows = []
     for devices in DEVICES:
         command = [sys.executable, __file__, "--one-devices", str(devices), "--rounds", str(rounds)]
@@ -124,16 +127,19 @@ def one_devices(devices, rounds):
 
 
 @contextlib.contextmanager
-def generated(lines, where):
-    """The folder of a corpus, and what runs an option of this script on it in a process of its own: memory is that of a process."""
+def generated(lines, parent):
+    """Yield the folder of a corpus, and a function that runs an option of this script on it.
+
+    The option runs in its own process, so that its memory can be measured.
+    """
     from jax_sentemb.data.synthetic import sentences
     from jax_sentemb.data.tokenizer import Tokenizer
 
-    with tempfile.TemporaryDirectory(dir=where) as folder:
-        some = sentences(10_000, 0)
+    with tempfile.TemporaryDirectory(dir=parent) as folder:
+        base_sentences = sentences(10_000, 0)
 
-        def line(number):  # the number in front makes it distinct, so the vocabulary has to have digits
-            return f"{number} {some[number % len(some)]}"
+        def line(number):  # the number makes it distinct, so the vocabulary must have digits
+            return f"{number} {base_sentences[number % len(base_sentences)]}"
 
         def child(option, cache, workers=0):
             command = [sys.executable, __file__, option, folder, "--workers", str(workers), "--started", repr(time.time())]
@@ -146,12 +152,12 @@ def generated(lines, where):
         yield Path(folder), child
 
 
-def of_workers(rounds, lines, where):
-    """Tokenising without and with workers in turn."""
-    with generated(lines, where) as (_, child):
-        found = {workers: [] for workers in (0, WORKERS)}
+def of_workers(rounds, lines, parent):
+    """Compare tokenising without and with workers, in turns."""
+    with generated(lines, parent) as (_, child):
+        times_of = {workers: [] for workers in (0, WORKERS)}
         for number in range(rounds):
-            for workers, times in found.items():
+            for workers, times in times_of.items():
                 times.append(child("--one-corpus", f"{number}-{workers}", workers))
     return [
         {
@@ -160,12 +166,12 @@ def of_workers(rounds, lines, where):
             "CPU s, median": statistics.median(time["cpu"] for time in times),
             "s, longest pause": max(time["pause"] for time in times),
         }
-        for workers, times in found.items()
+        for workers, times in times_of.items()
     ]  # fmt: skip
 
 
-def of_corpus(lines, where):
-    with generated(lines, where) as (folder, child):
+def of_corpus(lines, parent):
+    with generated(lines, parent) as (folder, child):
         alone, helped = child("--one-corpus", "alone"), child("--one-corpus", "helped", WORKERS)
         resumed = child("--one-resume", "alone")
         size = (folder / "corpus.txt").stat().st_size / 1e6
@@ -185,11 +191,11 @@ def of_corpus(lines, where):
     }  # fmt: skip
 
 
-def of_encode(lines, where):
-    """`jax-sentemb encode` with an encoder of 1 layer x 32, killed in the middle and started again."""
+def of_encode(lines, parent):
+    """Run `jax-sentemb encode` with an encoder of 1 layer x 32, killed in the middle and started again."""
     from benchmarks.encode import write_random
 
-    with generated(lines, where) as (folder, _):
+    with generated(lines, parent) as (folder, _):
         write_random(folder / "model", "1x32", folder / "tokenizer")
         vectors = folder / "vectors"
         command = [sys.executable, "-m", "jax_sentemb", "encode", "--model", folder / "model", "--input", folder / "corpus.txt"]
@@ -211,9 +217,10 @@ def of_encode(lines, where):
 
 
 class Memory(threading.Thread):
-    """The largest anonymous memory (not the pages of mapped files) of this process and of any of its children, MiB; Linux.
+    """Measure the largest anonymous memory of this process and of any of its children, MiB (Linux; without mapped files).
 
-    `pause`: the longest time in which the system did not let this thread run: much of it spoils what is measured beside.
+    `pause` is the longest time in which the system did not run this thread. If it is long, simultaneous measurements are
+    unreliable.
     """
 
     def __init__(self):
@@ -231,7 +238,7 @@ class Memory(threading.Thread):
 
 
 def status(name, process="self"):
-    """A size of /proc/PROCESS/status in MiB; 0 for a process that has ended."""
+    """Return a size of /proc/PROCESS/status in MiB; 0 for a process that has ended."""
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -247,30 +254,30 @@ def one_corpus(folder, workers):
 
     tokenizer, memory = Tokenizer.load(Path(folder) / "tokenizer"), Memory()
     memory.start()
-    found = {}
+    results = {}
 
     def timed(name, action):
         start = time.perf_counter()
         result = action()
-        found[name] = time.perf_counter() - start
+        results[name] = time.perf_counter() - start
         return result
 
     corpus = timed("open", lambda: open_corpus(f"{folder}/corpus.txt"))
     spent = os.times()
     timed("tokenise", lambda: tokenize(corpus, tokenizer, 32, workers=workers))
     now = os.times()
-    found["cpu here"] = now.user + now.system - spent.user - spent.system
-    found["cpu"] = found["cpu here"] + now.children_user + now.children_system
+    results["cpu here"] = now.user + now.system - spent.user - spent.system
+    results["cpu"] = results["cpu here"] + now.children_user + now.children_system
     tokens = timed("again", lambda: tokenize(open_corpus(f"{folder}/corpus.txt"), tokenizer, 32))
-    found["rows"] = len(tokens)
+    results["rows"] = len(tokens)
     timed("first", lambda: Batches(tokens, 64, 0).at(0))
     timed("late", lambda: Batches(tokens, 64, 0).at(10**6))
     # Not getrusage: a child's maximum starts at that of the process that started it.
-    return {**found, "anonymous": memory.here, "worker": memory.child, "pause": memory.pause, "peak": status("VmHWM")}
+    return {**results, "anonymous": memory.here, "worker": memory.child, "pause": memory.pause, "peak": status("VmHWM")}
 
 
 def one_resume(folder, started):
-    """Seconds from the start of this process to the batch of step 10^6, by the path that a continued run takes."""
+    """Return the seconds from the start of this process to the batch of step 10^6, as in a run that continues."""
     import jax_sentemb.training.run  # noqa: F401
     from jax_sentemb.config import Config, Data, Evaluation
     from jax_sentemb.methods.simcse import SimCSE
@@ -296,21 +303,21 @@ def table(rows):
     )
 
 
-def plot(found, path):
+def plot(tables, path):
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, len(found), figsize=(4 * len(found), 3.2), layout="constrained", squeeze=False)
-    for panel, (what, rows) in zip(panels[0], found.items(), strict=True):
-        first, *others = rows[0]
+    figure, panels = pyplot.subplots(1, len(tables), figsize=(4 * len(tables), 3.2), layout="constrained", squeeze=False)
+    for panel, (title, rows) in zip(panels[0], tables.items(), strict=True):
+        first, *columns = rows[0]
         if isinstance(rows[0][first], str):
             continue  # a table only
-        for name in others:
+        for name in columns:
             points = [(row[first], row[name]) for row in rows if row[name] is not None]
             panel.plot(*zip(*points, strict=True), marker="o", label=name)
-        panel.set(title=what, xlabel=first, xscale="log", yscale="log")
+        panel.set(title=title, xlabel=first, xscale="log", yscale="log")
         panel.legend(fontsize=7)
     figure.savefig(path, dpi=110)
 
@@ -344,12 +351,12 @@ def main():
         "workers": lambda rounds: of_workers(rounds, sizes[0], options.folder),
         "encode": lambda rounds: [of_encode(lines, options.folder) for lines in sizes],
     }  # fmt: skip
-    found = {}
-    for what in options.what.split(","):
-        found[what] = curves[what](options.rounds)
-        print(f"**{what}**\n\n{table(found[what])}\n", flush=True)
+    tables = {}
+    for curve in options.what.split(","):
+        tables[curve] = curves[curve](options.rounds)
+        print(f"**{curve}**\n\n{table(tables[curve])}\n", flush=True)
     if options.plot:
-        plot(found, options.plot)
+        plot(tables, options.plot)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Exact search against NumPy and faiss's flat index: milliseconds for a batch of queries, the same answers, one run.
+"""Compare exact search with NumPy and faiss's flat index: milliseconds for a batch of queries, the same answers, one run.
 
     PYTHONPATH=. python benchmarks/search.py [--rows 1000000] [--width 384] [--queries 100] [--top-k 10] [--rounds 5]
 
-Random unit vectors. NumPy: one product a block, then `argpartition`. faiss (where it is installed): IndexFlatIP, built before the
-clock starts. Ours reads the rows from NumPy's memory again for each batch of queries, as it would from a mapped file. Contenders
-take turns. Printed: medians, and the medians over the rounds of (their time / ours): above 1 we are faster.
+Vectors are random unit vectors. NumPy computes one product a block, then `argpartition`. faiss (if it is installed) uses
+IndexFlatIP, built before the clock starts. Ours reads the rows from NumPy's memory for each batch of queries, as it would from a
+mapped file. Contenders take turns. Printed: medians, and the medians over the rounds of (their time / ours): above 1 we are faster.
 """
 
 import argparse
@@ -21,8 +21,8 @@ def unit_vectors(rows, width, seed):
     import numpy as np
 
     random = np.random.default_rng(seed)
-    found = random.standard_normal((rows, width), np.float32)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    vectors = random.standard_normal((rows, width), np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def with_numpy(queries, corpus, top_k):
@@ -76,10 +76,10 @@ def main():
     times = interleave(functools.partial(make, options), names, options.rounds, 1)
     print(f"{options.rows:,} rows x {options.width}, {options.queries} queries, top {options.top_k}, {options.rounds} rounds")
     print(f"{'':<14}{'ms':>9}{'time / ours':>13}{'min':>7}{'max':>7}")
-    for name, taken in times.items():
-        ratios = [theirs / own for theirs, own in zip(taken, times["jax_sentemb"], strict=True)]
-        shown = f"{statistics.median(ratios):>13.2f}{min(ratios):>7.2f}{max(ratios):>7.2f}"
-        print(f"{name:<14}{statistics.median(taken) * 1e3:>9,.0f}{shown}")
+    for name, seconds in times.items():
+        ratios = [their_time / our_time for their_time, our_time in zip(seconds, times["jax_sentemb"], strict=True)]
+        columns = f"{statistics.median(ratios):>13.2f}{min(ratios):>7.2f}{max(ratios):>7.2f}"
+        print(f"{name:<14}{statistics.median(seconds) * 1e3:>9,.0f}{columns}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Seconds from embeddings to transfer scores: this package against SentEval's own classifier loop, task by task.
+"""Compare the seconds from embeddings to transfer scores with SentEval's own classifier loop, task by task.
 
   PYTHONPATH=. python benchmarks/senteval_speed.py --senteval CHECKOUT --data SENTEVAL/data --model DIR [--model DIR ...] \
       --tasks CR,TREC --output speed.json
 
-Both get the same embeddings (those of several models are put side by side), draw the same folds and train with the same
-protocol, one after the other on every task; compilation counts as our time. Scores are printed beside the seconds: they
-have to agree, see experiments/senteval_parity. The checkout is github.com/facebookresearch/SentEval; needs PyTorch.
+Both get the same embeddings (those of several models are concatenated), draw the same folds and train with the same protocol, one
+after the other on every task. Compilation counts as our time. The scores are printed next to the seconds and must agree (see
+experiments/senteval_parity). The checkout is github.com/facebookresearch/SentEval; PyTorch is needed.
 """
 
 import argparse
@@ -43,32 +43,33 @@ def main() -> None:
     print(f"{'task':<18}{'ours':>9}{'SentEval':>10}{'seconds':>9}{'SentEval':>10}{'ratio':>8}")
     for name in options.tasks.split(","):
         item = suite.load(name, options.data)
-        place = {sentence: index for index, sentence in enumerate(dict.fromkeys(item.sentences))}
-        vectors = np.concatenate([encode(list(place)) for encode in models], axis=1)
+        row_of = {sentence: index for index, sentence in enumerate(dict.fromkeys(item.sentences))}
+        vectors = np.concatenate([encode(list(row_of)) for encode in models], axis=1)
         started = time.perf_counter()
-        outcome = suite.score_one(item, place, vectors, protocols)
-        ours = time.perf_counter() - started
-        theirs, seconds = senteval_toolkit.score(
+        outcome = suite.score_one(item, row_of, vectors, protocols)
+        our_seconds = time.perf_counter() - started
+        senteval_scores, seconds = senteval_toolkit.score(
             toolkit,
             options.data,
             name,
-            lambda batch, place=place, vectors=vectors: vectors[[place[sentence] for sentence in batch]],
+            lambda batch, row_of=row_of, vectors=vectors: vectors[[row_of[sentence] for sentence in batch]],
             options.protocol,
         )
         key = "accuracy" if "accuracy" in outcome.scores else "pearson"
-        other = theirs["acc"] if "acc" in theirs else 100 * theirs["pearson"]
+        senteval_score = senteval_scores["acc"] if "acc" in senteval_scores else 100 * senteval_scores["pearson"]
         rows.append(
             {
                 "task": name,
                 "score": outcome.scores[key],
-                "senteval_score": float(other),
-                "seconds": ours,
+                "senteval_score": float(senteval_score),
+                "seconds": our_seconds,
                 "senteval_seconds": seconds,
                 "ours": outcome.scores,
-                "senteval": {kind: float(value) for kind, value in theirs.items() if np.isscalar(value)},
+                "senteval": {column: float(value) for column, value in senteval_scores.items() if np.isscalar(value)},
             }
         )
-        print(f"{name:<18}{outcome.scores[key]:>9.2f}{other:>10.2f}{ours:>9.1f}{seconds:>10.1f}{seconds / ours:>7.1f}x", flush=True)
+        times = f"{our_seconds:>9.1f}{seconds:>10.1f}{seconds / our_seconds:>7.1f}x"
+        print(f"{name:<18}{outcome.scores[key]:>9.2f}{senteval_score:>10.2f}{times}", flush=True)
         if options.output:
             facts = {
                 "models": [Path(text).name for text in options.model],
@@ -79,8 +80,8 @@ def main() -> None:
                 **suite.versions(),
             }
             options.output.write_text(json.dumps({**facts, "rows": rows}, indent=2) + "\n", encoding="utf-8")
-    ours, theirs = (sum(row[kind] for row in rows) for kind in ("seconds", "senteval_seconds"))
-    print(f"{'all':<18}{'':>19}{ours:>9.1f}{theirs:>10.1f}{theirs / ours:>7.1f}x")
+    our_seconds, senteval_scores = (sum(row[column] for row in rows) for column in ("seconds", "senteval_seconds"))
+    print(f"{'all':<18}{'':>19}{our_seconds:>9.1f}{senteval_scores:>10.1f}{senteval_scores / our_seconds:>7.1f}x")
     print(f"{vectors.shape[1]} dimensions; peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GB")
 
 

@@ -1,7 +1,7 @@
-"""The real SentEval toolkit, from a checkout of it, on a machine without a GPU and with today's Python.
+"""Run the original SentEval toolkit, from a checkout of it, on a machine without a GPU and with a current Python.
 
-Nothing of the checkout is changed; what it asks of an old environment is answered at run time. The arithmetic and the
-random draws stay its own.
+The checkout is not changed; its requirements of an old environment are met at run time. The arithmetic and the random draws are
+its own.
 """
 
 import functools
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 class _Cuda:
-    """Stands for torch.cuda: the toolkit moves everything to a GPU, which is where it already is here."""
+    """Replace torch.cuda: the toolkit moves everything to a GPU, and here it stays on the CPU."""
 
     FloatTensor = torch.FloatTensor
 
@@ -37,7 +37,7 @@ class _Cuda:
 
 
 class _Torch:
-    """torch, but for the names of devices."""
+    """Replace torch, with other names of devices."""
 
     cuda = _Cuda()
 
@@ -49,7 +49,7 @@ class _Torch:
 
 
 class _Numpy:
-    """numpy, but for arrays of lists of unequal length, which it refuses since 1.24."""
+    """Replace numpy, and accept arrays of lists of unequal length, which it rejects since 1.24."""
 
     def array(self, values: Any, *rest: Any, **options: Any) -> np.ndarray:
         try:
@@ -64,23 +64,26 @@ class _Numpy:
 
 
 def load(checkout: Path) -> Any:
-    """The `senteval` module of a checkout (github.com/facebookresearch/SentEval), its logistic regressions run to the optimum."""
-    if not hasattr(inspect, "getargspec"):  # gone since Python 3.11
+    """Return the `senteval` module of a checkout (github.com/facebookresearch/SentEval).
+
+    Its logistic regressions run to the optimum.
+    """
+    if not hasattr(inspect, "getargspec"):  # removed in Python 3.11
 
         def getargspec(function: Callable) -> tuple:
-            # torch keeps the signature behind the wrappers that its optimisers put around it
-            found = inspect.signature(function).parameters
-            return list(found), None, None, None
+            # `signature` sees through the wrappers that torch puts around its optimisers
+            parameters = inspect.signature(function).parameters
+            return list(parameters), None, None, None
 
         inspect.getargspec = getargspec  # type: ignore[attr-defined]
-    for kind in (torch.Tensor, torch.nn.Module):
-        kind.cuda = lambda self, *rest, **options: self  # type: ignore[method-assign]
+    for tensor_type in (torch.Tensor, torch.nn.Module):
+        tensor_type.cuda = lambda self, *rest, **options: self  # type: ignore[method-assign]
     sys.path.insert(0, str(checkout))
     senteval = importlib.import_module("senteval")
     for name in ("classifier", "relatedness"):
         importlib.import_module(f"senteval.tools.{name}").torch = _Torch()  # type: ignore[attr-defined]
     importlib.import_module("senteval.sts").np = _Numpy()  # type: ignore[attr-defined]
-    # The toolkit leaves scikit-learn's limit of 100 iterations, which ends far from the optimum (with a warning a fit).
+    # The toolkit keeps scikit-learn's limit of 100 iterations, which ends far from the optimum (with a warning for each fit).
     importlib.import_module("senteval.tools.validation").LogisticRegression = functools.partial(  # type: ignore[attr-defined]
         LogisticRegression, solver="newton-cholesky", tol=1e-8, max_iter=1000
     )
@@ -95,7 +98,7 @@ def score(
     protocol: str = "senteval",
     pytorch: bool = True,
 ) -> tuple[dict[str, Any], float]:
-    """The toolkit's result on one task and the seconds it took, those of `encode` taken off."""
+    """Return the toolkit's result on one task and the seconds that it took, without those of `encode`."""
     folds, classifier = SETTINGS[protocol]
     encoding = 0.0
 

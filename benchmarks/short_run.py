@@ -1,10 +1,10 @@
-"""What a short training run costs from the command to the saved model: processor and wall seconds, imports and compiling included.
+"""Measure the processor and wall seconds of a short training run, from the command to the saved model.
 
     PYTHONPATH=. python benchmarks/short_run.py --corpus corpus.txt --weights path/to/bert [--steps 20] [--rounds 3]
 
-Ours is `configs/simcse.py`; the peer is the trainer of sentence-transformers (needs `accelerate`) with MultipleNegativesRankingLoss
-on pairs of equal sentences, [CLS], 64 sentences of at most 32 tokens, which saves its model. Each run is a process of its own; they
-take turns. The first run of ours compiles with an empty cache of compiled programs, the others read it. Medians of the others.
+Ours is `configs/simcse.py`. The peer is the trainer of sentence-transformers (needs `accelerate`) with MultipleNegativesRankingLoss
+on pairs of equal sentences, [CLS], 64 sentences of at most 32 tokens, which saves its model. Each run has its own process, and they
+take turns. Our first run compiles with an empty cache of compiled programs, the later runs read it. Medians are of the later runs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ model.save(folder)
 
 
 def spent(command, environment):
-    """(processor, wall) seconds of a process and its children."""
+    """Return the (processor, wall) seconds of a process and its children."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     ended = subprocess.run(command, env=environment, capture_output=True, text=True)
     after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - start

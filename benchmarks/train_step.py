@@ -1,15 +1,15 @@
-"""Time of a training step against a plain PyTorch loop: same model, sentences, lengths and dropout, one run.
+"""Compare a training step with a plain PyTorch loop: same model, sentences, lengths and dropout, one run.
 
     PYTHONPATH=. python benchmarks/train_step.py [--shape small|minilm|base] [--methods simcse,is_bert] [--rounds 10]
 A packed batch of masked-LM training: --methods mlm --lengths 64-64 --mean 1000
-    Beside SimCSE's own model as well: --methods simcse --simcse CHECKOUT of github.com/princeton-nlp/SimCSE
+SimCSE's own model, in addition: --methods simcse --simcse CHECKOUT of github.com/princeton-nlp/SimCSE
 On a GPU: --shape base --sentences 512 --lengths 32-128 --mean 70 --batches 4 --fused
 
-Every contender lives in its own process and they take turns, so that a drift of the machine's speed meets all of them. Printed:
+Every contender has its own process and they take turns, so that a drift of the machine's speed affects all of them. Printed:
 median milliseconds of a step, sentences/s, the median over the rounds of (PyTorch's time / ours) at the same precision (above 1 we
 are faster), and the model's floating-point operations a second: 6 for each weight of a product and real token, padding not counted,
-with attention. "of a product" compares them with a product of two large matrices on the same device, "of the sheet" with what the
-maker of a known GPU states.
+with attention. "of a product" compares them with a product of two large matrices on the same device, "of the sheet" with the data
+sheet of a known GPU.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SHEET = {  # dense bfloat16 (V100, T4: float16) TFLOP/s of an NVIDIA GPU, as its
 
 
 def make_batches(options):
-    """Token ids and masks of `options.batches` batches, made as a run makes them: sorted by length, as wide as a bucket."""
+    """Return token ids and masks of `options.batches` batches, made as in a run: sorted by length, as wide as a bucket."""
     import numpy as np
 
     from jax_sentemb.data.batches import Batches
@@ -55,17 +55,17 @@ def make_batches(options):
 
 
 def operations(options, method, batches):
-    """Floating-point operations of a step, the mean over the batches: three forward passes of every view, real tokens only."""
+    """Return the mean number of floating-point operations of a step: three forward passes of every view, real tokens only."""
     layers, hidden, _, inner, *_ = SHAPES[options.shape]
     if method in ("multi_view", "mlm"):
         return None
-    found = []
+    of_batches = []
     for batch in batches:
         lengths = batch.mask.sum(-1).astype(float)
         products = 2 * (4 * hidden**2 + 2 * hidden * inner) * lengths.sum()
-        found.append(layers * (products + 4 * hidden * (lengths**2).sum()))
+        of_batches.append(layers * (products + 4 * hidden * (lengths**2).sum()))
     views = {"is_bert": 3.0, "micse": 6.0 + 1.0}.get(method, 6.0)  # the momentum view is a forward pass of one of two views
-    return views * sum(found) / len(found)
+    return views * sum(of_batches) / len(of_batches)
 
 
 def torch_config(options):
@@ -105,7 +105,7 @@ def torch_simcse(options, batches):
 
 
 def torch_published(options, batches):
-    """BertForCL of simcse/models.py in a checkout of SimCSE, called with two copies of each sentence as its trainer does."""
+    """Return BertForCL of simcse/models.py in a checkout of SimCSE, called with two copies of each sentence as its trainer does."""
     import importlib.util
     from types import SimpleNamespace
 
@@ -136,7 +136,7 @@ def torch_is_bert(options, batches):
     model, hidden, device = torch_encoder(options)
     windows = torch.nn.ModuleList([torch.nn.Conv1d(hidden, 256, size, padding=size // 2) for size in (1, 3, 5)]).to(device)
     rows = [tuple(torch.tensor(side, device=device).long() for side in batch.rows) for batch in batches]
-    own = torch.eye(options.sentences, device=device)[:, None]
+    is_own = torch.eye(options.sentences, device=device)[:, None]
 
     def loss_of(number, cast):
         ids, mask = rows[number]
@@ -146,15 +146,15 @@ def torch_is_bert(options, batches):
             local = torch.cat([window(states.transpose(1, 2)) for window in windows], 1).transpose(1, 2).float()
         sentence = (local * real).sum(1) / real.sum(1)
         scores = torch.einsum("bte,se->bts", local, sentence)
-        positive = ((math.log(2.0) - torch.nn.functional.softplus(-scores)) * real * own).sum() / real.sum()
-        negative = ((torch.nn.functional.softplus(scores) - math.log(2.0)) * real * (1 - own)).sum()
+        positive = ((math.log(2.0) - torch.nn.functional.softplus(-scores)) * real * is_own).sum() / real.sum()
+        negative = ((torch.nn.functional.softplus(scores) - math.log(2.0)) * real * (1 - is_own)).sum()
         return negative / (real.sum() * (options.sentences - 1)) - positive
 
     return [model, windows], loss_of
 
 
 def torch_mlm(options, batches):
-    """BertForMaskedLM as Hugging Face's examples train it: labels of -100 where nothing is predicted, logits everywhere."""
+    """Return BertForMaskedLM as Hugging Face's examples train it: labels of -100 where nothing is predicted, logits everywhere."""
     import torch
     from transformers import BertForMaskedLM
 
@@ -182,8 +182,8 @@ def torch_multi_view(options, batches):
     linear = torch.nn.Linear(inputs, 2 * hidden, bias=False).to(device)
     temperature = torch.nn.Parameter(torch.zeros((), device=device))
     rows = [(torch.tensor(batch.tokens, device=device).long(), torch.tensor(batch.mask, device=device)) for batch in batches]
-    place = torch.arange(options.sentences, device=device)
-    near = (place[:, None] - place).abs() <= 3
+    positions = torch.arange(options.sentences, device=device)
+    near = (positions[:, None] - positions).abs() <= 3
 
     def without_top(view):
         with torch.no_grad():
@@ -286,28 +286,28 @@ def jax_stepper(options, name, precision):
 
 
 def product(precision, size):
-    """(Floating-point operations a second of one large product, what the data sheet of the device states or None)."""
+    """Return (floating-point operations a second of one large product, the peak in the device's data sheet or None)."""
     import jax
     import jax.numpy as jnp
 
     dtype = jnp.dtype(precision)
-    left, right = (jax.random.normal(jax.random.key(number), (size, size), dtype) for number in (0, 1))
+    first, second = (jax.random.normal(jax.random.key(number), (size, size), dtype) for number in (0, 1))
     exact = jax.lax.Precision.HIGHEST if precision == "float32" else None
     multiply = jax.jit(lambda a, b: jnp.matmul(a, b, precision=exact, preferred_element_type=jnp.float32))
-    multiply(left, right).block_until_ready()
+    multiply(first, second).block_until_ready()
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
-        multiply(left, right).block_until_ready()
+        multiply(first, second).block_until_ready()
         seconds.append(time.perf_counter() - start)
-    kind = jax.devices()[0].device_kind
-    sheet = next((figure for name, figure in SHEET.items() if name in kind), None) if precision == "bfloat16" else None
+    device_kind = jax.devices()[0].device_kind
+    sheet = next((figure for name, figure in SHEET.items() if name in device_kind), None) if precision == "bfloat16" else None
     return 2 * size**3 / min(seconds), sheet and sheet * 1e12
 
 
 def make(options, name):
-    whose, method, precision = name.split()
-    return (torch_stepper if whose == "PyTorch" else jax_stepper)(options, method, precision)
+    library, method, precision = name.split()
+    return (torch_stepper if library == "PyTorch" else jax_stepper)(options, method, precision)
 
 
 def main():
@@ -339,30 +339,30 @@ def main():
         names = [f"PyTorch {peer} {precision}" for peer in peers] + [f"ours {method} {precision}" for method in methods]
         together = [[name] for name in names] if options.alone else [names]
         times = {}
-        for some in together:
-            times |= interleave(functools.partial(make, options), some, options.rounds, steps)
+        for group in together:
+            times |= interleave(functools.partial(make, options), group, options.rounds, steps)
         peak, sheet = product(precision, 2048 if os.cpu_count() < 16 else 8192)
         print(f"\n| {precision} | ms/step | min | sentences/s | PyTorch / ours | published / ours | ours / our SimCSE | GFLOP/s | of a product | of the sheet |\n|---|" + "--:|" * 9)  # fmt: skip  # noqa: E501
-        for name, taken in times.items():
-            whose, method, _ = name.split()
-            cells = [name.removesuffix(f" {precision}"), f"{statistics.median(taken) * 1e3:,.1f}", f"{min(taken) * 1e3:,.1f}"]
-            cells.append(f"{options.sentences / statistics.median(taken):,.0f}")
+        for name, seconds in times.items():
+            library, method, _ = name.split()
+            cells = [name.removesuffix(f" {precision}"), f"{statistics.median(seconds) * 1e3:,.1f}", f"{min(seconds) * 1e3:,.1f}"]
+            cells.append(f"{options.sentences / statistics.median(seconds):,.0f}")
             simcse, published = times.get(f"ours simcse {precision}"), times.get(f"PyTorch published {precision}")
-            of_simcse = whose == "ours" and PEERS[method] == "simcse"
-            cells.append("" if whose == "PyTorch" else f"{ratio(times[f'PyTorch {PEERS[method]} {precision}'], taken):.2f}")
-            cells.append(f"{ratio(published, taken):.2f}" if published and of_simcse else "")
-            cells.append(f"{ratio(taken, simcse):.2f}" if simcse and of_simcse else "")
-            done = operations(options, method, batches)
-            speed = done and done / statistics.median(taken)
+            of_simcse = library == "ours" and PEERS[method] == "simcse"
+            cells.append("" if library == "PyTorch" else f"{ratio(times[f'PyTorch {PEERS[method]} {precision}'], seconds):.2f}")
+            cells.append(f"{ratio(published, seconds):.2f}" if published and of_simcse else "")
+            cells.append(f"{ratio(seconds, simcse):.2f}" if simcse and of_simcse else "")
+            operation_count = operations(options, method, batches)
+            speed = operation_count and operation_count / statistics.median(seconds)
             cells += (
                 [f"{speed / 1e9:,.0f}", f"{speed / peak:.0%}", f"{speed / sheet:.0%}" if sheet else ""] if speed else ["", "", ""]
             )
             print("| " + " | ".join(cells) + " |", flush=True)
 
 
-def ratio(one, other):
-    """The median over the rounds of one time divided by another."""
-    return statistics.median(first / second for first, second in zip(one, other, strict=True))
+def ratio(numerators, denominators):
+    """Return the median over the rounds of one time divided by another."""
+    return statistics.median(numerator / denominator for numerator, denominator in zip(numerators, denominators, strict=True))
 
 
 if __name__ == "__main__":

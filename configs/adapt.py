@@ -1,11 +1,11 @@
-"""Mirror-BERT for a sentence encoder that is good already: few steps at a small rate on the text that it will embed.
+r"""Mirror-BERT for a sentence encoder that is already good: few steps at a small rate on the text that it will embed.
 
-python -m jax_sentemb.main --config configs/adapt.py --workdir runs/adapt \\
+python -m jax_sentemb.main --config configs/adapt.py --workdir runs/adapt \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/all-MiniLM-L6-v2
 
 The settings are those of experiments/adapting, which compares methods on several domains. There a learning rate of 1e-5 gains
-1.4 to 3.4 times as much, and loses in some domains. The last weights are exported: selection without labels
-(--config.eval.select=retrieval) prefers the start, also where the result is better.
+1.4 to 3.4 times as much, but makes the encoder worse in some domains. The last weights are exported, because selection without
+labels (--config.eval.select=retrieval) prefers the start even if the result is better.
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
@@ -13,6 +13,7 @@ from jax_sentemb.methods.mirror_bert import MirrorBERT
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=MirrorBERT(pooling="mean", span=5),
         data=Data(max_seq_length=32, batch_size=64),

@@ -1,6 +1,6 @@
-"""ConsSent-R(2): tokens of half of the sentences are replaced by random words, and a classifier tells which (Brahma 2018).
+r"""ConsSent-R(2): half of the sentences get some random words, and a classifier finds these sentences (Brahma 2018).
 
-python -m jax_sentemb.main --config configs/cons_sent.py --workdir runs/cons_sent \\
+python -m jax_sentemb.main --config configs/cons_sent.py --workdir runs/cons_sent \
     --config.data.files=corpus.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
 
 Other tasks: --config.method.task=D --config.method.k=5 (delete), P 3 (permute), I 3 (insert), R 2 (replace); N 3, C 4 (rank).
@@ -12,4 +12,5 @@ from jax_sentemb.families import cons_sent
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     return cons_sent("R", 2, size)

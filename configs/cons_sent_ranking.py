@@ -1,6 +1,6 @@
-"""ConsSent-N(3): each sentence is parted at random, and its parts find each other among others (Brahma 2018).
+r"""ConsSent-N(3): each sentence is split at random, and each part has to find the other part in the batch (Brahma 2018).
 
-python -m jax_sentemb.main --config configs/cons_sent_ranking.py --workdir runs/cons_sent_ranking \\
+python -m jax_sentemb.main --config configs/cons_sent_ranking.py --workdir runs/cons_sent_ranking \
     --config.data.files=corpus.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
 
 Other tasks: --config.method.task=D --config.method.k=5 (delete), P 3 (permute), I 3 (insert), R 2 (replace); N 3, C 4 (rank).
@@ -12,4 +12,5 @@ from jax_sentemb.families import cons_sent
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     return cons_sent("N", 3, size)

@@ -1,6 +1,6 @@
-"""Crops: two overlapping packs of consecutive sentences of one document are a positive pair (Gonzalez-Marquez et al. 2025).
+r"""Crops: two overlapping packs of consecutive sentences of one document are a positive pair (Gonzalez-Marquez et al. 2025).
 
-python -m jax_sentemb.main --config configs/crops.py --workdir runs/crops \\
+python -m jax_sentemb.main --config configs/crops.py --workdir runs/crops \
     --config.data.files=ordered.txt --config.encoder.weights=path/to/encoder
 
 A sentence a line, and a blank line between documents. For a document a line, or a field of a .jsonl file:
@@ -12,6 +12,7 @@ from jax_sentemb.methods.crops import Crops
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=Crops(),
         data=Data(max_seq_length=128, batch_size=64),

@@ -1,11 +1,11 @@
-"""A BERT cross-encoder on NLI pairs, then on STS-B: a small BERT learns from NLI first how two sentences in one row compare.
+r"""A BERT cross-encoder on NLI pairs, then on STS-B: from NLI a small BERT learns to compare two sentences in one row.
 
-python -m jax_sentemb.main --config configs/cross_encoder_nli_stsb.py --workdir runs/cross_encoder_nli_stsb \\
+python -m jax_sentemb.main --config configs/cross_encoder_nli_stsb.py --workdir runs/cross_encoder_nli_stsb \
     --config.pretrain.data.files=nli.tsv --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 pretrain.data.files: tables with the columns sentence1, sentence2 and label (entailment, neutral, contradiction).
-The rates and the six epochs on NLI are for a small BERT (4 layers of 256), which needs them to learn to compare the two sentences
-(experiments/is_bert/README.md); BERT-base takes 2e-5 in both runs and fewer epochs.
+The rates and the six epochs on NLI are for a small BERT (4 layers of 256), which needs them to learn to compare two sentences
+(experiments/is_bert/README.md). BERT-base needs a rate of 2e-5 in both runs and fewer epochs.
 """
 
 from jax_sentemb.config import Config, sized
@@ -14,6 +14,7 @@ from jax_sentemb.methods.cross_encoder import CrossEncoder
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = stsb(CrossEncoder())
     config.pretrain = labelled_pairs(CrossEncoder(task="classes"), epochs=6, eval_steps=500)
     config.pretrain.data.batch_size = 32

@@ -1,6 +1,6 @@
-"""A BERT cross-encoder on STS-B: both sentences of a pair in one row, a supervised baseline without embeddings.
+r"""A BERT cross-encoder on STS-B: both sentences of a pair in one row, a supervised baseline without embeddings.
 
-python -m jax_sentemb.main --config configs/cross_encoder_stsb.py --workdir runs/cross_encoder_stsb \\
+python -m jax_sentemb.main --config configs/cross_encoder_stsb.py --workdir runs/cross_encoder_stsb \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, score from 0 to 5).
@@ -13,4 +13,5 @@ from jax_sentemb.methods.cross_encoder import CrossEncoder
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     return sized(stsb(CrossEncoder()), size)

@@ -1,6 +1,6 @@
-"""Contrastive Tension: two encoders agree on the same sentence and disagree on different ones (Carlsson et al. 2021).
+r"""Contrastive Tension: two encoders agree on the same sentence and disagree on different ones (Carlsson et al. 2021).
 
-python -m jax_sentemb.main --config configs/ct.py --workdir runs/ct \\
+python -m jax_sentemb.main --config configs/ct.py --workdir runs/ct \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Settings of the published code: RMSprop whose rate falls in steps, one positive pair in eight, no dropout.
@@ -12,6 +12,7 @@ from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=ContrastiveTension(),
         data=Data(max_seq_length=75, batch_size=16),

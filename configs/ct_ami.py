@@ -1,9 +1,9 @@
-"""AMI+CT: Contrastive Tension with attention mutual information of the two encoders (miCSE paper, Tables 2 and 3).
+r"""AMI+CT: Contrastive Tension with attention mutual information of the two encoders (miCSE paper, Tables 2 and 3).
 
-python -m jax_sentemb.main --config configs/ct_ami.py --workdir runs/ct_ami \\
+python -m jax_sentemb.main --config configs/ct_ami.py --workdir runs/ct_ami \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
-With dropout: without it both encoders start alike, and there is no attention noise for AMI to work against.
+Dropout is on. Without it both encoders start equal, so their attention would have no noise that AMI could reduce.
 Published (BERT-base, Wikipedia, Spearman): STS average 73.55 on a million sentences, 71.12 on 0.1 % of them (CT: 72.69, 68.46).
 """
 
@@ -13,6 +13,7 @@ from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=ContrastiveTension(dropout=True, ami=AttentionMI(weight=2.5e-3)),
         data=Data(max_seq_length=75, batch_size=16),

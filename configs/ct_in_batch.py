@@ -1,9 +1,10 @@
-"""Contrastive Tension with in-batch negatives: cross entropy over all pairs of the batch (sentence-transformers' form).
+r"""Contrastive Tension with in-batch negatives: cross entropy over all pairs of the batch (sentence-transformers' form).
 
-python -m jax_sentemb.main --config configs/ct_in_batch.py --workdir runs/ct_in_batch \\
+python -m jax_sentemb.main --config configs/ct_in_batch.py --workdir runs/ct_in_batch \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
-Converges in far fewer steps than configs/ct.py. Trained with dropout, as there. No published STS figures.
+It converges in far fewer steps than configs/ct.py, and is trained with dropout, as in sentence-transformers. There are no
+published STS scores.
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
@@ -11,6 +12,7 @@ from jax_sentemb.methods.contrastive_tension import ContrastiveTension
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=ContrastiveTension(form="in_batch", dropout=True),
         data=Data(max_seq_length=75, batch_size=64),

@@ -1,12 +1,12 @@
-"""Distillation of a sentence encoder into a smaller one: a new encoder for the vectors of a teacher, without labels.
+r"""Distillation of a sentence encoder into a smaller encoder: it learns the vectors of a teacher, without labels.
 
-python -m jax_sentemb.main --config configs/distill_encoder.py --workdir runs/student \\
-    --config.data.files=corpus.txt --config.method.teacher=all-MiniLM-L6-v2 \\
+python -m jax_sentemb.main --config configs/distill_encoder.py --workdir runs/student \
+    --config.data.files=corpus.txt --config.method.teacher=all-MiniLM-L6-v2 \
     --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=3
 
 The student starts from layers of the teacher, as here, or from any BERT (a small one at --config.optimizer.learning_rate=5e-4).
-The teacher's vectors are computed once and kept in the cache. For vectors as wide as the teacher's, so that an index goes on
-working: --config.method.output=teacher. Agreement with the teacher on 1,000 held-out sentences selects the step.
+The teacher's vectors are computed once and stored in the cache. With --config.method.output=teacher the vectors are as wide as
+the teacher's, so an existing index can still be used. Agreement with the teacher on 1,000 held-out sentences selects the step.
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized
@@ -14,6 +14,7 @@ from jax_sentemb.methods.distillation import Distillation
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=Distillation(),
         data=Data(max_seq_length=64, batch_size=128, validation=1000),

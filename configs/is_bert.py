@@ -1,10 +1,10 @@
-"""IS-BERT-NLI: mutual information of a sentence and its tokens, on NLI sentences without their labels (Zhang et al. 2020).
+r"""IS-BERT-NLI: mutual information of a sentence and its tokens, on NLI sentences without their labels (Zhang et al. 2020).
 
-python -m jax_sentemb.main --config configs/is_bert.py --workdir runs/is_bert \\
+python -m jax_sentemb.main --config configs/is_bert.py --workdir runs/is_bert \
     --config.data.files=nli.tsv --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
-data.files: tables with the columns sentence1 and sentence2; each distinct sentence is used once. For a plain text file of your
-domain add --config.data.column=text.
+data.files: tables with the columns sentence1 and sentence2; each distinct sentence is used once. For a plain text file add
+--config.data.column=text.
 Published (BERT-base, all sentences of SNLI and MultiNLI, Spearman): STS average 66.58, STS-B 69.21.
 """
 
@@ -13,4 +13,5 @@ from jax_sentemb.families import is_bert
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     return sized(is_bert(Data(column="sentence1,sentence2")), size)

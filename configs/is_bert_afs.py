@@ -1,6 +1,6 @@
-"""IS-BERT-AFS: IS-BERT on the sentences of an argument corpus, windows of 3, 5 and 7 tokens (Zhang et al. 2020, section 4.1.2).
+r"""IS-BERT-AFS: IS-BERT on the sentences of an argument corpus, windows of 3, 5 and 7 tokens (Zhang et al. 2020, section 4.1.2).
 
-python -m jax_sentemb.main --config configs/is_bert_afs.py --workdir runs/is_bert_afs \\
+python -m jax_sentemb.main --config configs/is_bert_afs.py --workdir runs/is_bert_afs \
     --config.data.files=arguments.tsv --config.encoder.weights=path/to/bert
 jax-sentemb evaluate --model runs/is_bert_afs --arguments arguments.tsv
 
@@ -13,4 +13,5 @@ from jax_sentemb.families import is_bert
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     return sized(is_bert(Data(column="sentence1,sentence2"), windows=(3, 5, 7)), size)

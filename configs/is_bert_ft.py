@@ -1,10 +1,10 @@
-"""IS-BERT's encoder fine-tuned on STS-B scores, without self-supervised training first: `ft` of the paper's STS-B table.
+r"""IS-BERT's encoder fine-tuned on STS-B scores without prior self-supervised training: `ft` in the paper's STS-B table.
 
-python -m jax_sentemb.main --config configs/is_bert_ft.py --workdir runs/is_bert_ft \\
+python -m jax_sentemb.main --config configs/is_bert_ft.py --workdir runs/is_bert_ft \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data --config.sweep=train.seed=1..10
 
 Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, score from 0 to 5).
-The paper gives no schedule; this is the one of SBERT on STS-B. Published (BERT-base, ten seeds): 74.25 +- 0.94.
+The paper gives no schedule; this is that of SBERT on STS-B. Published (BERT-base, ten seeds): 74.25 +- 0.94.
 """
 
 from jax_sentemb.config import Config, sized
@@ -14,4 +14,5 @@ from jax_sentemb.models.cnn import Convolution
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     return sized(stsb(SBERT(task="scores", convolution=Convolution())), size)

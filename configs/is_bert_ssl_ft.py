@@ -1,9 +1,9 @@
-"""IS-BERT on the sentences of STS-B's training pairs, then fine-tuned on their scores: `ssl+ft` of the paper's STS-B table.
+r"""IS-BERT on the sentences of STS-B's training pairs, then fine-tuned on their scores: `ssl+ft` in the paper's STS-B table.
 
-python -m jax_sentemb.main --config configs/is_bert_ssl_ft.py --workdir runs/is_bert_ssl_ft \\
+python -m jax_sentemb.main --config configs/is_bert_ssl_ft.py --workdir runs/is_bert_ssl_ft \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data --config.sweep=train.seed=1..10
 
-Published (BERT-base, ten seeds): 84.84 +- 0.43, against 74.25 for the fine-tuning alone.
+Published (BERT-base, ten seeds): 84.84 +- 0.43, against 74.25 for fine-tuning alone.
 """
 
 from jax_sentemb.config import Config, Data, sized
@@ -13,6 +13,7 @@ from jax_sentemb.models.cnn import Convolution
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = stsb(SBERT(task="scores", convolution=Convolution()))
     config.pretrain = is_bert(Data(files="senteval:STSBenchmark/train"), eval_steps=100)
     return sized(config, size)

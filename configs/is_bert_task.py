@@ -1,10 +1,10 @@
-"""IS-BERT-task: IS-BERT on the unlabelled text of one SentEval task, then the score of that task; a run for each task.
+r"""IS-BERT-task: IS-BERT on the unlabelled text of a SentEval task, scored on the same task; a run for each task.
 
-python -m jax_sentemb.main --config configs/is_bert_task.py --workdir runs/is_bert_task \\
+python -m jax_sentemb.main --config configs/is_bert_task.py --workdir runs/is_bert_task \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
-The text of all parts of a task is used (the paper does not say which); a task whose files are not there is named and left out.
-One task alone: --config.sweep= --config.data.files=senteval:MR. Ten seeds of it: --config.sweep=train.seed=1..10.
+The text of all splits of a task is used; the paper does not name the splits. Tasks without files are named and skipped.
+One task: --config.sweep= --config.data.files=senteval:MR. Ten seeds of it: --config.sweep=train.seed=1..10.
 Published (BERT-base, accuracy): MR 81.09, CR 87.18, SUBJ 94.96, MPQA 88.75, SST2 85.96, TREC 88.64, MRPC 74.24.
 """
 
@@ -13,6 +13,7 @@ from jax_sentemb.families import is_bert
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = is_bert(Data())
     config.eval.tasks = "corpus"
     config.sweep = "data.files=" + ",".join(f"senteval:{task}" for task in ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC"))

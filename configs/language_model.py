@@ -1,6 +1,6 @@
-"""An LSTM language model whose last state is the embedding: ConsSent's baseline without perturbations (Brahma 2018).
+r"""An LSTM language model whose last state is the embedding: ConsSent's baseline without perturbations (Brahma 2018).
 
-python -m jax_sentemb.main --config configs/language_model.py --workdir runs/language_model \\
+python -m jax_sentemb.main --config configs/language_model.py --workdir runs/language_model \
     --config.data.files=corpus.txt --config.eval.data=path/to/SentEval/data
 
 The word vectors are trained with it, as in the paper. Published: average 75.0 on ten transfer tasks.
@@ -11,6 +11,7 @@ from jax_sentemb.methods.language_model import LanguageModel
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=LanguageModel(hidden=12, candidates=32) if size == "tiny" else LanguageModel(),
         data=Data(max_seq_length=64, batch_size=64),

@@ -1,6 +1,6 @@
-"""miCSE: contrastive learning with a momentum queue and attention mutual information (Klein and Nabi 2023).
+r"""miCSE: contrastive learning with a momentum queue and attention mutual information (Klein and Nabi 2023).
 
-python -m jax_sentemb.main --config configs/micse.py --workdir runs/micse \\
+python -m jax_sentemb.main --config configs/micse.py --workdir runs/micse \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Settings of the paper's full-data run. For a part of the corpus (--config.data.subset) the published code uses learning rate 1e-5,
@@ -14,6 +14,7 @@ from jax_sentemb.methods.simcse import Momentum, SimCSE
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=SimCSE(temperature=0.05, ami=AttentionMI(weight=2.5e-3), momentum=Momentum(queue_size=384, decay=0.995)),
         data=Data(max_seq_length=32, batch_size=50),

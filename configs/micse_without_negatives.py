@@ -1,6 +1,6 @@
-"""miCSE without negatives: the positive pair and AMI only (miCSE paper, Table 4).
+r"""miCSE without negatives: the positive pair and AMI only (miCSE paper, Table 4).
 
-python -m jax_sentemb.main --config configs/micse_without_negatives.py --workdir runs/micse_without_negatives \\
+python -m jax_sentemb.main --config configs/micse_without_negatives.py --workdir runs/micse_without_negatives \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Published (BERT-base, a million Wikipedia sentences, Spearman): STS average 54.34, against 40.18 for SimCSE without negatives
@@ -13,6 +13,7 @@ from jax_sentemb.methods.simcse import SimCSE
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=SimCSE(temperature=0.05, negatives=False, ami=AttentionMI(weight=2.5e-3)),
         data=Data(max_seq_length=32, batch_size=50),

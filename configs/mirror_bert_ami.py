@@ -1,9 +1,9 @@
-"""AMI+Mirror-BERT: Mirror-BERT with attention mutual information, two dropout views (miCSE paper, Tables 2 and 3).
+r"""AMI+Mirror-BERT: Mirror-BERT with attention mutual information, two dropout views (miCSE paper, Tables 2 and 3).
 
-python -m jax_sentemb.main --config configs/mirror_bert_ami.py --workdir runs/mirror_bert_ami \\
+python -m jax_sentemb.main --config configs/mirror_bert_ami.py --workdir runs/mirror_bert_ami \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
-Without span masking: a mask moves the tokens behind it, and attention entries of the two views no longer correspond.
+Spans are not masked. A mask moves the tokens after it, so attention entries of the two views would not correspond.
 Published (BERT-base, 0.1 % of a million Wikipedia sentences, Spearman): STS average 43.99 ([CLS]), 71.49 (mean); Mirror-BERT 40.13,
 71.48.
 """
@@ -14,6 +14,7 @@ from jax_sentemb.methods.mirror_bert import MirrorBERT
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=MirrorBERT(pooling="cls", span=0, ami=AttentionMI(weight=2.5e-3)),
         data=Data(max_seq_length=50, batch_size=200),

@@ -1,15 +1,15 @@
-"""Masked-language-model training of a BERT: from scratch, or of a given one on the text of a domain (Devlin et al. 2019).
+r"""Masked-language-model training of a BERT, from scratch or from given weights on the text of a domain (Devlin et al. 2019).
 
-python -m jax_sentemb.main --config configs/mlm.py --workdir runs/mlm --config.data.files=corpus.txt \\
+python -m jax_sentemb.main --config configs/mlm.py --workdir runs/mlm --config.data.files=corpus.txt \
     --config.encoder.weights=path/to/bert
-python -m jax_sentemb.main --config configs/micse.py --workdir runs/micse --config.data.files=corpus.txt \\
+python -m jax_sentemb.main --config configs/micse.py --workdir runs/micse --config.data.files=corpus.txt \
     --config.encoder.weights=runs/mlm/export
 
-Rows are packed from consecutive sentences; a blank line ends a document (--config.data.pack=False: a sentence a row).
---config.encoder.dropout=0.0 fits a small model that sees its text once, --config.method.mlm_probability=0.3 predicts more.
-The export is a Hugging Face directory with its masked-language-model head. Without encoder.weights a new BERT is made:
---config.encoder.hidden_size=256 and the like, its vocabulary with --config.data.vocab_size=8000.
-The scores that it prints are those of the mean of the last layer, for comparison; the recipe does not train sentence embeddings.
+Rows are packed from consecutive sentences, and a blank line ends a document. With --config.data.pack=False each sentence is a row.
+--config.encoder.dropout=0.0 suits a small model that reads its text once; --config.method.mlm_probability=0.3 masks more tokens.
+The export is a Hugging Face directory with its masked-language-model head. Without encoder.weights a new BERT is trained; set its
+size with --config.encoder.hidden_size=256 and similar settings, and its vocabulary with --config.data.vocab_size=8000.
+The printed scores are those of the mean of the last layer, for comparison. The recipe does not train sentence embeddings.
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, sized
@@ -17,6 +17,7 @@ from jax_sentemb.methods.masked_lm import MaskedLM
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=MaskedLM(mlm_probability=0.15),
         data=Data(max_seq_length=128, batch_size=64, pack=True),

@@ -1,6 +1,6 @@
-"""Multi-view, generative: a recurrent view predicts the words of the next sentence, U^T is the linear view (Tang and de Sa 2019).
+r"""Multi-view, generative: a recurrent view predicts the words of the next sentence, U^T is the linear view (Tang and de Sa 2019).
 
-python -m jax_sentemb.main --config configs/multi_view_generative.py --workdir runs/multi_view_generative \\
+python -m jax_sentemb.main --config configs/multi_view_generative.py --workdir runs/multi_view_generative \
     --config.data.files=ordered.txt --config.encoder.vectors=crawl-300d-2M.vec.gz --config.eval.data=path/to/SentEval/data
 
 data.files: consecutive sentences, one a line (a shuffled corpus is refused). Without the constraint on U:
@@ -13,6 +13,7 @@ from jax_sentemb.methods.multi_view import MultiView
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=MultiView(form="generative", hidden=16 if size == "tiny" else 1024),
         data=Data(max_seq_length=40, batch_size=512),

@@ -1,9 +1,9 @@
-"""Neighbouring sentences as positive pairs, for running text: a sentence a line, a blank line between documents.
+r"""Neighbouring sentences as positive pairs, for running text with a sentence a line and a blank line between documents.
 
-python -m jax_sentemb.main --config configs/neighbours.py --workdir runs/neighbours \\
+python -m jax_sentemb.main --config configs/neighbours.py --workdir runs/neighbours \
     --config.data.files=books.txt --config.encoder.weights=path/to/bert
 
-Close to DeCLUTR (Giorgi et al. 2021), whose pairs are longer spans of a document, in its temperature and its positives.
+Temperature and positives are similar to those of DeCLUTR (Giorgi et al. 2021), whose pairs are longer spans of a document.
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, sized
@@ -11,6 +11,7 @@ from jax_sentemb.methods.neighbours import Neighbours
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=Neighbours(temperature=0.05),
         data=Data(max_seq_length=32, batch_size=64),

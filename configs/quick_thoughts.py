@@ -1,6 +1,6 @@
-"""QuickThoughts: two recurrent encoders find a sentence's neighbours in the batch (Logeswaran and Lee 2018).
+r"""QuickThoughts: two recurrent encoders find a sentence's neighbours in the batch (Logeswaran and Lee 2018).
 
-python -m jax_sentemb.main --config configs/quick_thoughts.py --workdir runs/quick_thoughts \\
+python -m jax_sentemb.main --config configs/quick_thoughts.py --workdir runs/quick_thoughts \
     --config.data.files=ordered.txt --config.encoder.vectors=glove.840B.300d.txt --config.eval.data=path/to/SentEval/data
 
 data.files: consecutive sentences, one a line (a shuffled corpus is refused).
@@ -11,6 +11,7 @@ from jax_sentemb.methods.quick_thoughts import QuickThoughts
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=QuickThoughts(hidden=12 if size == "tiny" else 600),
         data=Data(max_seq_length=30, batch_size=400),

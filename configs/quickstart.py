@@ -2,8 +2,8 @@
 
 python -m jax_sentemb.main --config configs/quickstart.py --workdir runs/quickstart
 
-The grammar describes scenes (who does what to what, where, when, how) with synonyms; the gold similarity of a pair is how much
-their scenes agree, and half the pairs of held-out sentences share no content word. Under a minute of training on two CPU cores.
+The grammar describes scenes (who does what to what, where, when, how) with synonyms. The gold similarity of a pair is how much
+their scenes agree, and half of the held-out pairs share no content word. Training takes less than a minute on two CPU cores.
 """
 
 from jax_sentemb.config import Config, Data, Encoder, Evaluation, Optimizer, Train, sized
@@ -11,6 +11,7 @@ from jax_sentemb.methods.simcse import SimCSE
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=SimCSE(pooling="mean"),
         data=Data(files="grammar:20000", vocab_size=600, max_seq_length=32, batch_size=64),

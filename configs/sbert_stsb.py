@@ -1,6 +1,6 @@
-"""SBERT on STS-B: cosine regression on labelled pairs, a supervised baseline (Reimers and Gurevych 2019).
+r"""SBERT on STS-B: cosine regression on labelled pairs, a supervised baseline (Reimers and Gurevych 2019).
 
-python -m jax_sentemb.main --config configs/sbert_stsb.py --workdir runs/sbert_stsb \\
+python -m jax_sentemb.main --config configs/sbert_stsb.py --workdir runs/sbert_stsb \
     --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Your own scored pairs: --config.data.files=pairs.tsv (sentence1, sentence2, score from 0 to 5).
@@ -13,4 +13,5 @@ from jax_sentemb.methods.sbert import SBERT
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     return sized(stsb(SBERT(task="scores")), size)

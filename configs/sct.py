@@ -1,6 +1,6 @@
-"""SCT: the two dropout views of a sentence see many earlier sentences alike; made for small encoders (Limkonchotiwat et al. 2023).
+r"""SCT: the two dropout views of a sentence see many earlier sentences alike; made for small encoders (Limkonchotiwat et al. 2023).
 
-python -m jax_sentemb.main --config configs/sct.py --workdir runs/sct \\
+python -m jax_sentemb.main --config configs/sct.py --workdir runs/sct \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert
 
 Settings of the paper for a BERT of four layers of 256; its views are a sentence and its back-translation. A BERT of two layers:
@@ -13,6 +13,7 @@ from jax_sentemb.methods.sct import SCT
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=SCT(),
         data=Data(max_seq_length=64, batch_size=128),

@@ -1,6 +1,6 @@
-"""AMI+SimCSE: SimCSE with attention mutual information, without the queue (miCSE paper, Tables 2 and 3).
+r"""AMI+SimCSE: SimCSE with attention mutual information, without the queue (miCSE paper, Tables 2 and 3).
 
-python -m jax_sentemb.main --config configs/simcse_ami.py --workdir runs/simcse_ami \\
+python -m jax_sentemb.main --config configs/simcse_ami.py --workdir runs/simcse_ami \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert --config.eval.data=path/to/SentEval/data
 
 Published (BERT-base, a million Wikipedia sentences, Spearman): STS average 76.88; at 0.1 % of them 73.85 against 67.94 of SimCSE.
@@ -12,6 +12,7 @@ from jax_sentemb.methods.simcse import SimCSE
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=SimCSE(temperature=0.05, ami=AttentionMI(weight=2.5e-3)),
         data=Data(max_seq_length=32, batch_size=50),

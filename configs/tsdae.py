@@ -1,6 +1,6 @@
-"""TSDAE: a decoder writes a sentence from the embedding of a copy without most of its tokens (Wang et al. 2021).
+r"""TSDAE: a decoder writes a sentence from the embedding of a copy without most of its tokens (Wang et al. 2021).
 
-python -m jax_sentemb.main --config configs/tsdae.py --workdir runs/tsdae \\
+python -m jax_sentemb.main --config configs/tsdae.py --workdir runs/tsdae \
     --config.data.files=corpus.txt --config.encoder.weights=path/to/bert
 
 Settings of the published code: [CLS], constant learning rate, batches of 8. The paper trains on 10,000 to 100,000 sentences of the
@@ -12,6 +12,7 @@ from jax_sentemb.methods.tsdae import TSDAE
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=TSDAE(deletion=0.6, pooling="cls"),
         data=Data(max_seq_length=64, batch_size=8),

@@ -1,6 +1,6 @@
-"""The average of word vectors as a sentence encoder: nothing is trained, the words of the corpus are exported.
+r"""The average of word vectors as a sentence encoder: nothing is trained, and the words of the corpus are exported.
 
-python -m jax_sentemb.main --config configs/word_average.py --workdir runs/word_average \\
+python -m jax_sentemb.main --config configs/word_average.py --workdir runs/word_average \
     --config.data.files=corpus.txt --config.encoder.vectors=glove.840B.300d.txt --config.eval.data=path/to/SentEval/data
 
 The export is WordEmbeddings + Pooling of sentence-transformers. Published for fastText vectors, Pearson, mean over subsets: 62.7;
@@ -12,6 +12,7 @@ from jax_sentemb.methods.word_average import WordAverage
 
 
 def get_config(size: str = "") -> Config:
+    """Return the config; `size` is "" or "tiny"."""
     config = Config(
         method=WordAverage(),
         data=Data(max_seq_length=128, batch_size=64),

@@ -43,7 +43,7 @@ __all__ = [
     "use_compilation_cache",
 ]
 
-_LAZY = {  # name -> module and name there, imported when it is asked for: the package itself stays quick to import
+_LAZY = {  # name -> module and name there, imported at the first use, so that the package itself is imported quickly
     "SentenceEncoder": ("jax_sentemb.inference.encoder", "SentenceEncoder"),
     "Vectors": ("jax_sentemb.retrieval.vector_store", "Vectors"),
     "community_detection": ("jax_sentemb.retrieval.search", "community_detection"),

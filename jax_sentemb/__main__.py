@@ -1,4 +1,4 @@
-"""The command `jax-sentemb`, also `python -m jax_sentemb`: one name for all commands."""
+"""Run the command `jax-sentemb`, also as `python -m jax_sentemb`: one name for all commands."""
 
 import difflib
 import importlib
@@ -11,23 +11,23 @@ from jax_sentemb.cli import interrupts
 if TYPE_CHECKING:
     from jax_sentemb.cli.program import Parser
 
-# Name -> module whose `main` it is, and what it does.
+# Name -> module with its `main`, and what it does.
 COMMANDS = {
-    "recipes": ("jax_sentemb.cli.recipes", "what can be trained, by name"),
-    "check": ("jax_sentemb.cli.check", "what a corpus is like, and which recipe fits it"),
+    "recipes": ("jax_sentemb.cli.recipes", "list what can be trained"),
+    "check": ("jax_sentemb.cli.check", "inspect a corpus and recommend a recipe for it"),
     "train": ("jax_sentemb.cli.train", "train an encoder on a text file, score it, export it"),
-    "plan": ("jax_sentemb.cli.plan", "whether a run fits TPUs or GPUs that are not there, and a bound of its speed"),
+    "plan": ("jax_sentemb.cli.plan", "tell whether a run fits absent TPUs or GPUs, and how fast it can be there"),
     "evaluate": ("jax_sentemb.cli.evaluate", "score models on similarity, transfer, probing and argument tasks"),
-    "encode": ("jax_sentemb.cli.encode", "vectors of a text file of any size, in files"),
-    "search": ("jax_sentemb.cli.search", "the sentences of a corpus that are most similar to queries"),
-    "mine": ("jax_sentemb.cli.mine", "the most similar pairs of a corpus"),
-    "cluster": ("jax_sentemb.cli.cluster", "groups of similar sentences of a corpus"),
-    "report": ("jax_sentemb.cli.report", "report.html from the files of a work directory"),
-    "plots": ("jax_sentemb.cli.plots", "pictures of a run, of attention, of a low-shot study"),
-    "distill": ("jax_sentemb.cli.distill", "an encoder as a small static table, many times faster"),
-    "postprocess": ("jax_sentemb.cli.postprocess", "a linear map behind the pooling, fitted on your text, in an export"),
-    "export": ("jax_sentemb.cli.export", "a checkpoint as a directory for sentence-transformers"),
-    "completion": ("jax_sentemb.cli.completion", "a script that completes commands and options in a shell"),
+    "encode": ("jax_sentemb.cli.encode", "write the vectors of a text file of any size"),
+    "search": ("jax_sentemb.cli.search", "find the sentences of a corpus that are most similar to queries"),
+    "mine": ("jax_sentemb.cli.mine", "find the most similar pairs of a corpus"),
+    "cluster": ("jax_sentemb.cli.cluster", "group the similar sentences of a corpus"),
+    "report": ("jax_sentemb.cli.report", "write report.html from the files of a work directory"),
+    "plots": ("jax_sentemb.cli.plots", "draw pictures of a run or of a low-shot study"),
+    "distill": ("jax_sentemb.cli.distill", "turn an encoder into a small static table that is many times faster"),
+    "postprocess": ("jax_sentemb.cli.postprocess", "fit a linear map after the pooling on your text and add it to an export"),
+    "export": ("jax_sentemb.cli.export", "export a checkpoint as a directory for sentence-transformers"),
+    "completion": ("jax_sentemb.cli.completion", "print a script that completes commands and options in a shell"),
 }
 
 
@@ -42,19 +42,19 @@ examples:
 
 
 def parser() -> "Parser":
-    """The commands; each has a parser of its own, which is imported when the command is called."""
+    """Return the parser of the commands; each command has its own parser, which is imported when it is called."""
     from jax_sentemb.cli.program import Parser
 
-    found = Parser(prog="jax-sentemb", description="Sentence embeddings without labels.", epilog=EPILOG)
-    found.add_argument("--version", action="version", version=f"jax_sentemb {__version__}")
-    commands = found.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    parser = Parser(prog="jax-sentemb", description="Sentence embeddings without labels.", epilog=EPILOG)
+    parser.add_argument("--version", action="version", version=f"jax_sentemb {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for name, (_, about) in COMMANDS.items():
         commands.add_parser(name, help=about, add_help=False)
-    return found
+    return parser
 
 
 def main(argv: list[str]) -> int:
-    """Exit code of the command line `argv` (program name first)."""
+    """Run the command line `argv` (program name first) and return its exit code."""
     if len(argv) == 1:
         parser().print_help()
         return 0
@@ -72,11 +72,11 @@ def main(argv: list[str]) -> int:
 
 
 def run() -> None:
-    """The console script."""
+    """Run the console script."""
     interrupts.end_at_once()
     from jax_sentemb.cli.program import start
 
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks how the command line goes on
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
         from jax_sentemb.cli.completion import complete
 
         complete(COMMANDS)

@@ -1,4 +1,4 @@
-"""Checks of the arguments of public functions. The error names the argument, its value and what it must be."""
+"""Check the arguments of public functions. The error names the argument, its value and what it must be."""
 
 import math
 import operator
@@ -16,7 +16,11 @@ SMALL = re.compile(r"bfloat16|float[468]_\w+|u?int[24]")  # names of the types o
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """Return `value` as int; ConfigError if it is no integer from `least` to `most`. Integers of NumPy are accepted."""
+    """Return `value` as int, which must be an integer from `least` to `most`. Integers of NumPy are accepted.
+
+    Raises:
+        ConfigError: It is not; the message begins with `name`.
+    """
     try:
         number = None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
@@ -28,7 +32,11 @@ def whole_number(name: str, value: Any, least: int, most: int | None = None) -> 
 
 
 def finite_number(name: str, value: Any, least: float = -math.inf) -> float:
-    """Return `value` as float; ConfigError if it is no finite number of `least` or more."""
+    """Return `value` as float, which must be a finite number of `least` or more.
+
+    Raises:
+        ConfigError: It is not; the message begins with `name`.
+    """
     try:
         number = math.nan if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -39,30 +47,43 @@ def finite_number(name: str, value: Any, least: float = -math.inf) -> float:
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return `value` as bool; ConfigError if it is neither True nor False."""
+    """Return `value` as bool.
+
+    Raises:
+        ConfigError: It is neither True nor False; the message begins with `name`.
+    """
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name}={shown(value)}: must be True or False")
     return bool(value)
 
 
 def choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return `value`; ConfigError if it is none of `choices`."""
+    """Return `value`, which must be one of `choices`.
+
+    Raises:
+        ConfigError: It is not; the message begins with `name`.
+    """
     if not isinstance(value, str) or value not in choices:
         raise ConfigError(f"{name}={shown(value)}: must be one of {', '.join(choices)}")
     return value
 
 
 def text(name: str, value: Any) -> str:
-    """Return `value`; ConfigError if it is no str."""
+    """Return `value`, which must be a str.
+
+    Raises:
+        ConfigError: It is not; the message begins with `name`.
+    """
     if not isinstance(value, str):
         raise ConfigError(f"{name}={shown(value)}: must be a str")
     return value
 
 
 def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
-    """Return an array of real numbers from nested lists, or an array or tensor of NumPy, JAX or PyTorch.
+    """Return an array of real numbers from nested lists, or from an array or tensor of NumPy, JAX or PyTorch.
 
-    ConfigError for anything else, such as complex numbers, text, sparse matrices and lists of different lengths.
+    Raises:
+        ConfigError: `value` is something else, such as complex numbers, text, a sparse matrix or lists of different lengths.
     """
     if hasattr(value, "detach"):  # of PyTorch, also on a GPU or with a gradient; NumPy has no bfloat16
         value = value.detach().cpu()

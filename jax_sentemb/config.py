@@ -1,7 +1,7 @@
-"""The settings of a run as typed dataclasses. A config file in configs/ builds one Config; defaults live here or in a method.
+"""Define the settings of a run as typed dataclasses. A file in configs/ builds one Config; defaults are here or in a method.
 
 Names are those of the field (learning_rate, num_train_epochs, max_seq_length...). Every field can be set on the command line,
-for instance --config.optimizer.learning_rate=1e-5.
+for instance --config.optimizer.learning_rate=1e-5. The comment next to or above a field is its help text.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ class Data:
     """The corpus, its tokenisation, and its batches."""
 
     # Paths and globs, comma separated; or hf:NAME, tfds:NAME, senteval:TASK, grammar:COUNT (generated), arguments:FILE (pairs).
-    # With {process} in it, each process of a run reads the files of its own number only.
+    # With {process} in a path, each process of a run reads only the files of its own number.
     files: str = ""
-    column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; several, comma separated, are several sentences
-    join: str = ""  # put between several columns, which then are one sentence, for instance title and text; empty: not joined
+    column: str = "text"  # of .jsonl, .csv, .tsv, .parquet and data sets; comma separated: each column is a sentence
+    join: str = ""  # text between several columns, which then form one sentence, for example title and text; empty: none
     tokenizer: str = ""  # directory; empty: the tokenizer of encoder.weights, or a new vocabulary without weights
     vocab_size: int = setting(8000, least=50)  # of a new vocabulary
     max_seq_length: int = setting(32, least=3)  # word pieces, [CLS] and [SEP] included
@@ -38,7 +38,7 @@ class Data:
     num_workers: int = setting(-1, least=-1)  # processes that tokenise a large corpus; -1: one for each core; 0: none
     # Number of batches whose sentences are sorted by length together; 1: random batches, as in the papers.
     length_grouping: int = setting(32, least=1)
-    # The folds of arguments:FILE: a tenth of each topic, or one topic ("cross-topic").
+    # How arguments:FILE is divided into folds: a tenth of each topic ("10-fold"), or one topic each ("cross-topic").
     scheme: str = setting("10-fold", choices=("10-fold", "cross-topic"))
     # The fold that is tested; the others are used for training. sweep="data.fold=all" runs every fold.
     fold: int = setting(0, least=0)
@@ -59,19 +59,19 @@ class Encoder:
     # Layers of `weights` to start from: a count, spread evenly up to the last layer ("3" of 6: 2, 4 and 6), or their numbers from 1
     # in rising order ("1,3,5"; "6," is one layer). Empty: all layers.
     layers: str = ""
-    # Whose pooling reads a sentence encoder (a directory with modules.json): its own, or that of the method.
+    # Which pooling to use for a sentence encoder (a directory with modules.json): that of the directory or that of the method.
     readout: str = setting("directory", choices=("directory", "method"))
 
 
 @dataclass
 class Words:
-    """Word vectors instead of a BERT, for recurrent and linear encoders, of the words of the corpus and of `eval.data`."""
+    """Vectors for the words of the corpus and of `eval.data` instead of a BERT, for recurrent and linear encoders."""
 
     vectors: str = ""  # GloVe or fastText text, .vec or .npz, compressed or not; empty: new vectors
     hidden_size: int = setting(300, least=1)  # of new vectors
     trained: bool = False  # False: the vectors are not trained
     max_words: int = setting(100_000, least=1)  # the most frequent words; other words are unknown and have the vector 0
-    lowercase: bool = True  # the words of the corpus before they are looked up
+    lowercase: bool = True  # look up the words of the corpus in lower case
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Optimizer:
     # Multiplies the rate if the score of eval.select does not improve (InferSent: 0.2).
     plateau_factor: float = setting(1.0, above=0, most=1)
     warmup_steps: int = setting(0, least=0)
-    warmup_ratio: float = setting(0.0, least=0, below=1)  # of all steps, where warmup_steps is 0
+    warmup_ratio: float = setting(0.0, least=0, below=1)  # of all steps, if warmup_steps is 0
     adam_beta1: float = setting(0.9, least=0, below=1)
     adam_beta2: float = setting(0.999, least=0, below=1)
     adam_epsilon: float = setting(1e-8, least=0)
@@ -108,8 +108,8 @@ class Evaluation:
     # STSBenchmark-dev-disjoint; empty: STS-B dev of `data` if present.
     dev: str = ""
     eval_steps: int = setting(250, least=-1)  # 0: at the end only; -1: after each epoch
-    # The score that selects the weights; empty: dev if there is a set, else the agreement with a teacher, else validation, else the
-    # last weights.
+    # The score that selects the weights. Empty: the first that is available of dev, agreement with a teacher and validation,
+    # or else the last weights.
     select: str = setting("", choices=("", "dev", "agreement", "validation", "retrieval", "last"))
     # Files of text on which the agreement with a teacher is measured; empty: the sentences of data.validation.
     held_out: str = ""
@@ -117,7 +117,7 @@ class Evaluation:
     batch_size: int = setting(64, least=1)
     max_seq_length: int = setting(128, least=3)  # of evaluation sentences; data.max_seq_length is for training only
     diagnostic_sentences: int = setting(512, least=16)
-    report_sentences: int = setting(2000, least=0)  # at most, for the neighbours in report.html; 0: none
+    report_sentences: int = setting(2000, least=0)  # largest number of sentences for the neighbours in report.html; 0: none
 
 
 @dataclass
@@ -127,14 +127,15 @@ class Train:
     seed: int = setting(42, least=0)
     num_train_epochs: float = setting(1.0, least=0)
     max_steps: int = setting(-1, least=-1)  # overrides num_train_epochs; 0: score and export the untrained weights
-    # Share of the weights of encoder.weights in the exported ones, which are an average of both; 0: none (Wortsman et al. 2022).
+    # Share of encoder.weights in the exported weights, which are an average of start and result; 0: none (Wortsman et al. 2022).
     average_with_start: float = setting(0.0, least=0, below=1)
-    # Number of layers that are trained, from the last one down, with pooling and heads; the others stay as they are. 0: all layers.
+    # Number of layers that are trained, counted from the last, with pooling and heads; other layers do not change. 0: all layers.
     last_layers: int = setting(0, least=0)
     # Widths, such as 32,64,128: the loss is the mean over prefixes of the embedding, which all can be used. Empty: the whole one.
     matryoshka: tuple[int, ...] = setting((), least=1)
     precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
-    # Of states between products and of what is kept for the backward pass; empty: bfloat16 on accelerators where `precision` is.
+    # Type of states between products and of states that are stored for the backward pass. Empty: bfloat16 on accelerators if
+    # `precision` is bfloat16, otherwise float32.
     activations: str = setting("", choices=("", "float32", "bfloat16"))
     # Number of devices over which parameters and the optimiser's state are split; 1: each device has all of them.
     fsdp: int = setting(1, least=1)
@@ -143,14 +144,14 @@ class Train:
     attention_block: int = setting(0, least=0)
     # An attention kernel: "cudnn" (NVIDIA, bfloat16) and "xla" do not drop attention weights; "pallas" (TPU, NVIDIA) does.
     fused_attention: str = setting("", choices=("", "cudnn", "xla", "pallas"))
-    remat: bool = False  # the backward pass computes layers again: less memory on accelerators (no effect on a CPU)
+    remat: bool = False  # compute layers again in the backward pass: less memory on accelerators, no effect on a CPU
     logging_steps: int = setting(10, least=1)
     save_steps: int = setting(500, least=0)  # 0: at the end only
     keep_checkpoints: int = setting(2, least=1)
-    tensorboard: bool = False  # write the metrics for TensorBoard, too (needs [tb])
+    tensorboard: bool = False  # write the metrics also for TensorBoard (needs [tb])
     wandb: str = ""  # project in Weights & Biases; the environment variable WANDB_MODE=offline keeps data in the work directory
     on_nan: str = ""  # "rewind:K": at a loss that is not finite, go back to the last checkpoint and skip the last K batches
-    strict: bool = False  # a collapse of the embeddings stops the run (exit 5) instead of a warning
+    strict: bool = False  # stop the run if the embeddings collapse (exit 5), instead of a warning
 
 
 @dataclass
@@ -160,7 +161,7 @@ class Variant:
     method: Method
     settings: dict[str, Any] = field(default_factory=dict)  # {"optimizer.learning_rate": 1e-5}
     by_subset: dict[float, dict[str, Any]] = field(default_factory=dict)  # {0.1: {...}}: settings for that data.subset
-    baseline: str = ""  # another variant: tables and plots show the paired differences from it
+    baseline: str = ""  # another variant; tables and plots show the paired differences from it
 
 
 @dataclass
@@ -173,18 +174,22 @@ class Config:
     optimizer: Optimizer = field(default_factory=Optimizer)
     eval: Evaluation = field(default_factory=Evaluation)
     train: Train = field(default_factory=Train)
-    pretrain: "Config | None" = None  # a run done first, with this run's weights and seed; this run continues from its export
+    pretrain: "Config | None" = None  # a run that is done first, with this run's weights and seed; this run starts from its export
     sweep: str = ""  # a run for each value: "train.seed=1..10", "data.files=a.txt|b.txt data.subset_seed,train.seed=1,2"
     variants: dict[str, Variant] = field(default_factory=dict)  # methods of a study; sweep="variant=A,B" runs only these
 
 
 def swept(sweep: str) -> list[str]:
-    """The names of the settings in a text of `Config.sweep`."""
+    """Return the names of the settings in a text of `Config.sweep`."""
     return [name for entry in sweep.split() for name in entry.partition("=")[0].split(",")]
 
 
 def sized(config: Config, size: str) -> Config:
-    """The config for size "", or for "tiny" a run of seconds on generated sentences with the method's settings."""
+    """Return the config for size "", or for "tiny" a run of seconds on generated sentences with the method's settings.
+
+    Raises:
+        ConfigError: The size is unknown.
+    """
     if size == "tiny":
         if config.pretrain is not None:
             config.pretrain = sized(config.pretrain, size)

@@ -1,4 +1,4 @@
-"""Cosines that are right at the edges: rows that are equal, very long, very short or zero."""
+"""Compute cosines that are right at the edges: for rows that are equal, very long, very short or zero."""
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -12,19 +12,19 @@ def rounding(width: int) -> float:
 
 
 def rounded(cosines: Float[np.ndarray, "..."], width: int) -> Float[np.ndarray, "..."]:
-    """Return cosines from -1 to 1, with exactly 1 where rows of `width` numbers differ by float32 rounding only."""
+    """Return cosines from -1 to 1, with exactly 1 if rows of `width` numbers differ by float32 rounding only."""
     return np.where(cosines >= 1 - rounding(width), 1, np.maximum(cosines, -1)).astype(cosines.dtype)
 
 
 def unrounded(threshold: float, width: int) -> float:
-    """Return the threshold that computed cosines reach where the `rounded` ones reach `threshold`."""
+    """Return the threshold that computed cosines reach when the `rounded` cosines reach `threshold`."""
     return min(threshold, 1 - rounding(width)) if threshold <= 1 else threshold
 
 
 def with_usual_lengths(rows: Shaped[np.ndarray, "n width"]) -> Shaped[np.ndarray, "n width"]:
-    """Return the rows, those that are too long or too short for squares in float32 divided by their largest number.
+    """Divide rows that are too long or too short for squares in float32 by their largest number; return all rows.
 
-    Directions stay the same. Zero rows and rows that are not finite stay as they are.
+    Directions do not change. Zero rows and rows that are not finite stay as they are.
     """
     if rows.dtype.kind in "iu" and rows.dtype.itemsize == 8:
         rows = rows.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Errors that a user can cause, and the exit codes of the command line for them (listed in docs/errors.md)."""
+"""Define the errors that a user can cause, and the exit codes of the command line for them (listed in docs/errors.md)."""
 
 import contextlib
 import json
@@ -18,26 +18,26 @@ _CONTROL = re.compile(
 
 
 def plain(text: str) -> str:
-    """`text` without escape sequences; single control characters, tabs included, become spaces."""
-    return text if text.isprintable() else _CONTROL.sub(lambda found: " " if len(found[0]) == 1 else "", text)
+    """Return `text` without escape sequences; single control characters, tabs included, become spaces."""
+    return text if text.isprintable() else _CONTROL.sub(lambda match: " " if len(match[0]) == 1 else "", text)
 
 
 class Setting(NamedTuple):
     """A setting that a message names: `Setting("data.batch_size", 1)`, or an option of a command: `Setting("--workdir", path)`.
 
-    Where the setting can be given, it is spelled in its own way: see `dotted`, `flag`, `keyword` and `yaml_key`.
+    The shell, Python and YAML each spell a setting in their own way: see `flag`, `keyword`, `yaml_key` and `dotted`.
     """
 
     name: str
-    value: Any = ...  # ...: the message names the setting alone
+    value: Any = ...  # ...: the message names the setting without a value
 
     @property
     def is_option(self) -> bool:
-        """Whether this is an option of a command, or the argument of one: "--workdir", "jax-sentemb check"."""
+        """Return whether this is an option of a command, or the argument of one: "--workdir", "jax-sentemb check"."""
         return self.name.startswith(("--", "jax-sentemb "))
 
 
-# Settings that are arguments of jax_sentemb.train with names of their own.
+# Settings whose arguments of jax_sentemb.train have other names.
 KEYWORDS = {
     "encoder.weights": "model", "encoder.layers": "layers", "method.teacher": "teacher", "data.files": "sentences",
     "--config": "recipe",
@@ -48,13 +48,13 @@ def dotted(setting: Setting) -> str:
     """Spell a setting as in a sweep and in a Config: data.batch_size=1."""
     if setting.is_option:
         return flag(setting)
-    return setting.name if setting.value is ... else f"{setting.name}={_shown(setting.value)}"
+    return setting.name if setting.value is ... else f"{setting.name}={_value_text(setting.value)}"
 
 
 def flag(setting: Setting) -> str:
     """Spell a setting as in the shell: --config.data.batch_size=1. An option of a command has a space: --workdir PATH."""
     if setting.is_option:
-        return setting.name if setting.value is ... else f"{setting.name} {_shown(setting.value)}"
+        return setting.name if setting.value is ... else f"{setting.name} {_value_text(setting.value)}"
     return f"--config.{dotted(setting)}"
 
 
@@ -72,11 +72,11 @@ def yaml_key(setting: Setting) -> str:
     """Spell a setting as in a .yaml file: data.batch_size: 1."""
     if setting.is_option or setting.value is ...:
         return dotted(setting)
-    return f"{setting.name}: {_shown(setting.value)}"
+    return f"{setting.name}: {_value_text(setting.value)}"
 
 
-def _shown(value: Any) -> str:
-    """The text of a value; of a tuple, its items with commas."""
+def _value_text(value: Any) -> str:
+    """Return the text of a value; that of a tuple is its items with commas."""
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
@@ -86,9 +86,9 @@ Message: TypeAlias = tuple[str | Setting, ...]  # texts and settings in the orde
 class UserError(Exception):
     """A message of one line that says what is wrong, where, and what to do; `main` prints it without a traceback.
 
-    The message is given in parts, texts and Settings: `DataError(Setting("data.files", name), ": no such file")`. `text` spells
-    the settings for the shell, Python or YAML. Names and values from files may be in it: characters that are not printable are
-    escaped, and long messages are cut.
+    The message is given in parts, texts and Settings: `DataError(Setting("data.files", name), ": no such file")`. `text` spells the
+    settings for the shell, Python or YAML. Names and values from files may be in it: characters that are not printable are escaped,
+    and long messages are cut.
     """
 
     exit_code = 2
@@ -99,12 +99,12 @@ class UserError(Exception):
 
     @property
     def setting(self) -> str | None:
-        """The name of the first setting in the message."""
+        """Return the name of the first setting in the message, None if it has none."""
         return next((part.name for part in self.message if isinstance(part, Setting)), None)
 
     @property
     def value(self) -> Any:
-        """The value of that setting, None if the message has none."""
+        """Return the value of that setting, None if the message has none."""
         value = next((part.value for part in self.message if isinstance(part, Setting)), None)
         return None if value is ... else value
 
@@ -115,14 +115,14 @@ class UserError(Exception):
         return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
 
     def change(self, message: Iterable[str | Setting]) -> Self:
-        """Replace the parts of the message and return the same error, for an error that is raised again with its place."""
+        """Replace the parts of the message and return the same error, which is raised again."""
         self.message = tuple(message)
         self.args = (self.text(),)
         return self
 
-    def at(self, *place: str | Setting) -> Self:
-        """Put `place`, for instance "variant A: ", before the message."""
-        return self.change((*place, *self.message))
+    def at(self, *prefix: str | Setting) -> Self:
+        """Put `prefix`, for instance "variant A: ", before the message."""
+        return self.change((*prefix, *self.message))
 
     def rename(self, names: Mapping[str, str]) -> Self:
         """Change names of settings, for instance to those of the options of a command: {"data.files": "--input"}."""
@@ -132,10 +132,10 @@ class UserError(Exception):
 
     def within(self, part: str) -> Self:
         """Put the part of the config before the names of the settings: "data.files" within "pretrain" is "pretrain.data.files"."""
-        return self.rename({each.name: f"{part}.{each.name}" for each in self.message if isinstance(each, Setting)})
+        return self.rename({setting.name: f"{part}.{setting.name}" for setting in self.message if isinstance(setting, Setting)})
 
     def spell(self, spell: Callable[[Setting], str]) -> Self:
-        """Let str(error) be the message as `spell` spells its settings."""
+        """Change the text of this exception: `spell` then spells its settings."""
         self.args = (self.text(spell),)
         return self
 
@@ -143,9 +143,9 @@ class UserError(Exception):
         return _restored, (type(self), self.args, self.__dict__)
 
 
-def _restored(kind: type[UserError], arguments: tuple[Any, ...], state: dict[str, Any]) -> UserError:
-    """The error that another process has sent."""
-    error = kind.__new__(kind, *arguments)
+def _restored(error_type: type[UserError], arguments: tuple[Any, ...], state: dict[str, Any]) -> UserError:
+    """Return the error that another process has sent."""
+    error = error_type.__new__(error_type, *arguments)
     error.args = arguments
     error.__dict__.update(state)  # not the dictionary itself, which belongs to the original of a copy
     return error
@@ -153,7 +153,10 @@ def _restored(kind: type[UserError], arguments: tuple[Any, ...], state: dict[str
 
 @contextlib.contextmanager
 def spelled(spell: Callable[[Setting], str]) -> Iterator[None]:
-    """Spell the settings in the errors of a block as their user gives them: `with spelled(flag):` in a command."""
+    """Spell the settings in the errors of a block as their user gives them.
+
+    A command uses `with spelled(flag):`.
+    """
     try:
         yield
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Settings that the recipes of a paper share: each function returns the config of one row of its tables.
+"""Build the configs of papers with several recipes: each function returns the config of one row of their tables.
 
 configs/*.py call these functions; `size` is "" or "tiny".
 """
@@ -13,7 +13,7 @@ from jax_sentemb.models.cnn import Convolution
 
 
 def cons_sent(task: str, k: int, size: str) -> Config:
-    """ConsSent (Brahma 2018): the task and its k; MT has two encoders of half the width."""
+    """Return the config of ConsSent (Brahma 2018) for a task and its k; MT has two encoders of half the width."""
     width = 8 if size == "tiny" else 512
     encoders = 2 if task == "MT" else 1
     config = recurrent(ConsSent(task=task, k=k, hidden=4 * width // encoders, classifier_width=width), validation=50_000)
@@ -22,7 +22,7 @@ def cons_sent(task: str, k: int, size: str) -> Config:
 
 
 def recurrent(method: Method, validation: int) -> Config:
-    """An LSTM over word vectors with InferSent's schedule (Conneau et al. 2017), which ConsSent takes over."""
+    """Return a config of an LSTM over word vectors with InferSent's schedule (Conneau et al. 2017), which ConsSent also uses."""
     return Config(
         method=method,
         data=Data(max_seq_length=64, batch_size=64, validation=validation),
@@ -36,7 +36,7 @@ def recurrent(method: Method, validation: int) -> Config:
 
 
 def labelled_pairs(method: Method, files: str = "", epochs: int = 4, eval_steps: int = 1000) -> Config:
-    """Pairs with labels or scores (Reimers and Gurevych 2019): the schedule of SBERT."""
+    """Return a config of pairs with labels or scores, with the schedule of SBERT (Reimers and Gurevych 2019)."""
     return Config(
         method=method,
         data=Data(files=files, max_seq_length=128, batch_size=16),
@@ -47,12 +47,12 @@ def labelled_pairs(method: Method, files: str = "", epochs: int = 4, eval_steps:
 
 
 def stsb(method: Method) -> Config:
-    """Scored pairs of STS-B."""
+    """Return a config of the scored pairs of STS-B."""
     return labelled_pairs(method, "senteval:STSBenchmark")
 
 
 def arguments(method: Method, size: str) -> Config:
-    """Argument pairs in ten folds; nothing of the tested part selects the weights."""
+    """Return a config of argument pairs in ten folds; the tested part does not select the weights."""
     config = labelled_pairs(method)
     config.eval = Evaluation(eval_steps=0, select="last")
     config.train = replace(config.train, save_steps=0)
@@ -61,7 +61,7 @@ def arguments(method: Method, size: str) -> Config:
 
 
 def is_bert(data: Data, windows: tuple[int, ...] = (1, 3, 5), eval_steps: int = 1000) -> Config:
-    """IS-BERT (Zhang et al. 2020) with the optimiser of its published code; the paper says 1e-6."""
+    """Return a config of IS-BERT (Zhang et al. 2020) with the optimiser of its published code; the rate in the paper is 1e-6."""
     return Config(
         method=ISBERT(convolution=Convolution(windows=windows)),
         data=replace(data, max_seq_length=130, batch_size=32),

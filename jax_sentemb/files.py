@@ -1,4 +1,4 @@
-"""File helpers: paths as users write them, atomic replacement of files, and limited reads of untrusted files."""
+"""Handle files: paths as users write them, atomic replacement of files, and limited reads of untrusted files."""
 
 import contextlib
 import errno
@@ -24,15 +24,16 @@ PARTIAL = ".partial"  # suffix of the names of temporary files and folders
 
 
 def user_path(path: str | Path) -> Path:
-    """The path with ~ replaced by the home folder. A path that still begins with ~, as ./~x does, is returned as absolute path.
+    """Return the path with ~ replaced by the home folder. A path that still begins with ~, as ./~x does, becomes an absolute path.
 
-    ConfigError if it is not UTF-8: JSON, HTML and Orbax cannot write it, and would fail only at the end of a run.
+    Raises:
+        ConfigError: The path is not UTF-8. JSON, HTML and Orbax cannot write it, and would fail only at the end of a run.
     """
     if not isinstance(path, str | os.PathLike):
         raise ConfigError(f"path {shown(path)}: must be a str or a pathlib.Path")
-    found = Path(os.path.expanduser(path))
-    check_name(found)
-    return found.absolute() if str(found).startswith("~") else found
+    expanded = Path(os.path.expanduser(path))
+    check_name(expanded)
+    return expanded.absolute() if str(expanded).startswith("~") else expanded
 
 
 def cache_home() -> Path:
@@ -41,7 +42,7 @@ def cache_home() -> Path:
 
 
 def check_name(path: str | Path) -> None:
-    """Raises ConfigError if a path, or what it resolves to, is not UTF-8."""
+    """Raise ConfigError if a path, or what it resolves to, is not UTF-8."""
     try:
         for name in (path, os.path.realpath(path)):
             os.fsencode(name).decode("utf-8")
@@ -51,10 +52,13 @@ def check_name(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new, empty file; if the block succeeds, it replaces `path` and is on the disk.
+    """Yield a new, empty file. If the block succeeds, it replaces `path` and is on the disk.
 
-    Its name is unpredictable and it is created exclusively, so a link that somebody planted is never followed. What killed writers
-    of `path` left is deleted. A failed write is an OSError that names `path`, also if a library raises another exception for it.
+    Its name is unpredictable and it is created exclusively, so a link that somebody planted is never followed. Temporary files of
+    killed writers of `path` are deleted.
+
+    Raises:
+        OSError: A write failed, also if a library raises another exception for it. The error names `path`.
     """
     with naming(path), _temporary(path, folder=False) as (partial, descriptor):
         yield partial
@@ -68,25 +72,25 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def staging(path: Path) -> Iterator[Path]:
-    """Yield a new, empty folder beside `path`, which is deleted at the end unless it was renamed. Otherwise as `replacing`."""
+    """Yield a new, empty folder next to `path`, which is deleted at the end unless it was renamed. Otherwise as `replacing`."""
     with _temporary(path, folder=True) as (folder, _):
         yield folder
 
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let a failed write be an OSError that names `path`, also if a library raises another exception for it."""
+    """Make a failed write an OSError that names `path`, also if a library raises another exception for it."""
     try:
         yield
     except Exception as error:
-        found = system_error(error)
-        if found is None:
+        os_error = system_error(error)
+        if os_error is None:
             raise
-        if not found.filename or any(part.endswith(PARTIAL) for part in Path(os.fsdecode(found.filename)).parts):
-            found.filename, found.filename2 = str(path), None
-        if found is error:
+        if not os_error.filename or any(name.endswith(PARTIAL) for name in Path(os.fsdecode(os_error.filename)).parts):
+            os_error.filename, os_error.filename2 = str(path), None
+        if os_error is error:
             raise
-        raise found from error
+        raise os_error from error
 
 
 def open_in_place(path: Path, flags: int) -> int:
@@ -116,7 +120,11 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 @contextlib.contextmanager
 def sole_writer(path: Path) -> Iterator[None]:
-    """Raise BusyError while another process writes `path`, and keep others from writing it in the block."""
+    """Keep other processes from writing `path` in the block.
+
+    Raises:
+        BusyError: Another process is writing `path`.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f"{_hidden(path)}.lock"), timeout=0)
     try:
@@ -133,8 +141,8 @@ def sole_writer(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _temporary(path: Path, folder: bool) -> Iterator[tuple[Path, int]]:
-    """Yield a new file or folder beside `path` and its descriptor, whose lock tells other processes that it is in use."""
-    _delete_left(path)
+    """Yield a new file or folder next to `path` and its descriptor, whose lock tells other processes that it is in use."""
+    _delete_abandoned(path)
     flags = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_CREAT | os.O_EXCL
     while True:
         partial = path.with_name(f"{_hidden(path)}.{secrets.token_hex(8)}{PARTIAL}")
@@ -145,7 +153,7 @@ def _temporary(path: Path, folder: bool) -> Iterator[tuple[Path, int]]:
         except FileNotFoundError:
             if not folder:
                 raise
-            continue  # another process took the folder for one that was left
+            continue  # another process deleted the folder as that of a killed writer
         if _lock(descriptor) is not False and _is_at(descriptor, partial):
             break
         os.close(descriptor)
@@ -156,17 +164,17 @@ def _temporary(path: Path, folder: bool) -> Iterator[tuple[Path, int]]:
         os.close(descriptor)
 
 
-def _delete_left(path: Path) -> None:
+def _delete_abandoned(path: Path) -> None:
     """Delete the temporary files and folders of writers of `path` that were killed: nobody holds their locks."""
     pattern = re.compile(f"{re.escape(_hidden(path))}\\.[0-9a-f]{{16}}{re.escape(PARTIAL)}")
     for name in os.listdir(path.parent):
         if pattern.fullmatch(name):
-            left = path.with_name(name)
+            abandoned = path.with_name(name)
             with contextlib.suppress(OSError):
-                descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                descriptor = os.open(abandoned, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
                     if _lock(descriptor):
-                        remove(left)
+                        remove(abandoned)
                 finally:
                     os.close(descriptor)
 
@@ -191,12 +199,12 @@ def _lock(descriptor: int) -> bool | None:
 
 
 def _hidden(path: Path) -> str:
-    """The beginning of the names of lock and temporary files of `path`: at most 100 bytes, since names have at most 255."""
+    """Return the prefix of the names of lock and temporary files of `path`: at most 100 bytes, since names have at most 255."""
     return "." + os.fsencode(path.name)[:100].decode("utf-8", "ignore")
 
 
 def remove(path: Path) -> None:
-    """Deletes a file or a folder if it exists."""
+    """Delete a file or a folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -204,14 +212,15 @@ def remove(path: Path) -> None:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a write failed because of a full disk, a quota or a limit on file sizes."""
+    """Return whether a write failed because of a full disk, a quota or a limit on file sizes."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def system_error(error: Exception) -> OSError | None:
-    """The OSError behind an exception: itself, or what a library reports in the text of an exception of its own; else None.
+    """Return the OSError that caused an exception, or None.
 
-    tokenizers, safetensors, TensorStore, faiss and Arrow raise Exception, ValueError or RuntimeError for a full disk.
+    It is the exception itself, or what a library reports in the text of another exception: tokenizers, safetensors, TensorStore,
+    faiss and Arrow raise Exception, ValueError or RuntimeError for a full disk.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error
@@ -239,7 +248,7 @@ def _flush_folder(path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a file by `text` in UTF-8, with line breaks as they are."""
+    """Replace a file by `text` in UTF-8, without changing line breaks."""
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="")
 
@@ -253,7 +262,7 @@ JSON_LIMIT = 1 << 24  # bytes; descriptions of models have a few thousand, and a
 DATA_LIMIT = 1 << 28  # bytes of other files that are read at once: labelled data, logs, trees
 _repr = reprlib.Repr()  # shows only a few levels and entries of a large value
 _repr.maxstring = _repr.maxother = 100
-shown = _repr.repr  # formats a value from a file for a message
+shown = _repr.repr  # text of a value from a file, for a message
 
 
 def read_limited(path: Path, limit: int = JSON_LIMIT) -> bytes:
@@ -264,8 +273,12 @@ def read_limited(path: Path, limit: int = JSON_LIMIT) -> bytes:
         return file.read(limit)
 
 
-def read_json(path: Path, kind: type = dict) -> Any:
-    """The content of a JSON file whose outermost value is a `kind`."""
+def read_json(path: Path, expected_type: type = dict) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        ModelFileError: The file is missing, too large or not JSON, or its outermost value is not an `expected_type`.
+    """
     try:
         check_own(path)
         if path.stat().st_size > JSON_LIMIT:
@@ -275,44 +288,53 @@ def read_json(path: Path, kind: type = dict) -> Any:
         raise ModelFileError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not JSON: {str(error)[:100]}") from None
-    if not isinstance(value, kind):
-        raise ModelFileError(f"{path} holds a {type(value).__name__}, expected a {kind.__name__}")
+    if not isinstance(value, expected_type):
+        raise ModelFileError(f"{path} holds a {type(value).__name__}, expected a {expected_type.__name__}")
     return value
 
 
 def check_regular(file: Path) -> None:
-    """Raises ModelFileError for anything but a regular file; opening a pipe could block forever."""
+    """Raise ModelFileError for anything but a regular file; opening a pipe could block forever."""
     if file.exists() and not file.is_file():
         raise ModelFileError(f"{file} is a folder or a pipe, expected a file")
 
 
 def check_own(file: Path) -> None:
-    """As `check_regular`; also raises for a link that leads out of the file's folder, except in the hub's cache."""
+    """Check as `check_regular`, and raise for a link that leads out of the file's folder, except in the hub's cache."""
     check_regular(file)
     if file.is_symlink():
         inside(file.parent, file.name, file)
 
 
 def inside(root: Path, name: Any, source: Path) -> Path:
-    """The path root/name; ModelFileError if it resolves to a place outside `root`. `source` is the file that names it."""
+    """Return the path root/name.
+
+    Args:
+        root: The folder that the path must not leave.
+        name: A path from a file.
+        source: The file that names it, for the message.
+
+    Raises:
+        ModelFileError: The path resolves to a file outside `root`.
+    """
     limit = root.resolve()
     for folder in (limit, limit.parent):
         if folder.parent.name == "snapshots":  # the hub's cache: files in snapshots/REVISION[/MODULE] are links into blobs/
             limit = folder.parent.parent
     relative = isinstance(name, str) and not PureWindowsPath(name).anchor and ".." not in Path(name).parts
     try:
-        within = relative and (root / name).resolve().is_relative_to(limit)
-        if within:
+        is_inside = relative and (root / name).resolve().is_relative_to(limit)
+        if is_inside:
             (root / name).exists()  # OSError for a name that is too long
     except (OSError, ValueError, RuntimeError):  # ValueError for NUL and lone surrogates, RuntimeError for a cycle of links
-        within = False
-    if not within:
+        is_inside = False
+    if not is_inside:
         raise ModelFileError(f"{source}: path {shown(name)} leads out of {root} or nowhere")
     return root / name
 
 
 def sha256(file: Path) -> str:
-    """Hex digest of a file's content."""
+    """Return the hex digest of a file's content."""
     try:
         check_regular(file)
         with file.open("rb") as opened:
@@ -327,5 +349,5 @@ def say(text: str) -> None:
 
 
 def fingerprint(facts: dict[str, Any]) -> str:
-    """SHA-256 of a dictionary as JSON with sorted keys."""
+    """Return the SHA-256 of a dictionary as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

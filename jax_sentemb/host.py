@@ -1,4 +1,4 @@
-"""Keeps the configuration of the program that uses this package, where a library below would change it."""
+"""Keep the logging configuration of the program that uses this package, which a library below would change."""
 
 import contextlib
 import logging
@@ -10,14 +10,15 @@ _blocks = 0  # blocks of `unchanged_logging` that run now, in all threads
 
 
 class _LastResort(logging.Handler):
-    """Prints what Python prints where no handler is configured: warnings and errors, if no other handler gets them."""
+    """Print what Python prints if no handler is configured: warnings and errors, if no other handler gets them."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Print a record that no other handler gets."""
         last_resort = logging.lastResort
-        if last_resort and record.levelno >= last_resort.level and not self._others(record):
+        if last_resort and record.levelno >= last_resort.level and not self._has_other_handler(record):
             last_resort.handle(record)
 
-    def _others(self, record: logging.LogRecord) -> bool:
+    def _has_other_handler(self, record: logging.LogRecord) -> bool:
         """Return whether another handler gets the record."""
         logger: logging.Logger | None = logging.getLogger(record.name)
         while logger:
@@ -27,7 +28,7 @@ class _LastResort(logging.Handler):
         return False
 
 
-_stand_in = _LastResort()
+_root_handler = _LastResort()
 
 
 @contextlib.contextmanager
@@ -41,11 +42,11 @@ def unchanged_logging() -> Iterator[None]:
     with _lock:
         _blocks += 1
         if _blocks == 1:
-            logging.root.addHandler(_stand_in)
+            logging.root.addHandler(_root_handler)
     try:
         yield
     finally:
         with _lock:
             _blocks -= 1
             if not _blocks:
-                logging.root.removeHandler(_stand_in)
+                logging.root.removeHandler(_root_handler)

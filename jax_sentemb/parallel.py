@@ -1,7 +1,7 @@
-"""Placement of arrays on one or many devices and processes. No other file names a mesh axis.
+"""Place arrays on one or many devices and processes. No other file names a mesh axis.
 
-The batch is split over all devices. Each device has the parameters, the optimiser's state and moving averages or, with
-train.fsdp = n, a group of n devices shares them.
+The batch is split over all devices. Each device has the parameters, the optimiser's state and moving averages. With
+train.fsdp = n, each group of n devices shares them instead.
 """
 
 import atexit
@@ -27,15 +27,21 @@ from jax_sentemb.files import cache_home
 Tree = TypeVar("Tree")
 
 AXES = ("data", "fsdp")
-SPLIT_FROM = 2**11  # size from which an array is split over "fsdp"; biases stay whole
+SPLIT_FROM = 2**11  # smallest size of an array that is split over "fsdp"; biases stay whole
 
 
 def make_mesh(batch_size: int, devices: Sequence[Any] | None = None, fsdp: int = 1) -> Mesh:
-    """A mesh over all devices of all processes. ConfigError if they do not divide the batch, or `fsdp` does not divide them."""
+    """Return a mesh over all devices of all processes.
+
+    Raises:
+        ConfigError: The devices do not divide the batch, or `fsdp` does not divide the devices.
+    """
     devices = jax.devices() if devices is None else devices
     if batch_size % len(devices):
-        near = sorted({batch_size // len(devices) * len(devices) or len(devices), -(-batch_size // len(devices)) * len(devices)})
-        sizes = " or ".join(map(str, near))
+        near_sizes = sorted(
+            {batch_size // len(devices) * len(devices) or len(devices), -(-batch_size // len(devices)) * len(devices)}
+        )
+        sizes = " or ".join(map(str, near_sizes))
         raise ConfigError(Setting("data.batch_size", batch_size), f" is not a multiple of {len(devices)} devices: give {sizes}")
     if len(devices) % fsdp:
         sizes = ", ".join(str(size) for size in range(1, len(devices) + 1) if len(devices) % size == 0)
@@ -44,9 +50,9 @@ def make_mesh(batch_size: int, devices: Sequence[Any] | None = None, fsdp: int =
 
 
 def _network_order(devices: Sequence[Any], fsdp: int) -> np.ndarray:
-    """The devices so that neighbours in the mesh are neighbours in the network, slice by slice; those of a process stay together.
+    """Return the devices in an order in which neighbours in the mesh are neighbours in the network, slice by slice.
 
-    Together, because each process reads consecutive rows of a batch.
+    The devices of a process stay next to each other, because each process reads consecutive rows of a batch.
     """
     slices = len({getattr(device, "slice_index", 0) for device in devices})
     if slices == 1:
@@ -62,33 +68,33 @@ def _network_order(devices: Sequence[Any], fsdp: int) -> np.ndarray:
     return np.array(sorted(ordered.flat, key=lambda device: processes[device.process_index]))
 
 
-def _shape_over_slices(each: int, slices: int, fsdp: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(inside, outside): the shape of the mesh in a slice of `each` devices, and of the slices; their product is the mesh."""
-    if each % fsdp == 0:
-        return (each // fsdp, fsdp), (slices, 1)
-    if fsdp % each == 0:
-        return (1, each), (slices * each // fsdp, fsdp // each)
-    raise ConfigError(Setting("train.fsdp", fsdp), f" is neither a divisor nor a multiple of the {each} devices of a slice")
+def _shape_over_slices(slice_size: int, slices: int, fsdp: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the shape of the mesh in a slice of `slice_size` devices, and the shape of the slices; their product is the mesh."""
+    if slice_size % fsdp == 0:
+        return (slice_size // fsdp, fsdp), (slices, 1)
+    if fsdp % slice_size == 0:
+        return (1, slice_size), (slices * slice_size // fsdp, fsdp // slice_size)
+    raise ConfigError(Setting("train.fsdp", fsdp), f" is neither a divisor nor a multiple of the {slice_size} devices of a slice")
 
 
 def process_share(mesh: Mesh) -> tuple[int, int]:
-    """(number, count): this process reads part `number` of `count` equal parts of each batch."""
+    """Return (number, count): this process reads part `number` of `count` equal parts of each batch."""
     processes = list(dict.fromkeys(device.process_index for device in mesh.devices.flat))
     return processes.index(jax.process_index()), len(processes)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """The sharding that splits the leading axis over all devices."""
+    """Return the sharding that splits the leading axis over all devices."""
     return NamedSharding(mesh, PartitionSpec(AXES))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The sharding with the whole array on every device."""
+    """Return the sharding with the whole array on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def fsdp_sharding(mesh: Mesh, shapes: PyTree) -> PyTree:
-    """The sharding of each leaf of a state, from its arrays or their shapes: splits the longest axis that "fsdp" divides."""
+    """Return the sharding of each leaf of a state, given as arrays or shapes: it splits the longest axis that "fsdp" divides."""
     size = mesh.shape["fsdp"]
 
     def sharding(leaf: jax.Array | jax.ShapeDtypeStruct) -> NamedSharding:
@@ -102,13 +108,13 @@ def fsdp_sharding(mesh: Mesh, shapes: PyTree) -> PyTree:
 
 
 def shard_batch(batch: Tree, mesh: Mesh) -> Tree:
-    """The global batch, or its parts, made of the sentences of each process."""
+    """Return the global batch, or its parts, from the sentences of each process."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda values: jax.make_array_from_process_local_data(sharding, np.asarray(values)), batch)
 
 
 def put_whole(values: Tree, sharding: Sharding | None) -> Tree:
-    """Puts arrays on the devices; every process has all of them."""
+    """Put arrays on the devices; every process has all of them."""
     if sharding is None or sharding.is_fully_addressable:
         return jax.device_put(values, sharding)
     return jax.tree.map(
@@ -117,7 +123,7 @@ def put_whole(values: Tree, sharding: Sharding | None) -> Tree:
 
 
 def replicate(tree: Tree) -> Tree:
-    """Puts each array whole on every device; costs nothing for arrays that already are."""
+    """Put each array whole on every device; this costs nothing for arrays that already are."""
 
     def gather(leaf: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
         if not isinstance(leaf, jax.Array) or leaf.is_fully_replicated or not isinstance(leaf.sharding, NamedSharding):
@@ -127,55 +133,67 @@ def replicate(tree: Tree) -> Tree:
     return jax.tree.map(gather, tree)
 
 
-LOST_AFTER = 50  # seconds without a heartbeat of a process after which the others end
+LOST_AFTER = 50  # seconds without a heartbeat of a process after which all other processes end
 
 
 class Join(NamedTuple):
-    """How this process joins a run of several processes: not at all, automatically, or by address."""
+    """The way in which this process joins a run of several processes: not at all, automatically, or by address."""
 
-    automatic: bool = False  # JAX finds the others (TPU pod, SLURM, MPI)
+    automatic: bool = False  # JAX finds the other processes (TPU pod, SLURM, MPI)
     coordinator: str = ""  # HOST:PORT of process 0
     processes: int = 0
     process: int = -1
 
     @property
     def alone(self) -> bool:
-        """Whether the run is one process."""
+        """Return whether the run is one process."""
         return not self.automatic and not self.coordinator and not self.processes and self.process < 0
 
 
-def join(how: Join) -> None:
-    """Joins the processes of a run; has to be called before any device is used."""
-    if how.alone:
+def join(settings: Join) -> None:
+    """Join the processes of a run, before any device is used.
+
+    Raises:
+        ConfigError: The settings contradict each other or are incomplete.
+        ResourceError: The processes do not find each other.
+    """
+    if settings.alone:
         return
-    if how.automatic and (how.coordinator or how.processes or how.process >= 0):
+    if settings.automatic and (settings.coordinator or settings.processes or settings.process >= 0):
         raise ConfigError("--distributed finds the processes itself: give either it, or --coordinator, --processes and --process")
-    if not how.automatic and not (how.coordinator and how.processes > 0 and 0 <= how.process < how.processes):
+    if not settings.automatic and not (
+        settings.coordinator and settings.processes > 0 and 0 <= settings.process < settings.processes
+    ):
         raise ConfigError(
-            f"--coordinator={how.coordinator} --processes={how.processes} --process={how.process}: give all three, "
+            f"--coordinator={settings.coordinator} --processes={settings.processes} --process={settings.process}: give all three, "
             "for instance --coordinator=10.0.0.1:1234 --processes=4 --process=0, with process from 0 to processes - 1"
         )
-    address, count, number = (None, None, None) if how.automatic else (how.coordinator, how.processes, how.process)
+    address, count, number = (
+        (None, None, None) if settings.automatic else (settings.coordinator, settings.processes, settings.process)
+    )
     try:
         with _own_end_of_lost_runs():
             jax.distributed.initialize(address, count, number, own_gpus(os.environ), heartbeat_timeout_seconds=LOST_AFTER)
     except (RuntimeError, ValueError) as error:
-        what = "--distributed" if how.automatic else f"--coordinator={how.coordinator}"
-        raise ResourceError(f"{what}: the processes of the run did not find each other: {str(error).splitlines()[0]}") from None
+        options = "--distributed" if settings.automatic else f"--coordinator={settings.coordinator}"
+        raise ResourceError(f"{options}: the processes of the run did not find each other: {str(error).splitlines()[0]}") from None
     if jax.process_index() > 0:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # only process 0 prints tables  # noqa: SIM115
 
 
 def own_gpus(environment: Mapping[str, str]) -> list[int] | None:
-    """Numbers of the GPUs of this process, where SLURM started it: an equal share of those that the tasks of its node see.
+    """Return the numbers of the GPUs of this process if SLURM started it, or else None, with which JAX takes all GPUs.
 
-    None elsewhere. JAX would take one GPU a task; ConfigError if the tasks cannot share the GPUs equally.
+    The tasks of a node share the GPUs that they see equally. JAX would take one GPU a task.
+
+    Raises:
+        ConfigError: The tasks cannot share the GPUs equally.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES", "")
     if not visible or "SLURM_LOCALID" not in environment or "JAX_LOCAL_DEVICE_IDS" in environment:
         return None
     gpus, tasks = visible.count(",") + 1, _tasks_of_node(environment)
-    if gpus < tasks or "SLURM_GPUS_PER_TASK" in environment:  # each task sees its own only
+    if gpus < tasks or "SLURM_GPUS_PER_TASK" in environment:  # each task sees only its own GPUs
         return list(range(gpus))
     if gpus % tasks:
         raise ConfigError(f"{tasks} tasks of a node cannot share its {gpus} GPUs equally: give srun another --ntasks-per-node")
@@ -184,7 +202,7 @@ def own_gpus(environment: Mapping[str, str]) -> list[int] | None:
 
 
 def _tasks_of_node(environment: Mapping[str, str]) -> int:
-    """The tasks of this node, from SLURM's list of all nodes, such as 8(x3),4."""
+    """Return the number of tasks of this node, from SLURM's list for all nodes, such as 8(x3),4."""
     counts: list[int] = []
     for text in environment.get("SLURM_STEP_TASKS_PER_NODE", "1").split(","):
         tasks, _, times = text.rstrip(")").partition("(x")
@@ -193,7 +211,7 @@ def _tasks_of_node(environment: Mapping[str, str]) -> int:
 
 
 def _end_lost_run(*_: object) -> None:
-    """Ends this process with one line and the exit code of ResourceError; any thread may call it, whatever the others do."""
+    """End this process with one line and the exit code of ResourceError. Any thread may call it, whatever other threads do."""
     text = LOST_PROCESS.format("JAX's coordination service failed, or a process did not respond")
     with contextlib.suppress(OSError):
         os.write(2, f"error: {text}\n".encode())
@@ -205,11 +223,11 @@ _end_of_runtime = ctypes.CFUNCTYPE(None)(_end_lost_run)  # lives as long as the 
 
 @contextlib.contextmanager
 def _own_end_of_lost_runs() -> Iterator[None]:
-    """Inside, jax.distributed.initialize gets `_end_lost_run` for the loss of a process, where JAX aborts with exit code 134.
+    """Make jax.distributed.initialize call `_end_lost_run` if a process is lost; JAX would abort with exit code 134.
 
-    JAX 0.10 has no public way: jaxlib's client takes the callback, but `initialize` has no argument for it, and
-    jax_enable_recoverability is for processes that go on without the lost one. jaxlib 0.10.2 cannot convert the argument of the
-    callback: the call ends in std::terminate, whose handler is therefore `_end_lost_run` too.
+    JAX 0.10 has no public way: jaxlib's client accepts the callback, but `initialize` has no argument for it, and
+    jax_enable_recoverability is for processes that continue without the lost process. jaxlib 0.10.2 cannot convert the argument of
+    the callback, so the call ends in std::terminate. Therefore `_end_lost_run` is also the handler of std::terminate.
     """
     runtime: Any = vars(distributed)["_jax"]
     original = runtime.get_distributed_runtime_client
@@ -223,47 +241,47 @@ def _own_end_of_lost_runs() -> Iterator[None]:
 
 
 def is_main_process() -> bool:
-    """Whether this process writes the files of the run."""
+    """Return whether this process writes the files of the run."""
     return jax.process_index() == 0
 
 
 def agree(text: str) -> None:
-    """Raises ConfigError in every process if `text`, a summary of the run, is not equal in all of them."""
+    """Raise ConfigError in every process if `text`, a summary of the run, is not equal in all of them."""
     if jax.process_count() == 1:
         return
     from jax.experimental import multihost_utils
 
-    mine = np.frombuffer(hashlib.sha256(text.encode()).digest()[:4], np.int32)
-    others = np.asarray(multihost_utils.process_allgather(mine)).reshape(-1)
-    if (others != others[0]).any():
-        different = [int(number) for number in np.flatnonzero(others != others[0])]
+    own_digest = np.frombuffer(hashlib.sha256(text.encode()).digest()[:4], np.int32)
+    digests = np.asarray(multihost_utils.process_allgather(own_digest)).reshape(-1)
+    if (digests != digests[0]).any():
+        different = [int(number) for number in np.flatnonzero(digests != digests[0])]
         raise ConfigError(f"processes {different} have another configuration, corpus or tokenizer than process 0")
 
 
 def gather(values: np.ndarray) -> np.ndarray:
-    """The equally shaped arrays of all processes, [processes, ...]; NumPy. Every process calls it."""
+    """Return the equally shaped arrays of all processes, NumPy [processes, ...]. Every process calls it."""
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(values)).reshape(jax.process_count(), *values.shape)
 
 
 def gather_texts(texts: Sequence[str]) -> list[str]:
-    """The texts of all processes, in their order. Every process calls it."""
-    mine = np.frombuffer(json.dumps(list(texts)).encode(), np.uint8)
-    sizes = gather(np.array([len(mine)], np.int32))[:, 0]
-    rows = gather(np.pad(mine, (0, int(sizes.max()) - len(mine))))
+    """Return the texts of all processes, in their order. Every process calls it."""
+    own_bytes = np.frombuffer(json.dumps(list(texts)).encode(), np.uint8)
+    sizes = gather(np.array([len(own_bytes)], np.int32))[:, 0]
+    rows = gather(np.pad(own_bytes, (0, int(sizes.max()) - len(own_bytes))))
     return [text for row, size in zip(rows, sizes, strict=True) for text in json.loads(row[:size].tobytes())]
 
 
 @functools.cache
 def _first_process() -> int:
-    """Return the id of the process that first called this, which is the one with JAX's threads; prepare the end of its forks."""
+    """Return the id of the process that called this first, which has JAX's threads; prepare the end of its forks."""
     end_well_in_forks()
     return os.getpid()
 
 
 def check_fork() -> None:
-    """Raise ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, and it would hang."""
+    """Raise ConfigError in a process that was forked from one with an encoder: JAX's threads are missing, so it would hang."""
     if _first_process() != os.getpid():
         raise ConfigError(
             "this process was forked from one that has loaded a model, and JAX does not work after a fork: "
@@ -272,18 +290,18 @@ def check_fork() -> None:
 
 
 def end_well_in_forks() -> None:
-    """Lets a process that is forked from this one end: JAX's threads are missing there, and its destructors would wait for them.
+    """Let processes that are forked from this one end: JAX's threads are missing there, and its destructors would wait for them.
 
-    The exit of the interpreter deletes JAX's clients and thread pools. In a forked process they stay until the process is gone.
+    The exit of the interpreter deletes JAX's clients and thread pools. A forked process keeps them until it has ended.
     """
 
     def keep_native_objects() -> None:
         for name, hook in (("api", "clean_up"), ("dispatch", "wait_for_tokens")):
-            if found := getattr(sys.modules.get(f"jax._src.{name}"), hook, None):
-                atexit.unregister(found)
+            if cleanup := getattr(sys.modules.get(f"jax._src.{name}"), hook, None):
+                atexit.unregister(cleanup)
         native = ("jax", "jaxlib", "tensorstore", "orbax")
-        kept = [dict(vars(module)) for name, module in list(sys.modules.items()) if name.partition(".")[0] in native]
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # never deleted, whatever the interpreter clears
+        references = [dict(vars(module)) for name, module in list(sys.modules.items()) if name.partition(".")[0] in native]
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(references))  # never deleted, whatever the interpreter clears
 
     os.register_at_fork(after_in_child=keep_native_objects)
 
@@ -291,8 +309,8 @@ def end_well_in_forks() -> None:
 def use_compilation_cache() -> None:
     """Keep compiled programs on disk, so that later processes need not compile them again.
 
-    The commands call this. A program of your own calls it once, before it encodes or trains, since it changes settings of JAX that
-    hold for the whole process. A compilation cache that is already set is kept.
+    The commands call this. Your own program can call it once, before it encodes or trains, since it changes settings of JAX for the
+    whole process. A compilation cache that is already set is not changed.
     """
     if not keeps_compiled_programs():
         jax.config.update("jax_compilation_cache_dir", str(cache_home() / "compiled"))
@@ -306,7 +324,7 @@ def keeps_compiled_programs() -> bool:
 
 
 def _add_checksums() -> None:
-    """Compressed programs of the cache get a checksum: without it a flipped bit in the code would be loaded and run."""
+    """Add a checksum to the compressed programs of the cache. Without it, code with a flipped bit would be loaded and run."""
     try:
         import zstandard
     except ImportError:  # then JAX compresses with zlib, which has checksums

@@ -1,4 +1,4 @@
-"""Text of users in files that others see: escaped for Markdown and spreadsheets, without folders of this machine."""
+"""Prepare text of users for files that others see: escaped for Markdown and spreadsheets, without folders of this machine."""
 
 import hashlib
 import html
@@ -13,7 +13,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 
 def markdown(text: object) -> str:
-    """Return `text` as one line that Markdown and its HTML show as it is."""
+    """Return `text` as one line that Markdown and its HTML show unchanged."""
     line = " ".join(plain(str(text)).split())
     return html.escape(_SPECIAL.sub(lambda match: match[0][:-1] + "\\" + match[0][-1], line), quote=False)
 
@@ -36,5 +36,5 @@ def public_value(value: str) -> str:
 
 
 def without_folders(text: str) -> str:
-    """Return `text` with absolute paths reduced to their last part, and without the machine in the message of a lock."""
+    """Return `text` with absolute paths reduced to their last part, and without the host name in the message of a lock."""
     return re.sub(r"(process \d+) on \S+ since", r"\1 since", _FOLDERS.sub("", text))

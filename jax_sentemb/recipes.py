@@ -1,4 +1,4 @@
-"""Recipes by name or file, as .py or .yaml, and changes of their settings by name.
+"""Find recipes by name or file, as .py or .yaml, and change their settings by name.
 
 A recipe is a file of configs/, which is installed with the package: `simcse` is configs/simcse.py, `simcse:tiny` its short run on
 generated sentences. A .yaml file, or a .py file whose get_config returns an ml_collections.ConfigDict, names a recipe and the
@@ -22,8 +22,8 @@ from jax_sentemb.settings import UnknownSetting, assign, flatten, possible
 if TYPE_CHECKING:
     from jax_sentemb.config import Config
 
-# Words of other libraries and of papers, by the setting that they mean.
-MEANT = {
+# Names in other libraries and in papers -> our setting.
+SYNONYMS = {
     "lr": "optimizer.learning_rate",
     "rate": "optimizer.learning_rate",
     "step_size": "optimizer.learning_rate",
@@ -91,28 +91,28 @@ class Recipe(NamedTuple):
 
     name: str
     summary: str  # first sentence of its docstring
-    needs: str  # what a user gives it
+    needs: str  # the input that a user has to give
     path: Path
 
 
 def folder() -> Path:
-    """The folder of the recipes: installed with the package, or at the top of a checkout."""
+    """Return the folder of the recipes: installed with the package, or at the top of a checkout."""
     installed = Path(__file__).parent / "configs"
     return installed if installed.is_dir() else Path(__file__).parents[1] / "configs"
 
 
 def names() -> list[str]:
-    """The names of all recipes."""
+    """Return the names of all recipes."""
     return sorted(path.stem for path in folder().glob("*.py"))
 
 
 def recipes() -> list[Recipe]:
-    """All recipes with a line each; no recipe is run for it."""
-    return [_described(folder() / f"{name}.py") for name in names()]
+    """Return all recipes with a line each; no recipe is run for it."""
+    return [_recipe(folder() / f"{name}.py") for name in names()]
 
 
 def description(name: str) -> str:
-    """The docstring of the recipe `FILE:SIZE`, "" of a .yaml file."""
+    """Return the docstring of the recipe `FILE:SIZE`, "" of a .yaml file."""
     file, _ = find(name)
     return _docstring(file) if file.suffix == ".py" else ""
 
@@ -121,7 +121,7 @@ def _docstring(path: Path) -> str:
     return ast.get_docstring(ast.parse(path.read_bytes())) or ""
 
 
-def _described(path: Path) -> Recipe:
+def _recipe(path: Path) -> Recipe:
     text = _docstring(path)
     files = re.search(r"--config\.data\.files=([\w.:/]+)", text)
     needs = {
@@ -138,7 +138,11 @@ def _described(path: Path) -> Recipe:
 
 
 def find(name: str) -> tuple[Path, list[str]]:
-    """File and size of FILE:SIZE, where FILE is a path or the name of a recipe; ConfigError where there is none."""
+    """Return file and size of FILE:SIZE, where FILE is a path or the name of a recipe.
+
+    Raises:
+        ConfigError: There is no such file or recipe.
+    """
     file, *size = name.split(":", 1)
     path = user_path(file)
     if path.is_file():
@@ -147,21 +151,27 @@ def find(name: str) -> tuple[Path, list[str]]:
         return folder() / f"{file}.py", size
     if path.is_dir():
         raise ConfigError(Setting("--config", path), ": is a directory: name a file in it")
-    raise ConfigError(Setting("--config", path), f": no such file{_similar(path)}")
+    raise ConfigError(Setting("--config", path), f": no such file{_missing_file_hint(path)}")
 
 
-def _similar(path: Path) -> str:
-    """The end of a message on a file that is missing: a file or, where no .yaml file is meant, a recipe of a similar name."""
+def _missing_file_hint(path: Path) -> str:
+    """Return the end of a message on a missing file: a file or, unless a .yaml file is meant, a recipe with a similar name."""
     is_yaml = path.suffix in (".yaml", ".yml")
     pattern = f"*{path.suffix or '.py'}"
-    near = [str(path.parent / other.name) for other in path.parent.glob(pattern)] if path.parent.is_dir() else []
-    close = difflib.get_close_matches(str(path), near, 1) or difflib.get_close_matches(path.stem, [] if is_yaml else names(), 1)
-    otherwise = "" if is_yaml else " and no recipe of that name: jax-sentemb recipes lists them"
-    return f"; did you mean {close[0]}?" if close else otherwise
+    near_files = [str(path.parent / file.name) for file in path.parent.glob(pattern)] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(str(path), near_files, 1) or difflib.get_close_matches(
+        path.stem, [] if is_yaml else names(), 1
+    )
+    recipe_hint = "" if is_yaml else " and no recipe of that name: jax-sentemb recipes lists them"
+    return f"; did you mean {close[0]}?" if close else recipe_hint
 
 
 def read_config(name: str) -> "Config":
-    """The Config of a recipe, `FILE:SIZE`; ConfigError, with the line of the file, for whatever the file does instead."""
+    """Return the Config of a recipe, `FILE:SIZE`.
+
+    Raises:
+        ConfigError: The file does not give a config; the message names its line.
+    """
     file, size = find(name)
     try:
         return _from_yaml(file, size) if file.suffix in (".yaml", ".yml") else _from_python(file, size)
@@ -170,10 +180,10 @@ def read_config(name: str) -> "Config":
 
 
 def _from_python(file: Path, size: list[str]) -> "Config":
-    """Return what get_config of a .py file returns: a Config, or a ConfigDict as the Config that it describes."""
+    """Return the result of get_config of a .py file: a Config, or the Config that its ConfigDict describes."""
     from ml_collections import ConfigDict
 
-    from jax_sentemb.config import Config  # here, so that the names of recipes are known without loading JAX
+    from jax_sentemb.config import Config  # imported here, so that recipes can be listed without loading JAX
 
     try:
         get_config = runpy.run_path(str(file)).get("get_config")
@@ -181,7 +191,7 @@ def _from_python(file: Path, size: list[str]) -> "Config":
     except (UserError, RecursionError):
         raise
     except (Exception, SystemExit) as error:  # whatever the file raised
-        raise ConfigError(Setting("--config", file), f": {_where(error, file)}") from error
+        raise ConfigError(Setting("--config", file), f": {_python_problem(error, file)}") from error
     if get_config is None:
         raise ConfigError(Setting("--config", file), ": defines no get_config()")
     if isinstance(config, ConfigDict):
@@ -192,8 +202,8 @@ def _from_python(file: Path, size: list[str]) -> "Config":
     return config
 
 
-def _where(error: BaseException, file: Path) -> str:
-    """Line of the config file, and message, of what it raised."""
+def _python_problem(error: BaseException, file: Path) -> str:
+    """Return the line of the config file and the message of an exception that it raised."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f"line {error.lineno}: {error.msg}" if error.lineno else error.msg
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
@@ -201,7 +211,7 @@ def _where(error: BaseException, file: Path) -> str:
 
 
 def _from_yaml(file: Path, size: list[str]) -> "Config":
-    """The recipe that a .yaml file names, with the settings of the file: nested by section, or by dotted names."""
+    """Return the recipe that a .yaml file names, with the settings of the file: nested by section, or by dotted names."""
     import yaml
 
     if size:
@@ -221,8 +231,8 @@ def _changed_recipe(file: Path, settings: list[tuple[str, Any]]) -> "Config":
     if not isinstance(recipe, str):
         example = "recipe: simcse" if file.suffix != ".py" else 'config.recipe = "simcse"'
         raise ConfigError(Setting("--config", file), f": has no recipe: write for instance {example}")
-    beside = file.parent / recipe.partition(":")[0]
-    config = read_config(str(file.parent / recipe) if beside.is_file() else recipe)
+    recipe_file = file.parent / recipe.partition(":")[0]
+    config = read_config(str(file.parent / recipe) if recipe_file.is_file() else recipe)
     try:
         change(config, [(name, value) for name, value in settings if name != "recipe"])
     except ConfigError as error:
@@ -232,14 +242,14 @@ def _changed_recipe(file: Path, settings: list[tuple[str, Any]]) -> "Config":
 
 @functools.cache
 def _text_loader() -> Any:
-    """PyYAML's safe loader, which leaves values as the text that stands in the file: `assign` reads it as in a command line."""
+    """Return PyYAML's safe loader that leaves values as text, so that `assign` reads them as on a command line."""
     import yaml
 
     class TextLoader(yaml.SafeLoader):
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             names = [key.value for key, _ in node.value if key.value != "<<"]
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise yaml.constructor.ConstructorError(None, None, f"{twice[0]} is given twice", node.start_mark)
+            if repeated := [name for name in names if names.count(name) > 1]:
+                raise yaml.constructor.ConstructorError(None, None, f"{repeated[0]} is given twice", node.start_mark)
             return super().construct_mapping(node, deep)
 
     merge = {"<": yaml.SafeLoader.yaml_implicit_resolvers["<"]}
@@ -248,77 +258,89 @@ def _text_loader() -> Any:
 
 
 def _dotted(content: Mapping[Any, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """[("data.batch_size", "128")] of {"data": {"batch_size": "128"}}."""
-    found: list[tuple[str, Any]] = []
+    """Return [("data.batch_size", "128")] of {"data": {"batch_size": "128"}}."""
+    settings: list[tuple[str, Any]] = []
     for name, value in content.items():
-        found += _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
-    return found
+        settings += _dotted(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
+    return settings
 
 
 def resolve_names(config: "Config", settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The settings by dotted names: "learning_rate" and "optimizer__learning_rate" are "optimizer.learning_rate".
+    """Return the settings by dotted names: "learning_rate" and "optimizer__learning_rate" become "optimizer.learning_rate".
 
-    A field's name alone means the training's own setting, so that `batch_size` is data.batch_size and not eval.batch_size.
-    ConfigError for a name that two sections have.
+    A field's name alone means a setting of the training, so `batch_size` is data.batch_size and not eval.batch_size.
+
+    Raises:
+        ConfigError: Two sections have a setting of this name.
     """
-    known, every, found = flatten(config), possible(config), []
+    settable, all_settings, resolved = flatten(config), possible(config), []
     for name, value in settings.items():
         dotted = name.replace("__", ".")
-        if dotted not in every and "." not in dotted:
-            ends = [each for each in known if each.rpartition(".")[2] == dotted and not each.startswith("pretrain.")]
-            ends = [each for each in ends if not each.startswith("eval.")] or ends
-            ends = ends or [each for each in every if each.rpartition(".")[2] == dotted and not each.startswith("pretrain.")]
-            if len(ends) > 1:
-                choices = [part for each in ends for part in (" or ", Setting(each))]
+        if dotted not in all_settings and "." not in dotted:
+            matches = [
+                setting for setting in settable if setting.rpartition(".")[2] == dotted and not setting.startswith("pretrain.")
+            ]
+            matches = [setting for setting in matches if not setting.startswith("eval.")] or matches
+            matches = matches or [
+                setting for setting in all_settings if setting.rpartition(".")[2] == dotted and not setting.startswith("pretrain.")
+            ]
+            if len(matches) > 1:
+                choices = [part for setting in matches for part in (" or ", Setting(setting))]
                 raise ConfigError(f"{name} is a setting of several parts; write ", *choices[1:])
-            dotted = ends[0] if ends else dotted
-        found.append((dotted, value))
-    return found
+            dotted = matches[0] if matches else dotted
+        resolved.append((dotted, value))
+    return resolved
 
 
 def change(config: "Config", settings: Iterable[tuple[str, Any]], create: bool = True) -> None:
-    """Assign settings by their dotted names, optional parts before what is in them. Every door to the settings ends here.
+    """Assign settings by their dotted names, optional parts before their settings. All ways to give settings end here.
 
     Raises:
-        ConfigError: A setting is unknown or given twice, a value does not fit, or an optional part is left out and set.
+        ConfigError: A setting is unknown or given twice, a value does not fit, or an optional part is both left out and set.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in settings:
-        if name in given:
+        if name in values:
             raise ConfigError(Setting(name), " is given twice: leave one of them out")
-        given[name] = value
-    for name in sorted(given, key=lambda name: name.count(".")):
-        override(config, name, given[name], create)
-        inside = [other for other in given if other.startswith(f"{name}.")]
+        values[name] = value
+    for name in sorted(values, key=lambda name: name.count(".")):
+        override(config, name, values[name], create)
+        inside = [setting for setting in values if setting.startswith(f"{name}.")]
         if inside and flatten(config).get(name, ...) is None:
-            raise ConfigError(Setting(name, given[name]), " leaves out the part of ", Setting(inside[0]), ": give one of them")
+            raise ConfigError(Setting(name, values[name]), " leaves out the part of ", Setting(inside[0]), ": give one of them")
 
 
 def override(config: "Config", name: str, value: Any, create: bool = True) -> None:
-    """Assign one setting; the error for an unknown one proposes the setting that was meant."""
+    """Assign one setting; the error for an unknown setting proposes the one that was probably meant."""
     try:
         assign(config, name, value, create)
     except UnknownSetting as error:
-        known = flatten(config)
-        error.change(missing_part(name, known) or (*error.message, *suggestion(name, possible(config))))
+        settable = flatten(config)
+        error.change(missing_part(name, settable) or (*error.message, *suggestion(name, possible(config))))
         raise
 
 
 def missing_part(name: str, known: Mapping[str, Any]) -> Message:
-    """The message where `name` is in an optional part of the config that is None, such as pretrain.train.seed; () elsewhere."""
-    empty = [each for each in known if known[each] is None and name.startswith(f"{each}.")]
-    return (Setting(name), " cannot be set: ", Setting(empty[0]), " is None; write it into a .py recipe") if empty else ()
+    """Return the message if `name` is in an optional part of the config that is None, such as pretrain.train.seed; otherwise ()."""
+    absent_parts = [setting for setting in known if known[setting] is None and name.startswith(f"{setting}.")]
+    return (
+        (Setting(name), " cannot be set: ", Setting(absent_parts[0]), " is None; write it into a .py recipe")
+        if absent_parts
+        else ()
+    )
 
 
 def suggestion(name: str, known: Mapping[str, Any]) -> Message:
-    """The end of a message on an unknown setting: the one that it means or is spelled like, or where all are listed."""
+    """Return the end of a message on an unknown setting: a setting with a similar meaning or spelling, or where all are listed."""
     last = name.rpartition(".")[2].lower()
-    same = [each for each in known if each.rpartition(".")[2] == last]
-    meant = [each for each in (MEANT.get(last, ""),) if each in known]
-    near = difflib.get_close_matches(name, known, 1, 0.75)
-    fields = {each.rpartition(".")[2]: each for each in reversed(list(known))}
-    close = [fields[each] for each in difflib.get_close_matches(last, fields, 1, 0.7)]
-    found = [*same, *meant, *near, *close, *difflib.get_close_matches(name, known, 1)]
+    same_field = [setting for setting in known if setting.rpartition(".")[2] == last]
+    synonyms = [setting for setting in (SYNONYMS.get(last, ""),) if setting in known]
+    similar_settings = difflib.get_close_matches(name, known, 1, 0.75)
+    fields = {setting.rpartition(".")[2]: setting for setting in reversed(list(known))}
+    similar_fields = [fields[setting] for setting in difflib.get_close_matches(last, fields, 1, 0.7)]
+    candidates = [*same_field, *synonyms, *similar_settings, *similar_fields, *difflib.get_close_matches(name, known, 1)]
     return (
-        ("; did you mean ", Setting(found[0]), "?") if found else ("; jax-sentemb train --config RECIPE --help lists all settings",)
+        ("; did you mean ", Setting(candidates[0]), "?")
+        if candidates
+        else ("; jax-sentemb train --config RECIPE --help lists all settings",)
     )

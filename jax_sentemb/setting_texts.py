@@ -1,4 +1,4 @@
-"""Settings whose text has a form of its own: layer numbers, learning rates by step, and what follows a loss that is not finite."""
+"""Read settings whose text has a special form: layer numbers, rates by step, and the reaction to a loss that is not finite."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Dataclasses as settings: limits of fields, values from any door, checks of limits and types, flat names of fields.
+"""Treat dataclasses as settings: limits of fields, conversion of values, checks of limits and types, flat names of fields.
 
 A setting can be given in the shell, as a keyword in Python, in a .yaml file and in a sweep. All of them call `assign`, which
 converts a text or a value to the type of the field and checks it against the field's limits.
@@ -23,9 +23,9 @@ from jax_sentemb.errors import ConfigError, Setting
 
 LARGEST = 1 << 31  # steps and seeds are int32 on a device
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
-SEVERAL = {bool: "True or False", int: "whole numbers", float: "numbers", str: "texts"}  # the items of a tuple
+ITEM_NAMES = {bool: "True or False", int: "whole numbers", float: "numbers", str: "texts"}  # the items of a tuple
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-ABSENT = ("none", "null", "~", "false")  # texts for an optional part that is left out
+ABSENT = ("none", "null", "~", "false")  # texts that leave an optional part out
 
 Value = TypeVar("Value")
 
@@ -59,18 +59,21 @@ class Limits:
 
 
 def setting(default: Value, kw_only: bool = False, **limits: Any) -> Value:
-    """A dataclass field with a default and Limits: `batch_size: int = setting(64, least=2)`."""
+    """Return a dataclass field with a default and Limits.
+
+    The field `batch_size: int = setting(64, least=2)` is 64 by default and must be 2 or more.
+    """
     return dataclasses.field(default=default, kw_only=kw_only, metadata={"limits": Limits(**limits)})
 
 
 class UnknownSetting(ConfigError):
-    """A name that no setting has."""
+    """Report a name that no setting has."""
 
 
 def assign(settings: Any, name: str, value: Any, create: bool = True) -> None:
     """Set the setting `name` ("method.ami.layers") of a dataclass tree to `value`, converted to the type of its field.
 
-    An optional part that is None is made, with its defaults, when one of its settings is assigned, unless `create` is False.
+    If one setting of an optional part that is None is assigned, the part is created with its defaults, unless `create` is False.
 
     Raises:
         ConfigError: The value does not have the type of the field, or is outside its limits.
@@ -79,82 +82,84 @@ def assign(settings: Any, name: str, value: Any, create: bool = True) -> None:
     _assign(settings, name, value, Setting(name, value), create)
 
 
-def _assign(settings: Any, name: str, value: Any, given: Setting, create: bool) -> None:
-    head, _, rest = name.partition(".")
+def _assign(settings: Any, name: str, value: Any, original: Setting, create: bool) -> None:
+    head, _, inner_name = name.partition(".")
     if head not in field_types(type(settings)):
-        raise UnknownSetting(Setting(given.name), " is unknown")
-    kind, present = field_types(type(settings))[head], getattr(settings, head)
-    if not rest:
-        new = _optional(value, kind, given) if is_part(kind) else convert(value, kind, given)
-        _check_value(given.name, new, settings.__dataclass_fields__[head].metadata.get("limits"))
+        raise UnknownSetting(Setting(original.name), " is unknown")
+    field_type, present = field_types(type(settings))[head], getattr(settings, head)
+    if not inner_name:
+        new = _optional(value, field_type, original) if is_part(field_type) else convert(value, field_type, original)
+        _check_value(original.name, new, settings.__dataclass_fields__[head].metadata.get("limits"))
         setattr(settings, head, new)
         return
-    if present is None and create and (part := optional_part(kind)):
+    if present is None and create and (part := optional_part(field_type)):
         present = part()
     if not dataclasses.is_dataclass(present):
-        raise UnknownSetting(Setting(given.name), " is unknown")
-    _assign(present, rest, value, given, create)
+        raise UnknownSetting(Setting(original.name), " is unknown")
+    _assign(present, inner_name, value, original, create)
     setattr(settings, head, present)
 
 
 @functools.cache
 def field_types(settings: type) -> dict[str, Any]:
-    """{field: type} of a dataclass."""
+    """Return {field: type} of a dataclass."""
     hints = typing.get_type_hints(settings)
     return {item.name: hints[item.name] for item in dataclasses.fields(settings)}
 
 
-def is_part(kind: Any) -> bool:
-    """Return whether a field holds a dataclass, or None in its place."""
-    return any(dataclasses.is_dataclass(each) for each in (kind, *typing.get_args(kind))) or not _is_value(kind)
+def is_part(field_type: Any) -> bool:
+    """Return whether a field holds a dataclass, or None instead of one."""
+    return any(dataclasses.is_dataclass(option) for option in (field_type, *typing.get_args(field_type))) or not _is_value(
+        field_type
+    )
 
 
-def _is_value(kind: Any) -> bool:
-    return kind in NAMES or typing.get_origin(kind) is tuple
+def _is_value(field_type: Any) -> bool:
+    return field_type in NAMES or typing.get_origin(field_type) is tuple
 
 
-def optional_part(kind: Any) -> Any:
-    """The dataclass of a field that may be None, if it can be made without arguments; else None."""
-    parts = [part for part in typing.get_args(kind) if dataclasses.is_dataclass(part)]
-    if type(None) not in typing.get_args(kind) or len(parts) != 1:
+def optional_part(field_type: Any) -> Any:
+    """Return the dataclass of a field that may be None, if it can be created without arguments; otherwise None."""
+    parts = [part for part in typing.get_args(field_type) if dataclasses.is_dataclass(part)]
+    if type(None) not in typing.get_args(field_type) or len(parts) != 1:
         return None
     required = [item for item in dataclasses.fields(parts[0]) if item.default is item.default_factory is dataclasses.MISSING]
     return None if required else parts[0]
 
 
-def convert(value: Any, kind: Any, given: Setting) -> Any:
-    """Return `value` as a `kind`: itself, a number of another kind without loss, or what a text writes.
+def convert(value: Any, field_type: Any, original: Setting) -> Any:
+    """Return `value` as a `field_type`: the value itself, an equal number of another type, or the value that a text writes.
 
     Texts: true, false, yes, no, on, off, 1 and 0 for True and False; decimal numbers and 0x40 for numbers; items with commas
     between them for tuples, with or without brackets.
 
     Raises:
-        ConfigError: The value cannot be converted; `given` names it.
+        ConfigError: The value cannot be converted; the message names `original`.
     """
-    is_tuple = typing.get_origin(kind) is tuple
+    is_tuple = typing.get_origin(field_type) is tuple
     with contextlib.suppress(ValueError, TypeError, KeyError, OverflowError):
-        return _tuple(value, kind) if is_tuple else _scalar(value, kind)
-    wanted = f"a list of {SEVERAL[typing.get_args(kind)[0]]}" if is_tuple else NAMES[kind]
-    raise ConfigError(_brief(given), f" is not {wanted}")
+        return _tuple(value, field_type) if is_tuple else _scalar(value, field_type)
+    expected = f"a list of {ITEM_NAMES[typing.get_args(field_type)[0]]}" if is_tuple else NAMES[field_type]
+    raise ConfigError(_brief(original), f" is not {expected}")
 
 
-def _brief(given: Setting) -> Setting:
-    text = str(given.value)
-    return given if len(text) <= 60 else given._replace(value=f"{text[:60]}...")
+def _brief(original: Setting) -> Setting:
+    text = str(original.value)
+    return original if len(text) <= 60 else original._replace(value=f"{text[:60]}...")
 
 
-def _scalar(value: Any, kind: type) -> Any:
-    """A bool, number or text from a value, or from its text; an exception if it is none."""
-    if kind is bool:
+def _scalar(value: Any, field_type: type) -> Any:
+    """Return a bool, number or text from a value or from its text; raise an exception if it is none."""
+    if field_type is bool:
         return BOOLEANS[str(value).strip().lower()]
-    if kind is str:
+    if field_type is str:
         if not isinstance(value, str | os.PathLike | numbers.Real):
             raise TypeError
         return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     number: Any = _number(value.strip()) if isinstance(value, str) else value
-    if not _is_number(number) or (kind is int and int(number) != number):
+    if not _is_number(number) or (field_type is int and int(number) != number):
         raise TypeError
-    return kind(number)
+    return field_type(number)
 
 
 def _is_number(value: Any) -> bool:
@@ -162,22 +167,22 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(text: str) -> int | float:
-    """The number that a text writes: 64, 0x40, 1e-3."""
+    """Return the number that a text writes: 64, 0x40, 1e-3."""
     try:
         return int(text, 0 if re.match(r"[+-]?0[box]", text, re.IGNORECASE) else 10)
     except ValueError:
         return float(text)
 
 
-def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
-    """The items of a list, or of a text such as 1,2 or (1, 2) or ['a', 'b']; a single value is a tuple of one."""
+def _tuple(value: Any, field_type: Any) -> tuple[Any, ...]:
+    """Return the items of a list, or of a text such as 1,2 or (1, 2) or ['a', 'b']; a single value becomes a tuple."""
     if isinstance(value, str):
         value = _items(value.strip())
     elif isinstance(value, numbers.Real):
         value = [value]
     if not isinstance(value, list | tuple):
         raise TypeError
-    return tuple(_scalar(item, typing.get_args(kind)[0]) for item in value)
+    return tuple(_scalar(item, typing.get_args(field_type)[0]) for item in value)
 
 
 def _items(text: str) -> list[Any]:
@@ -190,21 +195,24 @@ def _items(text: str) -> list[Any]:
     return items if items[-1] else items[:-1]
 
 
-def _optional(value: Any, kind: Any, given: Setting) -> Any:
-    """The value of an optional part: None, or a part with its defaults for True, or the part that Python gives."""
-    part, text = optional_part(kind), str(value).strip().lower()
-    if type(None) in typing.get_args(kind) and (value is None or text in ABSENT):
+def _optional(value: Any, field_type: Any, original: Setting) -> Any:
+    """Return the value of an optional part: None, a part with its defaults for True, or the part that Python gives."""
+    part, text = optional_part(field_type), str(value).strip().lower()
+    if type(None) in typing.get_args(field_type) and (value is None or text in ABSENT):
         return None
     if part and (isinstance(value, part) or text == "true"):
         return value if isinstance(value, part) else part()
     if part:
-        first = Setting(f"{given.name}.{dataclasses.fields(part)[0].name}")
-        raise ConfigError(_brief(given), " is not True or None: set what is in it, for instance ", first)
-    raise ConfigError(Setting(given.name), " is a part of the config, not a setting: set what is in it, or write a .py recipe")
+        example = Setting(f"{original.name}.{dataclasses.fields(part)[0].name}")
+        raise ConfigError(_brief(original), " is not True or None: set one of its settings, for instance ", example)
+    raise ConfigError(Setting(original.name), " is a section, not a setting: set one of its settings, or write a .py recipe")
 
 
 def check_settings(settings: Any, prefix: str = "") -> None:
-    """Raises ConfigError for a value in a dataclass tree with a wrong type or outside its limits; `prefix` as in "method."."""
+    """Raise ConfigError for a value in a dataclass tree with a wrong type or outside its limits.
+
+    `prefix` is put before the names in messages, for example "method.".
+    """
     check_types(settings, prefix)
     for name, value, limits in _leaves(settings, prefix):
         _check_value(name, value, limits)
@@ -223,34 +231,34 @@ def _check_value(name: str, value: Any, limits: Limits | None) -> None:
 
 
 def check_types(settings: Any, prefix: str = "") -> None:
-    """Raises ConfigError for a value in a dataclass tree that does not have the type of its field."""
-    kinds = field_types(type(settings))
+    """Raise ConfigError for a value in a dataclass tree that does not have the type of its field."""
+    types = field_types(type(settings))
     for name in (item.name for item in dataclasses.fields(settings)):
-        kind, value = kinds[name], getattr(settings, name)
-        if not _is_a(value, kind):
-            wanted = NAMES.get(kind) or getattr(kind, "__name__", kind)
-            if typing.get_origin(kind) is tuple:
-                wanted = f"a tuple of {SEVERAL[typing.get_args(kind)[0]]}"
-            raise ConfigError(Setting(f"{prefix}{name}", repr(value)[:60]), f" is {type(value).__name__}, not {wanted}")
+        field_type, value = types[name], getattr(settings, name)
+        if not _is_a(value, field_type):
+            expected = NAMES.get(field_type) or getattr(field_type, "__name__", field_type)
+            if typing.get_origin(field_type) is tuple:
+                expected = f"a tuple of {ITEM_NAMES[typing.get_args(field_type)[0]]}"
+            raise ConfigError(Setting(f"{prefix}{name}", repr(value)[:60]), f" is {type(value).__name__}, not {expected}")
         if dataclasses.is_dataclass(value):
             check_types(value, f"{prefix}{name}.")
 
 
 def flatten(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """{"data.batch_size": 64, ...} for all leaves of a dataclass tree; an optional part that is not set is one leaf, None."""
+    """Return {"data.batch_size": 64, ...} for all leaves of a dataclass tree; an optional part that is None is one leaf."""
     return {name: value for name, value, _ in _leaves(settings, prefix)}
 
 
 def possible(settings: Any, prefix: str = "") -> dict[str, Any]:
-    """As `flatten`, also with the settings of optional parts that are None, which `assign` can make."""
-    found = flatten(settings, prefix)
-    for name, kind in field_types(type(settings)).items():
-        value, part = getattr(settings, name), optional_part(kind)
+    """Return the same as `flatten`, with the settings of optional parts that are None, which `assign` can create."""
+    values = flatten(settings, prefix)
+    for name, field_type in field_types(type(settings)).items():
+        value, part = getattr(settings, name), optional_part(field_type)
         if part:
-            found |= {f"{prefix}{name}": value} | possible(value or part(), f"{prefix}{name}.")
+            values |= {f"{prefix}{name}": value} | possible(value or part(), f"{prefix}{name}.")
         elif dataclasses.is_dataclass(value):
-            found |= possible(value, f"{prefix}{name}.")
-    return found
+            values |= possible(value, f"{prefix}{name}.")
+    return values
 
 
 class SettingLine(NamedTuple):
@@ -260,13 +268,13 @@ class SettingLine(NamedTuple):
     about: str  # first line of the section's docstring
     name: str
     value: Any
-    text: str  # meaning, limits, and the default where the value is another one
+    text: str  # meaning, limits, and the default if the value differs from it
 
 
 def setting_lines(settings: Any, prefix: str = "") -> Iterator[SettingLine]:
-    """A line for every leaf of a dataclass tree, in the order of the fields, the leaves of a part before its own parts."""
-    kind = type(settings)
-    section, about = prefix.removesuffix("."), (kind.__doc__ or "").partition("\n")[0]
+    """Yield a line for every leaf of a dataclass tree, in the order of the fields, the leaves of a part before its own parts."""
+    settings_type = type(settings)
+    section, about = prefix.removesuffix("."), (settings_type.__doc__ or "").partition("\n")[0]
     parts = []
     for item in dataclasses.fields(settings):
         value = getattr(settings, item.name)
@@ -275,30 +283,36 @@ def setting_lines(settings: Any, prefix: str = "") -> Iterator[SettingLine]:
             continue
         limits = item.metadata.get("limits")
         default = item.default if item.default is not dataclasses.MISSING and item.default != value else None
-        notes = (field_comments(kind).get(item.name), str(limits or ""), "" if default is None else f"default: {default!r}")
+        notes = (
+            field_comments(settings_type).get(item.name),
+            str(limits or ""),
+            "" if default is None else f"default: {default!r}",
+        )
         yield SettingLine(section, about, prefix + item.name, value, "; ".join(filter(None, notes)))
     for value, inner in parts:
         yield from setting_lines(value, inner)
 
 
 @functools.cache
-def field_comments(kind: type) -> dict[str, str]:
-    """{field: the comment beside it, or else above it} of a dataclass and its bases: the texts of help and documentation."""
-    found: dict[str, str] = {}
-    for base in reversed([base for base in kind.__mro__ if dataclasses.is_dataclass(base)]):
+def field_comments(settings_type: type) -> dict[str, str]:
+    """Return {field: the comment next to it, or else above it} of a dataclass and its bases, for help and documentation."""
+    comments: dict[str, str] = {}
+    for base in reversed([base for base in settings_type.__mro__ if dataclasses.is_dataclass(base)]):
         source = textwrap.dedent(inspect.getsource(base))
         lines, (tree,) = source.splitlines(), ast.parse(source).body
         for item in tree.body if isinstance(tree, ast.ClassDef) else ():
             if isinstance(item, ast.AnnAssign):
-                beside = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
-                before = reversed([line.strip() for line in lines[: item.lineno - 1]])
-                above = [line.removeprefix("# ") for line in itertools.takewhile(lambda line: line.startswith("# "), before)]
-                found[ast.unparse(item.target)] = (beside or " ".join(reversed(above))).rstrip(".")
-    return found
+                same_line = lines[(item.end_lineno or item.lineno) - 1].partition("  # ")[2]
+                lines_before = reversed([line.strip() for line in lines[: item.lineno - 1]])
+                lines_above = [
+                    line.removeprefix("# ") for line in itertools.takewhile(lambda line: line.startswith("# "), lines_before)
+                ]
+                comments[ast.unparse(item.target)] = (same_line or " ".join(reversed(lines_above))).rstrip(".")
+    return comments
 
 
 def _leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any, Limits | None]]:
-    """(name, value, limits) of every leaf of a dataclass tree."""
+    """Yield (name, value, limits) of every leaf of a dataclass tree."""
     for item in dataclasses.fields(settings):
         value = getattr(settings, item.name)
         if dataclasses.is_dataclass(value):
@@ -307,14 +321,14 @@ def _leaves(settings: Any, prefix: str = "") -> Iterator[tuple[str, Any, Limits 
             yield prefix + item.name, value, item.metadata.get("limits")
 
 
-def _is_a(value: Any, kind: Any) -> bool:
-    if typing.get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_is_a(item, typing.get_args(kind)[0]) for item in value)
-    if typing.get_origin(kind) is dict:
-        key_kind, value_kind = typing.get_args(kind)
+def _is_a(value: Any, field_type: Any) -> bool:
+    if typing.get_origin(field_type) is tuple:
+        return isinstance(value, tuple) and all(_is_a(item, typing.get_args(field_type)[0]) for item in value)
+    if typing.get_origin(field_type) is dict:
+        key_kind, value_kind = typing.get_args(field_type)
         return isinstance(value, dict) and all(_is_a(key, key_kind) and _is_a(item, value_kind) for key, item in value.items())
-    if kind is Any:
+    if field_type is Any:
         return True
     if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, int | float if kind is float else kind)
+        return field_type is bool
+    return isinstance(value, int | float if field_type is float else field_type)

@@ -1,6 +1,7 @@
-"""Standard streams that never end a program: what a closed pipe, a lost terminal or a full disk does not take is dropped.
+"""Provide standard streams that never end a program: output that a closed pipe, a lost terminal or a full disk rejects is lost.
 
-Commands `protect` the streams of their process. The library changes no stream of its host: it prints with `print_line`.
+Commands `protect` the streams of their process. The library does not change the streams of its host program: it prints with
+`print_line`.
 """
 
 import contextlib
@@ -13,56 +14,60 @@ from typing import Any, Literal, TextIO
 
 from jax_sentemb.errors import plain
 
-LOST = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.ECONNRESET)  # nobody will read any more: a pipe or a terminal that is gone
+LOST = (errno.EPIPE, errno.EIO, errno.ENXIO, errno.ECONNRESET)  # the pipe or terminal has gone, so nobody will read
 
 
 class _Lasting(io.FileIO):
-    """File descriptor 1 or 2. `lost`: its reader is gone. `refused`: the error of a file that took no more, as on a full disk."""
+    """File descriptor 1 or 2, with writes that never raise."""
 
-    is_of_process = False  # whether the descriptor leads to /dev/null after its reader is gone
-    lost = False
-    refused: OSError | None = None
+    is_of_process = False  # whether to redirect the descriptor to /dev/null when its reader has gone
+    lost = False  # whether the reader has gone
+    refused: OSError | None = None  # the error of a file that rejected output, as on a full disk
 
     def write(self, data: Any, /) -> int:
-        rest = memoryview(data).cast("B")
-        size = len(rest)
+        """Write as much as possible; return the size of `data` in any case."""
+        remaining = memoryview(data).cast("B")
+        size = len(remaining)
         try:
-            while rest:
-                if (written := super().write(rest)) is None:  # whoever shares it has made it non-blocking, and it is full
+            while remaining:
+                # None: another process that shares the descriptor has made it non-blocking, and it is full.
+                if (written := super().write(remaining)) is None:
                     select.select([], [self], [])
-                rest = rest[written or 0 :]
+                remaining = remaining[written or 0 :]
         except OSError as error:
             if error.errno in LOST:
                 self.lost = True
                 if self.is_of_process:
-                    _to_nothing(self.fileno())  # for libraries in C++, too
+                    _redirect_to_null(self.fileno())  # so that libraries in C++ do not fail either
             else:
                 self.refused = error
         return size
 
 
-class _Nowhere(io.RawIOBase):
-    """Takes everything and keeps nothing."""
+class _Discard(io.RawIOBase):
+    """Discard everything."""
 
     def writable(self) -> bool:
+        """Return True."""
         return True
 
     def write(self, data: Any, /) -> int:
+        """Discard `data` and return its size."""
         return len(data)
 
 
 def protect() -> None:
-    """Replace sys.stdout and sys.stderr, where they are the process's own, by streams that never raise; UTF-8 whatever the locale.
+    """Replace sys.stdout and sys.stderr, if they are those of the process, by streams that never raise; UTF-8 whatever the locale.
 
-    Of descriptors that are closed at the start the next file that is opened would take the number, and the messages of libraries
-    would go into it: they lead to /dev/null from here on. A name that is not UTF-8 is printed as the bytes that it has.
+    A descriptor that is closed at the start is redirected to /dev/null. Otherwise the next file that is opened would get its
+    number, and messages of libraries would be written into that file. A name that is not UTF-8 is printed as its bytes.
     """
     if sys.stdin is None:
-        sys.stdin = open(_to_nothing(0), encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stdin = open(_redirect_to_null(0), encoding="utf-8", closefd=False)  # noqa: SIM115
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None:
-            stream = open(_to_nothing(number), "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            stream = open(_redirect_to_null(number), "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="surrogateescape")
             stream = _lasting(stream, number)
@@ -70,18 +75,18 @@ def protect() -> None:
 
 
 def print_line(text: str, name: Literal["stdout", "stderr"] = "stdout") -> None:
-    """Print text without control characters on sys.stdout or sys.stderr. A stream that takes no more drops it."""
+    """Print text without control characters on sys.stdout or sys.stderr. If the stream rejects it, it is dropped."""
     with contextlib.suppress(OSError, ValueError):  # ValueError: the stream is closed
         print(plain(text), file=lasting(getattr(sys, name)), flush=True)
 
 
 def lasting(stream: TextIO | None) -> TextIO:
-    """Return a stream that never raises and leads where a standard stream leads, which it does not change.
+    """Return a stream that never raises and writes to the same file as a standard stream, which is not changed.
 
-    `stream` itself where it is no plain file, as in a notebook.
+    If the stream is not a plain file, as in a notebook, it is returned itself.
     """
     if stream is None:  # a program without a console
-        nowhere: Any = _Nowhere()
+        nowhere: Any = _Discard()
         return io.TextIOWrapper(nowhere, encoding="utf-8", write_through=True)
     if (number := _descriptor(stream)) is None:
         return stream
@@ -92,7 +97,7 @@ def lasting(stream: TextIO | None) -> TextIO:
 
 
 def _descriptor(stream: Any) -> int | None:
-    """Return the file descriptor of a text stream on a plain file; None for a stream of a test or a notebook, or a closed one."""
+    """Return the file descriptor of an open text stream on a plain file; None for a stream of a test or a notebook."""
     if not isinstance(stream, io.TextIOWrapper) or stream.closed:
         return None
     raw: Any = getattr(stream.buffer, "raw", stream.buffer)
@@ -100,7 +105,10 @@ def _descriptor(stream: Any) -> int | None:
 
 
 def _lasting(stream: io.TextIOWrapper, number: int) -> io.TextIOWrapper:
-    """A stream as `stream` that lasts; `stream` itself where it does not write to `number`: one of a test, or of a notebook."""
+    """Return a stream like `stream` that never raises.
+
+    It is `stream` itself if that does not write to `number`, as in a test or a notebook.
+    """
     if _descriptor(stream) != number:
         return stream
     stream.flush()
@@ -118,18 +126,18 @@ def _raw() -> Any:
 
 
 def reader_is_gone() -> bool:
-    """Whether nobody reads standard output any more, so that a command whose product it is may end."""
+    """Return whether the reader of standard output has gone, so that a command that only prints can stop."""
     return getattr(_raw(), "lost", False)
 
 
 def refused_output() -> OSError | None:
-    """The error with which a file took no more of standard output."""
+    """Return the error of a file that rejected standard output, or None."""
     sys.stdout.flush()
     return getattr(_raw(), "refused", None)
 
 
-def _to_nothing(number: int) -> int:
-    """Let a file descriptor lead to /dev/null; the descriptor."""
+def _redirect_to_null(number: int) -> int:
+    """Redirect a file descriptor to /dev/null and return it."""
     opened = os.open(os.devnull, os.O_RDWR)
     if opened != number:
         os.dup2(opened, number)

@@ -1,4 +1,4 @@
-"""Tables and progress bars for the terminal and for notebooks."""
+"""Make tables and progress bars for the terminal and for notebooks."""
 
 import functools
 import importlib.util
@@ -20,15 +20,21 @@ _OBEYED = re.compile("[\x7f-\x9f]")  # control characters that JSON leaves as th
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", text_columns: Sequence[int] = (0,)) -> str:
-    """A table as text: numbers to the right, the columns `text_columns` to the left; what is too wide is wrapped.
+    """Return a table as text, without colours and control characters.
 
-    As wide as the terminal, or WIDTH where the output goes elsewhere. It has no colours and no control characters.
+    It is as wide as the terminal, or WIDTH if the output is not a terminal. Cells that are too wide are wrapped.
+
+    Args:
+        columns: The headings.
+        rows: The cells of each row.
+        title: A line above the table.
+        text_columns: The numbers of the columns that are aligned to the left; the others are aligned to the right.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    found = Table(
+    rich_table = Table(
         title=plain(title) or None,
         title_justify="left",
         title_style="",
@@ -37,13 +43,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = ""
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for place, column in enumerate(columns):
-        found.add_column(plain(column), justify="left" if place in text_columns else "right", overflow="fold")
+    for number, column in enumerate(columns):
+        rich_table.add_column(plain(column), justify="left" if number in text_columns else "right", overflow="fold")
     for row in rows:
-        found.add_row(*(plain(cell) for cell in row))
+        rich_table.add_row(*(plain(cell) for cell in row))
     width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() or sys.stderr.isatty() else WIDTH
     output = io.StringIO()
-    Console(file=output, width=max(width, 40), markup=False, highlight=False, emoji=False, no_color=True).print(found)
+    Console(file=output, width=max(width, 40), markup=False, highlight=False, emoji=False, no_color=True).print(rich_table)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).strip("\n")
 
 
@@ -53,7 +59,7 @@ def json_text(value: Any, **options: Any) -> str:
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook, which shows progress bars although it has no terminal."""
+    """Return whether this is the kernel of a notebook, which shows progress bars although it has no terminal."""
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
     return shell is not None and "IPKernelApp" in shell.config
@@ -61,9 +67,9 @@ def in_notebook() -> bool:
 
 @functools.cache
 def bar() -> "type[tqdm[Any]]":
-    """Return tqdm's progress bar: a widget in a notebook that has widgets, else text.
+    """Return tqdm's progress bar: a widget in a notebook that has widgets, otherwise text.
 
-    It starts no thread that watches it, since that thread would stay in the process.
+    It starts no monitor thread, since that thread would stay in the process.
     """
     if in_notebook() and importlib.util.find_spec("ipywidgets"):
         from tqdm.notebook import tqdm

@@ -1,4 +1,4 @@
-"""The arrays that the parts of the package exchange, and one legend for the names of their axes.
+"""Define the arrays that the parts of the package exchange, and one legend for the names of their axes.
 
 batch: sentences · views: texts of a sentence · rows: batch * views texts, sentence-major · tokens · width: of the model · heads ·
 layers · embedding: width of an embedding · queue: rows of the queue · samples: sampled entries of an attention map · slices: pooled
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`Array`, on a device or on the host, and `Params`, arrays in nested dictionaries by the name of their part.
+    """Define `Array`, on a device or on the host, and `Params`, arrays in nested dictionaries by the name of their part.
 
-    They are defined when they are first used: modules that only read text do not import JAX.
+    They are defined at their first use, so that modules that only read text do not import JAX.
     """
     if name not in ("Array", "Params"):
         raise AttributeError(f"module {__name__} has no attribute {name}")
@@ -38,9 +38,9 @@ def __getattr__(name: str) -> Any:
     return globals()[name]
 
 
-# Row numbers are kept modulo this number, because float32 represents smaller integers exactly: what a method encodes is
-# differentiated, so it is float, and a corpus may have more than 2^31 rows. Two rows of a larger corpus whose numbers differ by a
-# multiple of it count as one sentence: a sentence loses one negative in 16.7 million, and is never its own negative.
+# Row numbers are stored modulo this number. The input of a method is differentiated, so it is float32, which represents only
+# integers up to 2^24 exactly. Two rows of a larger corpus whose numbers differ by a multiple of it count as one sentence: a
+# sentence loses one negative in 16.7 million, and is never its own negative.
 ROW_NUMBERS = 1 << 24
 
 
@@ -52,24 +52,26 @@ class Rows(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The input of a train step: one text for each sentence or, where a method asks for them, several views."""
+    """The input of a train step: one text for each sentence or, if a method needs them, several views."""
 
     tokens: Int[Array, "batch *views tokens"]  # int32
     mask: Bool[Array, "batch *views tokens"]
-    label: Float[Array, "batch ..."] | None = None  # float32: a class number, a gold score or a teacher's vector; None without
+    label: Float[Array, "batch ..."] | None = (
+        None  # float32: a class number, a gold score or a teacher's vector; None if there are no labels
+    )
     row: Int[Array, " batch"] | None = None  # int32: the row of the sentence in the corpus, modulo ROW_NUMBERS; None if unknown
-    place: Int[Array, " batch"] | None = None  # int32: places of the sentences in the whole batch; None for a whole batch
+    place: Int[Array, " batch"] | None = None  # int32: positions of the sentences in the whole batch; None for a whole batch
 
     @property
     def rows(self) -> Rows:
-        """All texts, sentence-major: [rows, tokens]."""
+        """Return all texts, sentence-major: [rows, tokens]."""
         return Rows(self.tokens.reshape(-1, self.tokens.shape[-1]), self.mask.reshape(-1, self.mask.shape[-1]))
 
 
 class TrainState(NamedTuple):
     """Everything that a run needs to continue. A field that a method does not use is None."""
 
-    params: Params  # written by the optimiser only
+    params: Params  # written only by the optimiser
     ema_params: Params | None  # written by method.post_update only; may be a sub-tree of params
     queue: Float[Array, "queue embedding"] | None  # float32, newest row first; written by method.post_update only
     opt_state: PyTree[Array]  # of optax

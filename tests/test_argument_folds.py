@@ -13,7 +13,7 @@ from jax_sentemb.methods.sbert import SBERT
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.recipes import read_config
 from jax_sentemb.reporting.sweep_table import headline, summary
-from jax_sentemb.training.argument_folds import parts, split
+from jax_sentemb.training.argument_folds import fold_count, split
 from jax_sentemb.training.run import run
 from jax_sentemb.training.sweep import variants
 
@@ -35,7 +35,7 @@ def table(tmp_path_factory):
 def test_every_pair_is_left_out_of_training_once_and_then_tested_where_its_topic_has_a_correlation(table):
     everything = {f"{topic} claim {row}" for topic, count in TOPICS.items() for row in range(count)}
     for scheme, count in (("10-fold", 10), ("cross-topic", 2)):  # of the third topic two pairs have no correlation
-        assert parts(Data(files=table, scheme=scheme)) == (10 if scheme == "10-fold" else 3)
+        assert fold_count(Data(files=table, scheme=scheme)) == (10 if scheme == "10-fold" else 3)
         left = []
         for fold in range(count):
             train, test, left_out, _ = split(Data(files=table, scheme=scheme, fold=fold))
@@ -71,7 +71,7 @@ def test_afs_is_split_by_topic_and_keeps_its_scores(tmp_path):
         rows = [f"{row % 6},{',' * 7},{topic} claim {row},{topic} reason {row}" for row in range(12)]
         (tmp_path / f"ArgPairs_{topic}.csv").write_text("\n".join([header, *rows]) + "\n")
     data = Data(files=f"arguments:{tmp_path}", scheme="cross-topic", fold=1)
-    assert parts(data) == 3
+    assert fold_count(data) == 3
     train, test, left_out, _ = split(data)
     assert list(test.subsets) == ["gun control"]
     assert not left_out
@@ -151,4 +151,4 @@ def test_the_real_corpus(shared):
     count = sum(len(pairs.gold) for pairs in test.subsets.values())
     assert 340 < count <= 3595 - len(train) < 380
     data.scheme = "cross-topic"
-    assert parts(data) == 28
+    assert fold_count(data) == 28

@@ -136,8 +136,8 @@ def test_what_is_said_of_the_kept_encoder():
     }  # fmt: skip
     assert kept_encoder(ContrastiveTension(), two, "", "")["kept_encoder"] == "second"
     for kept, selected in (("", ""), ("second", "validation")):
-        assert "no score tells the encoders apart" in kept_encoder(ContrastiveTension(), two, kept, selected)["kept_because"]
-    assert kept_encoder(ContrastiveTension(keep="second"), two, "second", DEV)["kept_because"] == "method.keep asks for it"
+        assert "no score distinguishes the encoders" in kept_encoder(ContrastiveTension(), two, kept, selected)["kept_because"]
+    assert kept_encoder(ContrastiveTension(keep="second"), two, "second", DEV)["kept_because"] == "it is the value of method.keep"
 
 
 def two_encoders(**settings):
@@ -190,7 +190,7 @@ def test_of_two_encoders_the_better_one_on_the_development_set_is_exported(
     assert not same(best["encoder"], best["first"])
     scores, model = (json.loads((tmp_path / name).read_text()) for name in ("scores.json", "model.json"))
     assert scores["kept_encoder"] == model["kept_encoder"] == kept
-    assert f"exported is the {kept} encoder: the higher eval/grammar-dev/spearman_cosine" in capsys.readouterr().err
+    assert f"the {kept} encoder is exported: the higher eval/grammar-dev/spearman_cosine" in capsys.readouterr().err
     logged = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [event["step"] for event in logged if "first encoder/eval/grammar-dev/spearman_cosine" in event] == [2, 4]
 
@@ -219,7 +219,7 @@ def test_without_a_score_the_second_encoder_is_exported_and_the_run_says_why(tmp
     assert run(config, tmp_path) == 0
     scores = json.loads((tmp_path / "scores.json").read_text())
     assert scores["kept_encoder"] == "second"
-    assert "exported is the second encoder: no score tells the encoders apart" in capsys.readouterr().err
+    assert "the second encoder is exported: no score distinguishes the encoders" in capsys.readouterr().err
     logged = (tmp_path / "metrics.jsonl").read_text()
     assert "first encoder" not in logged  # nothing is measured that decides nothing
     with pytest.raises(ConfigError, match=r"method\.keep=best is not one of better, second"):
@@ -249,11 +249,11 @@ def test_scores_on_replaced_pairs_are_not_compared():
 
 def test_scores_that_were_measured_otherwise_are_forgotten_and_the_run_says_so():
     shorter, note = continued(Path("4"), saved(), progress(scale={"eval.max_seq_length": 64}))
-    assert note == "scores are now measured with eval.max_seq_length=64, until here 128: earlier ones do not count"
+    assert note == "scores are now measured with eval.max_seq_length=64 (before: 128); earlier scores do not count"
     assert (shorter.best_score, shorter.start, shorter.measured) == (-math.inf, {}, {})
     other, note = continued(Path("4"), saved(), progress(selected_by="diagnostics/retrieval"))
     assert (other.best_score, other.start) == (-math.inf, {"dev": 60.0})
-    assert note.startswith("weights are now selected by diagnostics/retrieval, until here by")
+    assert note.startswith("weights are now selected by diagnostics/retrieval, before by")
     by_loss = {"selected_by": "validation"}
     kept, _ = continued(Path("4"), saved(**by_loss), progress(scale={"eval.max_seq_length": 64}, **by_loss))
     assert kept.best_score == 70.0  # the loss does not depend on it

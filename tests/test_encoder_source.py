@@ -15,7 +15,7 @@ from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.families.modern_bert import ModernBertConfig
 from jax_sentemb.training.encoder_source import BertSource, take_layers
-from jax_sentemb.training.starting_encoder import stated_start, with_start
+from jax_sentemb.training.starting_encoder import read_start, with_start
 from jax_sentemb.types import Rows
 
 SENTENCES = synthetic.sentences(100, 0)
@@ -78,4 +78,4 @@ def test_a_method_that_compares_layers_is_checked_with_the_chosen_ones(six_layer
             Data(files="x.txt"),
             Encoder(weights=str(six_layers), layers=layers),
         )
-        assert with_start(config, stated_start(config))[0].method.pooling == pooling
+        assert with_start(config, read_start(config))[0].method.pooling == pooling

@@ -228,7 +228,7 @@ def test_each_distinct_sentence_is_encoded_once_and_forgotten_after_its_last_tas
         assert set(place) == set(item.sentences)
         for sentence, row in place.items():
             assert vectors[row].tolist() == [hash(sentence) % 1000, len(sentence)]
-        assert all(store.last[sentence] > number for sentence in store._kept)
+        assert all(store.last[sentence] > number for sentence in store._stored)
     assert sorted(calls) == sorted({sentence for item in items for sentence in item.sentences})
 
 

@@ -208,11 +208,13 @@ def test_a_run_that_was_stopped_shows_what_there_is(workdir, tmp_path):
 def test_what_is_not_there_is_left_out(workdir):
     """Pairs are scored, nothing is embedded; or nothing is scored at all."""
     full = report_data.read_run(workdir)
-    pairs = {when: {"step": 0, "pairs": seen["pairs"]} for when, seen in full.looks.items()}
-    text = html_report.run_page(full._replace(looks=pairs, model={**full.model, "scores_pairs": True}))
+    pairs = {when: {"step": 0, "pairs": seen["pairs"]} for when, seen in full.samples.items()}
+    text = html_report.run_page(full._replace(samples=pairs, model={**full.model, "scores_pairs": True}))
     assert "Score against gold" in text
     assert "Nearest neighbours" not in text
-    unscored = full._replace(scores={"step": 4, "scores": {}, "baselines": {"untrained": {}}, "missing_tasks": ["STS12"]}, looks={})
+    unscored = full._replace(
+        scores={"step": 4, "scores": {}, "baselines": {"untrained": {}}, "missing_tasks": ["STS12"]}, samples={}
+    )
     text = html_report.run_page(unscored)
     assert "nothing is scored" in text
     assert "absent, not scored: STS12" in text
@@ -502,7 +504,7 @@ def test_files_of_an_earlier_run_are_left_out_with_a_line(workdir, tmp_path, cap
     assert [line.rpartition("; ")[2] for line in lines] == ["it is left out of the report"] * 3
     assert "scores.json was made from run earlier (SHA-256 bbbbbbbbbbbb), not from run" in lines[1]
     left = report_data.read_run(tmp_path)
-    assert (left.scores, left.settings, list(left.looks)) == ({}, {}, ["start"])
+    assert (left.scores, left.settings, list(left.samples)) == ({}, {}, ["start"])
     (tmp_path / "scores.json").write_text('{"step": 1}')
     with pytest.raises(ModelFileError, match=r"scores.json does not say what it was made from"):
         report_data.read_run(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from jax_sentemb import recipes
 from jax_sentemb.config import flatten
 from jax_sentemb.errors import ConfigError, Setting
-from jax_sentemb.recipes import MEANT, find, read_config, suggestion
+from jax_sentemb.recipes import SYNONYMS, find, read_config, suggestion
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,7 +55,7 @@ def test_a_yaml_file_changes_its_recipe(tmp_path):
         ("recipe: mine.yaml", "or is its own recipe"),
         ("[" * 5000, "nested too deeply"),
         ("recipe: simcse\ndata: &a {b: *a}", "nested too deeply"),
-        ("recipe: simcse\ndata: 2001-99-99", "data is a part of the config, not a setting"),
+        ("recipe: simcse\ndata: 2001-99-99", "data is a section, not a setting"),
         ("recipe: simcse\ntrain: {seed: 1, seed: 2}", "seed is given twice"),
         ("recipe: simcse\ntrain: {seed: 1}\ntrain.seed: 2", r"train\.seed is given twice"),
     ],
@@ -119,7 +119,7 @@ def test_an_unknown_setting_suggests_by_meaning(name, meant):
 
 def test_every_meant_setting_exists():
     known = flatten(read_config("micse")) | flatten(read_config("multi_view"))
-    assert set(MEANT.values()) <= known.keys()
+    assert set(SYNONYMS.values()) <= known.keys()
 
 
 def test_an_installed_package_has_the_recipes(tmp_path):

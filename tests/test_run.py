@@ -20,7 +20,7 @@ from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.recipes import read_config
-from jax_sentemb.training.run import run, where_the_results_are
+from jax_sentemb.training.run import results_text, run
 from jax_sentemb.training.run_metadata import description
 
 
@@ -99,23 +99,23 @@ def test_an_embedding_that_cannot_be_exported_leaves_a_usable_work_directory(tmp
         convert(["convert", "--workdir", str(tmp_path)])
 
 
-def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path):
+def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path, monkeypatch):
     corpus = tmp_path / "a corpus.txt"
     corpus.write_text("A sentence.\n")
-    (tmp_path / "export").mkdir()
+    monkeypatch.setattr("jax_sentemb.training.run.export_of", lambda workdir: workdir / "export")
     config = Config(method=SimCSE(), data=Data(files=str(corpus)))
-    lines = where_the_results_are(config, tmp_path).splitlines()
+    lines = results_text(config, tmp_path).splitlines()
     assert [line.split()[0] for line in lines] == ["report", "export", "next"]
     words = shlex.split(lines[2])[1:]
     assert words[:2] == ["jax-sentemb", "search"]
     assert words[words.index("--corpus") + 1] == str(corpus)
     config.data.files = "grammar:20"  # a corpus that the run has written
     (tmp_path / "corpus.txt").write_text("A sentence.\n")
-    assert f"--corpus {tmp_path}/corpus.txt" in where_the_results_are(config, tmp_path)
+    assert f"--corpus {tmp_path}/corpus.txt" in results_text(config, tmp_path)
     config.method = MaskedLM()
-    assert "--config simcse" in where_the_results_are(config, tmp_path)
+    assert "--config simcse" in results_text(config, tmp_path)
     config.sweep = "train.seed=1,2"
-    assert where_the_results_are(config, tmp_path).splitlines()[1].endswith("sweep.md")
+    assert results_text(config, tmp_path).splitlines()[1].endswith("sweep.md")
 
 
 def test_the_first_lines_are_a_table_of_the_corpus():
@@ -129,5 +129,5 @@ def test_the_first_lines_are_a_table_of_the_corpus():
     ]
     assert description(setup, 60, 1).splitlines() == lines
     setup.loaded = {}
-    new = "encoder   new, random weights; --config.encoder.weights names one to start from"
+    new = "encoder   new, with random weights; --config.encoder.weights starts from a model"
     assert description(setup, 60, 1).splitlines() == [new, *lines]

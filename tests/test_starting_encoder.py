@@ -26,7 +26,7 @@ from jax_sentemb.methods.simcse import SimCSE
 from jax_sentemb.provenance import EXPORT, KEY, mark
 from jax_sentemb.recipes import read_config
 from jax_sentemb.training import starting_encoder
-from jax_sentemb.training.starting_encoder import averaged, stated_start, with_start, worse_than_start
+from jax_sentemb.training.starting_encoder import averaged, read_start, with_start, worse_than_start
 
 SENTENCES = synthetic.sentences(200, 0)
 
@@ -46,7 +46,7 @@ def config_of(encoder, method, **settings):
 
 
 def started(config):
-    return with_start(config, stated_start(config))
+    return with_start(config, read_start(config))
 
 
 def test_pooling_and_length_of_the_directory_take_the_place_of_the_methods(encoder):
@@ -63,14 +63,14 @@ def test_a_method_may_ask_for_its_own_and_one_with_a_convolution_says_so(encoder
     assert started(asked) == (asked, [])
     config, notes = started(config_of(encoder, ISBERT()))
     assert config.method == ISBERT()
-    assert "needs an embedding of its own" in notes[0]
+    assert "needs its own embedding" in notes[0]
 
 
 def test_plain_encoders_and_masked_language_models_keep_what_recipes_say(encoder, tmp_path):
     plain = tmp_path / "plain"
     shutil.copytree(encoder, plain)
     (plain / "jax_sentemb.json").write_text(json.dumps({KEY: mark(EXPORT, {}), "method": "MaskedLM", "sha256": {}}))
-    assert stated_start(config_of(plain, SimCSE())) is None
+    assert read_start(config_of(plain, SimCSE())) is None
     assert sentence_pooling(plain) == ""
     (plain / "jax_sentemb.json").unlink()
     assert sentence_pooling(plain) == "mean"

@@ -57,7 +57,7 @@ def test_every_combination_is_a_config_of_its_own_with_values_of_the_right_type(
         ("train.seed=a", "is not a whole number"),
         ("optimizer.learning_rate=fast", "is not a number"),
         ("method.head=maybe", "is not True or False"),
-        ("method.ami=1", "is not True or None: set what is in it"),
+        ("method.ami=1", "is not True or None: set one of its settings"),
         ("train.seed=1..1000000000000", "more than 1,000 runs"),
         ("train.seed=1..40 data.subset_seed=1..26", "more than 1,000 runs"),
         ("train.seed=1,-2", "train.seed=-2 must be at least 0"),
@@ -258,7 +258,7 @@ def test_a_stopped_study_goes_on_with_the_unfinished_run_and_its_tables_equal_a_
     third = Runs()
     assert run_all(study(), halted, third) == 0
     assert third.given == []
-    assert capsys.readouterr().out.count("done before") == 8
+    assert capsys.readouterr().out.count("already done") == 8
     changed = study()
     changed.optimizer.adam_beta1 = 0.8  # of both methods: nothing that was done counts
     run_all(changed, halted, third)
@@ -461,7 +461,7 @@ def test_the_protocol_runs_from_the_command_and_continues(tmp_path, capsys):
     assert [one.get("method.ami.weight") for one in recorded] == [None, 1e-3]  # that of 0.01 %
     capsys.readouterr()
     assert program(main, ["main", *line]) == 0
-    assert capsys.readouterr().out.count("done before") == 2
+    assert capsys.readouterr().out.count("already done") == 2
 
 
 @pytest.mark.parametrize("study", ["simcse_family", "micse_low_shot", "length_grouping"])
@@ -504,7 +504,7 @@ def test_rows_of_another_corpus_start_or_evaluation_set_are_not_used_again(tmp_p
     ):
         file.write_text(file.read_text().replace("1", "2").replace("one", "six").replace("{}", "[]"))
         assert started() == 2
-        assert f"variant=A: done before, but it was made from {name} (SHA-256" in capsys.readouterr().out
+        assert f"variant=A: already done, but it was made from {name} (SHA-256" in capsys.readouterr().out
         assert started() == 0
     (tmp_path / "eval" / "notes.txt").write_text("not scored")
     assert started() == 0

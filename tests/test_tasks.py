@@ -114,7 +114,7 @@ def test_probing_files_hold_three_parts(folder):
         ("SST2", "downstream/SST/binary/sentiment-dev", "a 1\n", r"sentiment-dev:1: 1 tab-separated fields, expected at least 2"),
         ("SST5", "downstream/SST/fine/sentiment-dev", "4 a\n1\n", r"sentiment-dev:2: expected a label, a space and a sentence"),
         ("SST2", "downstream/SST/binary/sentiment-dev", "a\t1\nb\t1\n", r"SST2 .*all 2 examples have the same class"),
-        ("SST2", "downstream/SST/binary/sentiment-dev", "", r"SST2 .*one of its parts is empty"),
+        ("SST2", "downstream/SST/binary/sentiment-dev", "", r"SST2 .*one of its splits is empty"),
         (
             "SICKRelatedness",
             "downstream/SICK/SICK_trial.txt",

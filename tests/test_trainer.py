@@ -430,4 +430,4 @@ def test_the_lock_says_who_holds_it(tmp_path, capsys):
         assert not capsys.readouterr().err  # it was given back
     (tmp_path / "LOCK").write_text(json.dumps({"host": "another", "pid": 1, "since": "yesterday"}))
     with running._lock(tmp_path):
-        assert "process 1 on another since yesterday, which is gone: taken over" in capsys.readouterr().err
+        assert "process 1 on another since yesterday held" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""How much of a teacher a student keeps: cosine, order of pair similarities, nearest neighbours. No labels are needed."""
+"""Measure how much of a teacher a student keeps: cosine, order of pair similarities, nearest neighbours. No labels are needed."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from jax_sentemb.cosines import unit_length
 from jax_sentemb.errors import NumericsError
 
-AGREEMENT = "agreement/"  # begins the names of the measures in metrics.jsonl
+AGREEMENT = "agreement/"  # prefix of the measures' names in metrics.jsonl
 SELECTING = "agreement/neighbours"  # the measure that selects weights
 NEIGHBOURS = 10
 MOST = 2048  # sentences that are compared with each other: 2 million pairs
@@ -33,9 +33,12 @@ def agreement(
     Raises:
         NumericsError: A vector is not finite.
     """
-    ours, theirs = _cosines(student), _cosines(teacher)
-    above = np.triu_indices(len(ours), k=1)
-    values = {"pairs": 100 * _rank_correlation(ours[above], theirs[above]), "neighbours": _shared_neighbours(ours, theirs)}
+    student_cosines, teacher_cosines = _cosines(student), _cosines(teacher)
+    above = np.triu_indices(len(student_cosines), k=1)
+    values = {
+        "pairs": 100 * _rank_correlation(student_cosines[above], teacher_cosines[above]),
+        "neighbours": _shared_neighbours(student_cosines, teacher_cosines),
+    }
     if mapped is not None:
         values["cosine"] = float(100 * (_unit(mapped) * _unit(teacher)).sum(1).mean())
     return values
@@ -49,15 +52,16 @@ def _rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
     return float(correlation.statistic)
 
 
-def _shared_neighbours(ours: np.ndarray, theirs: np.ndarray) -> float:
-    count = min(NEIGHBOURS, len(ours) - 1)
+def _shared_neighbours(student_cosines: np.ndarray, teacher_cosines: np.ndarray) -> float:
+    """Return the percentage of the teacher's nearest neighbours that the student also has."""
+    count = min(NEIGHBOURS, len(student_cosines) - 1)
     nearest = []
-    for cosines in (ours, theirs):
+    for cosines in (student_cosines, teacher_cosines):
         others = cosines.copy()
         np.fill_diagonal(others, -np.inf)
-        chosen = np.zeros(others.shape, bool)
-        np.put_along_axis(chosen, np.argpartition(-others, count - 1, axis=1)[:, :count], True, axis=1)
-        nearest.append(chosen)
+        is_neighbour = np.zeros(others.shape, bool)
+        np.put_along_axis(is_neighbour, np.argpartition(-others, count - 1, axis=1)[:, :count], True, axis=1)
+        nearest.append(is_neighbour)
     return float(100 * (nearest[0] & nearest[1]).sum(1).mean() / count)
 
 

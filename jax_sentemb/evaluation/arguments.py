@@ -1,9 +1,9 @@
-"""Argument facet similarity: similarity of two arguments on one topic, scored for each topic (IS-BERT, section 4.1.2, Table 2).
+"""Score argument facet similarity: the similarity of two arguments on one topic (IS-BERT, section 4.1.2, Table 2).
 
 The paper uses AFS (Misra et al. 2016): three topics, gold scores from 0 to 5. UKP ASPECT (Reimers et al. 2019) is similar: 28
 topics and four labels. The unsupervised score is the correlation of the cosine with the gold scores. The supervised score tests a
-ridge regression on [|u - v|, u * v] with cross-validation, or on a topic without training data. There the encoder is frozen; the
-papers fine-tune it, as configs/arguments_sbert.py and arguments_cross_encoder.py do on the same parts (argument_folds.py).
+ridge regression on [|u - v|, u * v] with cross-validation, or on a topic without training data. There the encoder is frozen. The
+papers fine-tune it, as configs/arguments_sbert.py and arguments_cross_encoder.py do on the same folds (argument_folds.py).
 """
 
 import codecs
@@ -47,67 +47,100 @@ class ArgumentTask(NamedTuple):
 
 
 def load_arguments(path: str | Path) -> ArgumentTask:
-    """Reads AFS from the folder of its three ArgPairs files, or a table with the columns sentence1, sentence2, label and topic.
+    """Read AFS from the folder of its three ArgPairs files, or a table with the columns sentence1, sentence2, label and topic.
 
-    AFS: CSV with a header, gold scores from 0 to 5 in the first column, arguments in the tenth and eleventh column. Bytes that are
-    not UTF-8 are dropped and rows without a score are skipped, as public readers do. Table: tab-separated UTF-8 with CSV quotes, as
-    UKP ASPECT; all labels are numbers, or all are one of DTORCD = NS = 0, SS = 1, HS = 2. Tokens are joined by one space.
-    `warnings` count the bytes that were dropped. DataError for a file that is missing or malformed; it names the line.
+    AFS is CSV with a header: gold scores from 0 to 5 in the first column, arguments in the tenth and eleventh column. Bytes that
+    are not UTF-8 are dropped and rows without a score are skipped, as public readers do. A table is tab-separated UTF-8 with CSV
+    quotes, as UKP ASPECT is. All its labels are numbers, or all are one of DTORCD = NS = 0, SS = 1, HS = 2. Tokens are joined by
+    one space.
+
+    Args:
+        path: The folder or the table.
+
+    Returns:
+        The pairs by topic. `warnings` count the bytes that were dropped.
+
+    Raises:
+        DataError: A file is missing or malformed; the message names the line.
     """
     path = user_path(path)
     if path.is_dir():
         files = tuple(path / f"ArgPairs_{topic}.csv" for topic in AFS_TOPICS)
-        read = [_afs(file) for file in files]
-        topics = {name: pairs for name, (pairs, _) in zip(AFS_TOPICS.values(), read, strict=True)}
-        return ArgumentTask("AFS", topics, files, tuple(warning for _, warning in read if warning))
+        pairs_and_warnings = [_afs(file) for file in files]
+        topics = {name: pairs for name, (pairs, _) in zip(AFS_TOPICS.values(), pairs_and_warnings, strict=True)}
+        return ArgumentTask("AFS", topics, files, tuple(warning for _, warning in pairs_and_warnings if warning))
     return ArgumentTask(path.stem, _table(path), (path,))
 
 
 def score_unsupervised(embed: Embed, task: ArgumentTask) -> dict[str, Any]:
-    """Correlations x 100 of the cosine with the gold scores: {"pearson" | "spearman": {"mean", "topics"}, "n", "left_out"}.
+    """Correlate the cosine of each pair with its gold score.
 
-    The mean is the unweighted mean over topics, as in IS-BERT's Table 2. A topic with fewer than three pairs, or with one gold
-    score for all pairs, has no correlation: "left_out" names it, and "n", the number of pairs, does not count it. `embed` is called
-    once, with the distinct sentences. NumericsError if embeddings are not finite or all pairs of a topic are equally similar;
-    DataError if no topic has a correlation.
+    A topic with fewer than three pairs, or with one gold score for all pairs, has no correlation and is left out.
+
+    Args:
+        embed: The encoder, called once with the distinct sentences.
+        task: The pairs.
+
+    Returns:
+        {"pearson" | "spearman": {"mean", "topics"}, "n", "left_out"}. Correlations are x 100; the mean is the unweighted mean over
+        topics, as in IS-BERT's Table 2. "n" counts the pairs that are scored, and "left_out" names the topics without a
+        correlation.
+
+    Raises:
+        NumericsError: An embedding is not finite, or all pairs of a topic are equally similar.
+        DataError: No topic has a correlation.
     """
     return _scores(task, similarity(*_sides(embed, task)), np.zeros(len(_topic_of(task)), int))
 
 
 def score_supervised(embed: Embed, task: ArgumentTask, scheme: str) -> dict[str, Any]:
-    """Correlations as in `score_unsupervised`, of the predictions of a ridge regression on frozen embeddings.
+    """Correlate the predictions of a ridge regression on frozen embeddings with the gold scores.
 
-    "10-fold": every topic is shuffled and cut into ten parts, and one part of each topic is tested at a time. The correlation of a
-    topic is the mean over its folds; "left_out_folds" {topic: folds} counts those without a correlation. Sentences occur in several
-    pairs, so most tested sentences also occur in training pairs, as in the papers. "cross-topic": one topic is tested, the others
-    are trained on. "penalties": the element of PENALTIES that each fold or topic selected, see `_ridge`. ConfigError for an unknown
-    scheme, DataError for cross-topic with one topic.
+    Args:
+        embed: The encoder, called once with the distinct sentences.
+        task: The pairs.
+        scheme: "10-fold": every topic is shuffled and cut into ten parts, and one part of each topic is tested at a time. The
+            correlation of a topic is the mean over its folds. Sentences occur in several pairs, so most tested sentences also occur
+            in training pairs, as in the papers. "cross-topic": one topic is tested, the others are trained on.
+
+    Returns:
+        As `score_unsupervised`, with "scheme" and with "penalties", the element of PENALTIES that each fold or topic selected.
+        "left_out_folds" {topic: folds} counts the folds without a correlation.
+
+    Raises:
+        ConfigError: The scheme is unknown.
+        DataError: The scheme is "cross-topic" and there is one topic, or no topic has a correlation.
     """
-    part = fold_of_pairs(task, scheme)
+    fold_of = fold_of_pairs(task, scheme)
     features = pair_features(*_sides(embed, task))
-    predicted, penalties = _predict(features, _gold(task), part)
-    return {"scheme": scheme, "penalties": penalties} | _scores(task, predicted, part)
+    predicted, penalties = _predict(features, _gold(task), fold_of)
+    return {"scheme": scheme, "penalties": penalties} | _scores(task, predicted, fold_of)
 
 
 def fold_of_pairs(task: ArgumentTask, scheme: str) -> Int[np.ndarray, " pairs"]:
-    """The number of the fold in which each pair is tested, topic after topic. Errors as `score_supervised`."""
+    """Return the number of the fold in which each pair is tested, topic after topic.
+
+    Raises:
+        ConfigError: The scheme is unknown.
+        DataError: The scheme is "cross-topic" and there is one topic.
+    """
     if scheme not in SCHEMES:
         raise ConfigError(f"scheme {scheme!r} is unknown; the schemes are {', '.join(SCHEMES)}")
     if scheme == "cross-topic" and len(task.topics) < 2:
-        raise DataError(f"{task.name} has one topic: cross-topic evaluation needs a topic to train on and another one to test on")
+        raise DataError(f"{task.name} has one topic: cross-topic evaluation needs a topic to train on and another to test on")
     return _topic_of(task) if scheme == "cross-topic" else _folds(_topic_of(task))
 
 
 def _sides(embed: Embed, task: ArgumentTask) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings of the first and of the second sentence of every pair, topic after topic: float64 [pairs, E] each."""
+    """Return the embeddings of the first and of the second sentence of every pair, topic after topic: float64 [pairs, E] each."""
     first, second = ([sentence for pairs in task.topics.values() for sentence in pairs[side]] for side in (0, 1))
-    place = {sentence: index for index, sentence in enumerate(dict.fromkeys(first + second))}
-    vectors = np.asarray(embed(list(place)), np.float64)
-    if bad := int((~np.isfinite(vectors).all(axis=1)).sum()):
-        raise NumericsError(f"{task.name}: {bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+    row_of = {sentence: index for index, sentence in enumerate(dict.fromkeys(first + second))}
+    vectors = np.asarray(embed(list(row_of)), np.float64)
+    if bad_rows := int((~np.isfinite(vectors).all(axis=1)).sum()):
+        raise NumericsError(f"{task.name}: {bad_rows} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
     if np.ptp(vectors, axis=0).max() <= 1e-6 * np.abs(vectors).max():
         raise NumericsError(f"{task.name}: all {len(vectors)} sentence embeddings are equal: the model collapsed")
-    return vectors[[place[sentence] for sentence in first]], vectors[[place[sentence] for sentence in second]]
+    return vectors[[row_of[sentence] for sentence in first]], vectors[[row_of[sentence] for sentence in second]]
 
 
 def _gold(task: ArgumentTask) -> np.ndarray:
@@ -115,24 +148,24 @@ def _gold(task: ArgumentTask) -> np.ndarray:
 
 
 def _topic_of(task: ArgumentTask) -> np.ndarray:
-    """The number of the topic of every pair."""
+    """Return the number of the topic of every pair."""
     return np.repeat(np.arange(len(task.topics)), [len(pairs.gold) for pairs in task.topics.values()])
 
 
-def _scores(task: ArgumentTask, values: np.ndarray, part: np.ndarray) -> dict[str, Any]:
-    """Correlations of `values` with the gold scores within each part of a topic, averaged over the parts, then over topics.
+def _scores(task: ArgumentTask, values: np.ndarray, fold_of: np.ndarray) -> dict[str, Any]:
+    """Average the correlations of `values` with the gold scores over the folds of each topic, then over topics.
 
-    Parts are not pooled. The intercept of a regression is the mean of its training rows, which is lower where the tested scores are
-    higher, so constant predictions of several regressions would have a negative correlation with the gold scores.
+    Folds are not pooled. The intercept of a regression is the mean of its training rows, which is lower if the tested scores are
+    higher. So constant predictions of several regressions would have a negative correlation with the gold scores.
     """
     gold, topic_of = _gold(task), _topic_of(task)
     correlations = {"pearson": scipy.stats.pearsonr, "spearman": scipy.stats.spearmanr}
-    found: dict[str, dict[str, float]] = {kind: {} for kind in correlations}
+    by_measure: dict[str, dict[str, float]] = {measure: {} for measure in correlations}
     left_out: list[str] = []
     undefined: dict[str, int] = {}
     pairs = 0
     for number, topic in enumerate(task.topics):
-        cells = [np.flatnonzero((topic_of == number) & (part == value)) for value in np.unique(part[topic_of == number])]
+        cells = [np.flatnonzero((topic_of == number) & (fold_of == value)) for value in np.unique(fold_of[topic_of == number])]
         defined = [rows for rows in cells if len(rows) >= FEWEST and np.ptp(gold[rows]) > 0]
         if not defined:
             left_out.append(topic)
@@ -140,19 +173,21 @@ def _scores(task: ArgumentTask, values: np.ndarray, part: np.ndarray) -> dict[st
         for rows in defined:
             if np.ptp(values[rows]) < SAME_COSINE:
                 raise NumericsError(f"{task.name}, {topic}: all {len(rows)} pairs are equally similar, so there is no correlation")
-        for kind, correlation in correlations.items():
-            found[kind][topic] = 100 * float(np.mean([correlation(values[rows], gold[rows]).statistic for rows in defined]))
+        for measure, correlation in correlations.items():
+            by_measure[measure][topic] = 100 * float(np.mean([correlation(values[rows], gold[rows]).statistic for rows in defined]))
         pairs += sum(len(rows) for rows in defined)
         if len(defined) < len(cells):
             undefined[topic] = len(cells) - len(defined)
     if len(left_out) == len(task.topics):
         raise DataError(f"{task.name}: no topic (or fold of one) has {FEWEST} pairs and two gold scores, as a correlation needs")
-    result: dict[str, Any] = {kind: {"mean": float(np.mean(list(by.values()))), "topics": by} for kind, by in found.items()}
+    result: dict[str, Any] = {
+        measure: {"mean": float(np.mean(list(by_topic.values()))), "topics": by_topic} for measure, by_topic in by_measure.items()
+    }
     return result | {"n": pairs, "left_out": left_out} | ({"left_out_folds": undefined} if undefined else {})
 
 
 def _folds(topic_of: np.ndarray) -> np.ndarray:
-    """The fold of every pair. Each topic is shuffled and distributed evenly over the folds."""
+    """Return the fold of every pair. Each topic is shuffled and distributed evenly over the folds."""
     # The stream of RandomState, unlike that of Generator, is the same in all versions of NumPy.
     fold = np.empty(len(topic_of), int)
     for topic in np.unique(topic_of):
@@ -161,18 +196,21 @@ def _folds(topic_of: np.ndarray) -> np.ndarray:
     return fold
 
 
-def _predict(features: np.ndarray, gold: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, list[float]]:
-    """The score of each pair [pairs], predicted from the pairs of all other parts, and the penalty selected for each part."""
+def _predict(features: np.ndarray, gold: np.ndarray, fold_of: np.ndarray) -> tuple[np.ndarray, list[float]]:
+    """Predict the score of each pair [pairs] from the pairs of all other folds.
+
+    The second result is the penalty that each fold selected.
+    """
     predicted, penalties = np.empty(len(gold)), []
-    for value in np.unique(part):
-        train, test = part != value, part == value
+    for fold in np.unique(fold_of):
+        train, test = fold_of != fold, fold_of == fold
         predicted[test], penalty = _ridge(features[train], gold[train], features[test])
         penalties.append(penalty)
     return predicted, penalties
 
 
 def _ridge(features: np.ndarray, gold: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, float]:
-    """Predictions for `test`, and the penalty with the smallest squared leave-one-out error on the training rows.
+    """Return predictions for `test`, and the penalty with the smallest squared leave-one-out error on the training rows.
 
     Features are standardised by the training rows. One decomposition is used for all penalties, and the leave-one-out errors follow
     from the diagonal of the hat matrix (Golub, Heath and Wahba 1979).
@@ -181,12 +219,12 @@ def _ridge(features: np.ndarray, gold: np.ndarray, test: np.ndarray) -> tuple[np
     scale = np.where(scale > 1e-9 * np.abs(mean), scale, np.inf)  # constant columns become zero
     centred = (features - mean) / scale
     values, axes = np.linalg.eigh(centred.T @ centred)
-    turned = centred @ axes
-    wanted = gold - gold.mean()
+    rotated = centred @ axes
+    target = gold - gold.mean()
     shrunk = 1 / (np.maximum(values, 0)[:, None] + PENALTIES * len(gold))  # [features, penalties]
-    weights = (turned.T @ wanted)[:, None] * shrunk
-    leverage = np.square(turned) @ shrunk + 1 / len(gold)  # 1 / N: the mean is estimated as well
-    errors = np.square((wanted[:, None] - turned @ weights) / np.maximum(1 - leverage, 1e-12)).sum(axis=0)
+    weights = (rotated.T @ target)[:, None] * shrunk
+    leverage = np.square(rotated) @ shrunk + 1 / len(gold)  # 1 / N: the mean is estimated as well
+    errors = np.square((target[:, None] - rotated @ weights) / np.maximum(1 - leverage, 1e-12)).sum(axis=0)
     best = int(errors.argmin())
     return (test - mean) / scale @ (axes @ weights[:, best]) + gold.mean(), float(PENALTIES[best])
 
@@ -233,13 +271,13 @@ def _table(path: Path) -> dict[str, ScoredPairs]:
 def _rows(path: Path, text: str, delimiter: str, strict: bool) -> list[Row]:
     """Return the header and the records of a table with quotes. `strict`: quotes must be closed."""
     rows = read_rows(path, io.StringIO(text, newline=""), delimiter, quotes=True, strict=strict)
-    found = [row for row in rows if any(field.strip() for field in row[1])]
-    if len(found) < 2:
+    records = [row for row in rows if any(field.strip() for field in row[1])]
+    if len(records) < 2:
         raise DataError(f"{path} has no pairs: expected a header, then a pair on each row")
-    return found
+    return records
 
 
 def _pairs(entries: Iterable[tuple[str, str, float]]) -> ScoredPairs:
     first, second, gold = zip(*entries, strict=True)
-    one, other = ([" ".join(sentence.split()) for sentence in side] for side in (first, second))
-    return ScoredPairs(one, other, np.array(gold))
+    first_texts, second_texts = ([" ".join(sentence.split()) for sentence in side] for side in (first, second))
+    return ScoredPairs(first_texts, second_texts, np.array(gold))

@@ -1,6 +1,6 @@
-"""The evaluation sets: a row for each, with its files, spellings, published counts and the averages that it is part of.
+"""List the evaluation sets: a row for each, with its files, spellings, published counts and the averages that include it.
 
-To add a set, add its row; a file format that no row has yet also needs a function that reads it.
+To add a set, add its row. A file format that no row has yet also needs a function that reads it.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from jax_sentemb.evaluation.tasks import TaskSpec
 
 
 class AbsentSet(DataError):
-    """A folder does not have an evaluation set."""
+    """Report that a folder does not have an evaluation set."""
 
 
 class ArgumentSpec(NamedTuple):
@@ -36,8 +36,8 @@ class HubSource(NamedTuple):
 
     name: str
     config: str | None
-    layout: str  # how its rows are written as files: a key of download.LAYOUTS
-    splits: dict[str, tuple[str, ...]]  # for each of our splits the splits of the hub
+    layout: str  # the file format in which its rows are written: a key of download.LAYOUTS
+    splits: dict[str, tuple[str, ...]]  # split in our files -> splits on the hub
 
 
 class EvalSet(NamedTuple):
@@ -46,14 +46,14 @@ class EvalSet(NamedTuple):
     name: str
     group: str  # "sts", "transfer", "probing" or "arguments"
     spec: StsSpec | TaskSpec | ArgumentSpec
-    short: str = ""  # its name in tables, if not `name`
+    short: str = ""  # name in tables; "": `name`
     aliases: tuple[str, ...] = ()  # spellings of papers and other toolkits: small letters and digits only
     averaged: bool = True  # whether the mean of the group includes it
     development: bool = False  # for model selection, not for reports
     hub: HubSource | None = None
 
     def files(self, root: Path, optional: bool = False) -> list[Path]:
-        """Return the paths below a SentEval folder, whether they exist or not; `optional` as for `sts_files`."""
+        """Return the paths below a SentEval folder, whether or not they exist; `optional` as for `sts_files`."""
         if isinstance(self.spec, StsSpec):
             return [file for files in sts_data.sts_files(self.spec, root, optional).values() for file in files]
         files = self.spec.files if isinstance(self.spec, ArgumentSpec) else self.spec.files.values()
@@ -66,16 +66,16 @@ _BENCHMARK = "downstream/STS/STSBenchmark"
 _BENCHMARK_HUB = HubSource(
     "mteb/stsbenchmark-sts", None, "benchmark", {"train": ("train",), "dev": ("validation",), "test": ("test",)}
 )
-# Years of STS-B dev, by its third column, whose pairs are in none of the sets STS12 to STS16.
+# Values of the third column of STS-B dev whose pairs are in none of the sets STS12 to STS16.
 _DISJOINT_YEARS = ("2012train", "2017")
 
 
 def _year(year: int, pairs: int, subsets: tuple[str, ...], optional: tuple[str, ...] = ()) -> EvalSet:
-    """Return the row of a year, with the subsets by the names of SentEval's files; from the hub it is one file."""
+    """Return the row of a year of STS. Subsets have the names of SentEval's files; the hub has one file for all of them."""
 
     def files(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         folder = f"downstream/STS/STS{year}-en-test"
-        return {name: tuple(f"{folder}/STS.{part}.{name}.txt" for part in ("input", "gs")) for name in names}
+        return {name: tuple(f"{folder}/STS.{side}.{name}.txt" for side in ("input", "gs")) for name in names}
 
     spec = StsSpec(files(subsets), pairs, sts_data.read_year, files(("all",)), files(optional))
     return EvalSet(f"STS{year}", "sts", spec, hub=HubSource(f"mteb/sts{year}-sts", None, "year", {"test": ("test",)}))
@@ -94,10 +94,10 @@ def _read_disjoint(path: Path) -> sts_data.ScoredPairs:
     pairs, root = sts_data.read_benchmark(path, _DISJOINT_YEARS), path.parents[3]
     scored = [SETS[name].spec for name in ("STS12", "STSBenchmark-test", "SICKRelatedness-test")]
     subsets = [(spec, files) for spec in scored if isinstance(spec, StsSpec) for files in sts_data.sts_files(spec, root).values()]
-    found = sts_data.without(pairs, [spec.read(*files) for spec, files in subsets if files[0].is_file()])
-    if len(set(found.gold)) < 2:
-        raise DataError(f"{path}: {len(found.gold)} of its pairs are in no scored set; use another development set")
-    return found
+    disjoint = sts_data.without(pairs, [spec.read(*files) for spec, files in subsets if files[0].is_file()])
+    if len(set(disjoint.gold)) < 2:
+        raise DataError(f"{path}: {len(disjoint.gold)} of its pairs are in no scored set; use another development set")
+    return disjoint
 
 
 def _task(
@@ -105,30 +105,30 @@ def _task(
     pairs: bool = False, has_f1: bool = False,
 ) -> TaskSpec:  # fmt: skip
     """Return a spec from {split or class: (file below `folder`, published count)}."""
-    paths = {part: f"{folder}/{file}" for part, (file, _) in files.items()}
-    return TaskSpec(kind, paths, {part: count for part, (_, count) in files.items()}, read, classes, pairs, has_f1)
+    paths = {split: f"{folder}/{file}" for split, (file, _) in files.items()}
+    return TaskSpec(kind, paths, {split: count for split, (_, count) in files.items()}, read, classes, pairs, has_f1)
 
 
 def _two_classes(
     name: str, folder: str, positive: tuple[str, int], negative: tuple[str, int], hub: HubSource | None = None
 ) -> EvalSet:
-    """Return the row of a task of two files: first the one with label 1, then the one with label 0, as in SentEval."""
+    """Return the row of a task of two files: first the file with label 1, then the file with label 0, as in SentEval."""
     spec = _task(f"downstream/{folder}", "nested", {"1": positive, "0": negative}, tasks.read_class, _SENTIMENT)
     return EvalSet(name, "transfer", spec, hub=hub)
 
 
-def _three(files: tuple[str, str, str], counts: tuple[int, int, int]) -> dict[str, tuple[str, int]]:
+def _three_splits(files: tuple[str, str, str], counts: tuple[int, int, int]) -> dict[str, tuple[str, int]]:
     return dict(zip(("train", "dev", "test"), zip(files, counts, strict=True), strict=True))
 
 
 def _probing(name: str, file: str, short: str = "", aliases: tuple[str, ...] = (), has_hidden_layer: bool = True) -> EvalSet:
-    files = _three((f"{file}.txt",) * 3, (100_000, 10_000, 10_000))
+    files = _three_splits((f"{file}.txt",) * 3, (100_000, 10_000, 10_000))
     spec = _task("probing", "split", files, tasks.read_probing)._replace(has_hidden_layer=has_hidden_layer)
     return EvalSet(name, "probing", spec, short, aliases)
 
 
 _SST_FILES = ("sentiment-train", "sentiment-dev", "sentiment-test")
-_SICK = _three(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), (4500, 500, 4927))
+_SICK = _three_splits(("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt"), (4500, 500, 4927))
 _SICK_CLASSES = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 _TREC_CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
@@ -169,12 +169,12 @@ _ROWS = (
     _two_classes("MPQA", "MPQA", ("mpqa.pos", 3312), ("mpqa.neg", 7294)),
     EvalSet(
         "SST2", "transfer",
-        _task("downstream/SST/binary", "split", _three(_SST_FILES, (67349, 872, 1821)), tasks.read_sst2, _SENTIMENT),
+        _task("downstream/SST/binary", "split", _three_splits(_SST_FILES, (67349, 872, 1821)), tasks.read_sst2, _SENTIMENT),
         aliases=("sst",),
     ),
     EvalSet(
         "SST5", "transfer",
-        _task("downstream/SST/fine", "split", _three(_SST_FILES, (8544, 1101, 2210)), tasks.read_sst5, tuple("01234")),
+        _task("downstream/SST/fine", "split", _three_splits(_SST_FILES, (8544, 1101, 2210)), tasks.read_sst5, tuple("01234")),
         averaged=False,
     ),
     EvalSet(
@@ -203,7 +203,7 @@ _ROWS = (
     EvalSet(
         "STSBenchmark", "transfer",
         _task(
-            _BENCHMARK, "relatedness", _three(("sts-train.csv", "sts-dev.csv", "sts-test.csv"), (5749, 1500, 1379)),
+            _BENCHMARK, "relatedness", _three_splits(("sts-train.csv", "sts-dev.csv", "sts-test.csv"), (5749, 1500, 1379)),
             tasks.read_benchmark, pairs=True,
         ),
         "STS-B", averaged=False, hub=_BENCHMARK_HUB,
@@ -231,8 +231,12 @@ SEVEN = ("STS12", "STS13", "STS14", "STS15", "STS16", "STSBenchmark-test", "SICK
 def select(text: str, setting: str = "--tasks") -> list[tuple[str, bool]]:
     """Return the sets of a comma-separated list of sets and groups, with True for those named individually.
 
+    Args:
+        text: Names such as "STS12, sick-r, probing".
+        setting: The setting that the text comes from, for messages.
+
     Raises:
-        ConfigError: A name is unknown, or there is none; the message names the `setting`.
+        ConfigError: A name is unknown, or the list is empty.
     """
     chosen: dict[str, bool] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
@@ -257,7 +261,7 @@ def select(text: str, setting: str = "--tasks") -> list[tuple[str, bool]]:
 
 
 def set_name(word: str) -> str:
-    """Return the set that `word` means, in any usual spelling (STS-B, sick_r, SST-2), "" if none."""
+    """Return the name of the set that `word` spells in any usual way (STS-B, sick_r, SST-2), "" if there is none."""
     return word if word in SETS else _spellings().get(_letters(word), "")
 
 
@@ -271,7 +275,7 @@ def _letters(word: str) -> str:
 
 
 def heading(column: str) -> str:
-    """Return the short form of a column of a table: the name of a set, and perhaps a measure behind a space."""
+    """Return the short form of a table's column: the name of a set, optionally followed by a space and a measure."""
     name, space, measure = column.partition(" ")
     return ((name in SETS and SETS[name].short) or name) + space + measure
 
@@ -279,18 +283,23 @@ def heading(column: str) -> str:
 def load_sts(folder: str | Path, required: bool = True) -> tuple[dict[str, sts_data.StsTask], list[str]]:
     """Return the similarity sets of a SentEval folder by name, and the names of the missing sets.
 
-    `folder` contains `downstream`, or is `downstream`. DataError for a malformed file, or if there is no set and one is `required`.
+    Args:
+        folder: A folder that contains `downstream`, or `downstream` itself.
+        required: Whether at least one set must exist.
+
+    Raises:
+        DataError: A file is malformed, or no set exists and one is `required`.
     """
     root = sts_data.senteval_root(folder, "eval.data")
-    found = {}
+    loaded = {}
     for name in GROUPS["sts"]:
         with contextlib.suppress(AbsentSet):
-            found[name] = load_sts_task(name, root)
-    if not found and required:
+            loaded[name] = load_sts_task(name, root)
+    if not loaded and required:
         raise DataError(
             Setting("eval.data", str(folder)), " has no evaluation set: expected folders such as downstream/STS/STS12-en-test"
         )
-    return found, [name for name in GROUPS["sts"] if name not in found]
+    return loaded, [name for name in GROUPS["sts"] if name not in loaded]
 
 
 def load_sts_task(name: str, root: Path, optional: bool = False) -> sts_data.StsTask:

@@ -1,10 +1,10 @@
-"""SentEval's classifier: the same folds, initial weights, batches, optimiser and early stopping, for many fits in one program.
+"""Train SentEval's classifier: the same folds, initial weights, batches, optimiser and early stopping, many fits in one program.
 
 A *job* is a set of training rows with a set of validation rows. It is trained once for each of its *fits*, which differ in L2 and
 dropout and share every batch. Several jobs are trained at the same time in slots; a slot whose job has stopped starts the next job.
 Weights [fit, class, width] have torch's layout, in which a CPU computes batched products fastest.
 
-Random numbers are those of SentEval, drawn on the host: NumPy's legacy generator orders the batches, and torch's generator (the
+Random numbers are those of SentEval, drawn on the host. NumPy's legacy generator orders the batches, and torch's generator (the
 same Mersenne Twister) initialises the layers. Only dropout masks are different.
 """
 
@@ -27,7 +27,7 @@ Layers = dict[str, dict[str, Float[Array, "..."]]]  # "output" and, with a hidde
 
 
 class ClassifierSettings(NamedTuple):
-    """Training of a classifier. The defaults are those of SentEval for results to compare with the literature."""
+    """Training of a classifier. The defaults are those with which SentEval's published results were computed."""
 
     hidden: int = 0  # units of a sigmoid layer; 0: logistic regression
     optimizer: str = "adam"  # or "rmsprop"
@@ -45,7 +45,7 @@ class ClassifierJob(NamedTuple):
 
     train: Int[np.ndarray, " train"]
     valid: Int[np.ndarray, " valid"]
-    drawn_before: int = 0  # length of the permutation that `validation_job` has drawn from the same generator; 0: none
+    drawn_before: int = 0  # length of the permutation that `validation_job` drew before from the same generator; 0: none
 
 
 class ClassifierFits(NamedTuple):
@@ -56,7 +56,7 @@ class ClassifierFits(NamedTuple):
 
 
 def validation_job(rows: Int[np.ndarray, " rows"], seed: int, share: float = 0.05) -> ClassifierJob:
-    """A job that uses 5 % of `rows`, drawn as SentEval draws them, for early stopping."""
+    """Return a job that uses a share of `rows`, drawn as SentEval draws them, for early stopping."""
     order = np.random.RandomState(seed).permutation(len(rows))  # SentEval's generator
     cut = int(share * len(rows))
     return ClassifierJob(rows[order[cut:]], rows[order[:cut]], len(rows))
@@ -70,10 +70,18 @@ def fit(
     settings: ClassifierSettings,
     dropout: Float[np.ndarray, " fits"] | None = None,
 ) -> ClassifierFits:
-    """Trains each job with each L2 penalty of its row.
+    """Train each job with each L2 penalty of its row.
 
-    targets are classes from 0 or, for the squared loss, probabilities of the scores 1..C, float [rows, C], whose
-    expectation is the gold score. dropout is that of the hidden layer. NumericsError if a feature is not finite.
+    Args:
+        features: Finite embeddings.
+        targets: Classes from 0. For the squared loss, probabilities of the scores 1..C, whose expectation is the gold score.
+        jobs: Training and validation rows.
+        l2: Penalties, a row for each job.
+        settings: The training; the same for all jobs.
+        dropout: Dropout of the hidden layer for each fit; None for no dropout.
+
+    Raises:
+        NumericsError: A feature is not finite.
     """
     features = jnp.asarray(features, jnp.float32)
     if not bool(jnp.isfinite(features).all()):
@@ -99,7 +107,7 @@ def fit(
 
 @jax.jit
 def probabilities(params: Layers, features: Float[Array, "rows width"]) -> Float[Array, "rows classes"]:
-    """Class probabilities of one fit, whose leaves do not have the axes of jobs and fits."""
+    """Return the class probabilities of one fit, whose leaves do not have the axes of jobs and fits."""
     params = jax.tree.map(lambda leaf: leaf[None], params)
     return jax.nn.softmax(_logits(params, jnp.asarray(features, jnp.float32), None)[0], axis=0).T
 
@@ -119,7 +127,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(jobs: Sequence[ClassifierJob], settings: ClassifierSettings) -> _Plan:
-    """The jobs as arrays. Jobs with equally many rows share their orders, because every fit starts from the same seed."""
+    """Return the jobs as arrays. Jobs with equally many rows share their orders, because every fit starts from the same seed."""
     steps = -(-max(len(job.train) for job in jobs) // settings.batch_size)
     rounds = settings.max_epoch // settings.epoch_size + 1
     streams: dict[tuple[int, int], int] = {}
@@ -148,7 +156,7 @@ def _padded(rows: list[np.ndarray]) -> tuple[Array, Array]:
 
 
 def _initial(classes: int, width: int, settings: ClassifierSettings) -> Layers:
-    """Linear layers as torch.manual_seed(seed) leaves them: U(-1/sqrt(in), 1/sqrt(in)), weights first, then biases."""
+    """Return linear layers as torch.manual_seed(seed) leaves them: U(-1/sqrt(in), 1/sqrt(in)), weights first, then biases."""
     generator = np.random.RandomState(settings.seed)  # torch draws from the same Mersenne Twister
 
     def layer(outputs: int, inputs: int) -> dict[str, Array]:
@@ -194,7 +202,7 @@ class _Slot(NamedTuple):
 
 @functools.partial(jax.jit, static_argnames=("settings", "slots"))
 def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[Layers, Array]:
-    """Best parameters (leaves [jobs, fits, ...]) and their validation scores [jobs, fits]."""
+    """Return the best parameters (leaves [jobs, fits, ...]) and their validation scores [jobs, fits]."""
     jobs, fits = len(data.l2) - 1, data.l2.shape[1]
     optimizer = _optimizer(settings)
     new = jax.vmap(functools.partial(_new, data, optimizer))
@@ -203,9 +211,9 @@ def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[La
         table, results, scores, following = state
         table = _round(data, optimizer, settings, table)
         finished = ~jnp.any(table.running, axis=1)
-        place = jnp.where(finished, table.job, jobs)  # unfinished jobs write to the row after the last job, which is discarded
-        results = jax.tree.map(lambda kept, best: kept.at[place].set(best), results, table.best)
-        scores = scores.at[place].set(table.score)
+        row = jnp.where(finished, table.job, jobs)  # unfinished jobs write to the row after the last job, which is discarded
+        results = jax.tree.map(lambda saved, best: saved.at[row].set(best), results, table.best)
+        scores = scores.at[row].set(table.score)
         job = jnp.minimum(following + jnp.cumsum(finished) - 1, jobs)
         table = jax.tree.map(functools.partial(_where, finished), new(job), table)
         return table, results, scores, following + finished.sum()
@@ -217,19 +225,19 @@ def _train(data: _Data, *, settings: ClassifierSettings, slots: int) -> tuple[La
 
 
 def _optimizer(settings: ClassifierSettings) -> optax.GradientTransformation:
-    """PyTorch's Adam or RMSprop, with the learning rates of SentEval."""
+    """Return PyTorch's Adam or RMSprop, with the learning rates of SentEval."""
     if settings.optimizer == "adam":
         return optax.adam(1e-3)
     return optax.rmsprop(1e-2, decay=0.99, eps=1e-8, eps_in_sqrt=False)
 
 
 def _where(condition: Array, new: Array, old: Array) -> Array:
-    """`new` for the leading entries at which the condition [n] is true, else `old`; arrays [n, ...]."""
+    """Return `new` for the leading entries at which the condition [n] is true, else `old`; arrays [n, ...]."""
     return jnp.where(condition.reshape(-1, *[1] * (old.ndim - 1)), new, old)
 
 
 def _new(data: _Data, optimizer: optax.GradientTransformation, job: Array) -> _Slot:
-    """A slot at the start of a job; an idle slot if `job` is beyond the last job."""
+    """Return a slot at the start of a job; an idle slot if `job` is beyond the last job."""
     fits = data.l2.shape[1]
     return _Slot(
         job=job,
@@ -244,7 +252,7 @@ def _new(data: _Data, optimizer: optax.GradientTransformation, job: Array) -> _S
 
 
 def _round(data: _Data, optimizer: optax.GradientTransformation, settings: ClassifierSettings, table: _Slot) -> _Slot:
-    """Every slot (leaves [slots, ...]) after `epoch_size` passes and the check that follows them."""
+    """Train every slot (leaves [slots, ...]) for `epoch_size` passes, then check it."""
     steps = data.plan.orders.shape[2] // settings.batch_size
 
     def batch(slot: _Slot, step: Array) -> tuple[Layers, optax.OptState]:
@@ -284,7 +292,7 @@ def _batch(
 
 
 def _check(data: _Data, settings: ClassifierSettings, slot: _Slot) -> _Slot:
-    """The slot after the check of a round: keeps better weights, counts failures, and stops fits after too many of them."""
+    """Check a slot after a round: keep better weights, count failures, and stop fits after too many of them."""
     rows = data.plan.valid[slot.job]
     valid = jnp.arange(rows.shape[0]) < data.plan.valid_rows[slot.job]
     score = _scores(_logits(slot.params, data.features[rows], None), data.targets[rows], valid, settings)
@@ -299,7 +307,7 @@ def _check(data: _Data, settings: ClassifierSettings, slot: _Slot) -> _Slot:
 
 
 def _logits(params: Layers, x: Array, dropout: Array | None, key: PRNGKeyArray | None = None) -> Array:
-    """Scores [fits, C, n] of x [n, D] minus those of class 0: this does not change the softmax and saves one product."""
+    """Return the scores [fits, C, n] of x [n, D] minus those of class 0: the softmax is the same, and one product is saved."""
     if "hidden" in params:
         hidden = _linear(params["hidden"]["weight"], params["hidden"]["bias"], x)
         if dropout is not None and key is not None:  # before the sigmoid, as in SentEval
@@ -317,13 +325,13 @@ def _contrast(layer: dict[str, Array]) -> tuple[Array, Array]:
 
 
 def _linear(weight: Array, bias: Array, x: Array) -> Array:
-    """[fits, outputs, n] as one product over all fits."""
+    """Return [fits, outputs, n], computed as one product over all fits."""
     fits, outputs, width = weight.shape
     return (x @ weight.reshape(fits * outputs, width).T).T.reshape(fits, outputs, len(x)) + bias[..., None]
 
 
 def _losses(logits: Array, targets: Array, settings: ClassifierSettings) -> Array:
-    """The loss of every fit and row [fits, n]."""
+    """Return the loss of every fit and row [fits, n]."""
     if settings.loss == "squared":  # torch takes the mean over rows and classes
         return jnp.square(jax.nn.softmax(logits, axis=1) - targets.T).mean(axis=1)
     picked = jnp.take_along_axis(logits, targets[None, None], axis=1)[:, 0]
@@ -331,12 +339,12 @@ def _losses(logits: Array, targets: Array, settings: ClassifierSettings) -> Arra
 
 
 def _scores(logits: Array, targets: Array, valid: Array, settings: ClassifierSettings) -> Array:
-    """Accuracy, or for the squared loss Pearson's r of expectation and gold (0 if either is constant), float32 [fits]."""
+    """Return the accuracy [fits], or for the squared loss Pearson's r of expectation and gold (0 if either is constant)."""
     if settings.loss != "squared":
         return ((logits.argmax(axis=1) == targets) * valid).sum(axis=1) / jnp.maximum(valid.sum(), 1)
     grades = jnp.arange(1, logits.shape[1] + 1)
-    found, gold = jnp.einsum("fcn,c->fn", jax.nn.softmax(logits, axis=1), grades), targets @ grades
+    expected, gold = jnp.einsum("fcn,c->fn", jax.nn.softmax(logits, axis=1), grades), targets @ grades
     count = jnp.maximum(valid.sum(), 1)
-    found = jnp.where(valid, found - (found * valid).sum(axis=1, keepdims=True) / count, 0.0)
+    expected = jnp.where(valid, expected - (expected * valid).sum(axis=1, keepdims=True) / count, 0.0)
     gold = jnp.where(valid, gold - (gold * valid).sum() / count, 0.0)
-    return jnp.nan_to_num((found @ gold) / jnp.sqrt(jnp.square(found).sum(axis=1) * jnp.square(gold).sum()))
+    return jnp.nan_to_num((expected @ gold) / jnp.sqrt(jnp.square(expected).sum(axis=1) * jnp.square(gold).sum()))

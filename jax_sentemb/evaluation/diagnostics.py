@@ -1,6 +1,6 @@
-"""Diagnostics of embeddings without labels: alignment, uniformity, spread, retrieval of sentence halves, and collapse.
+"""Diagnose embeddings without labels: alignment, uniformity, spread, retrieval of sentence halves, and collapse.
 
-Every function except `halves` takes embeddings [N, E] (NumPy or JAX), scales the rows to unit length and returns a Python float.
+Every function except `halves` takes embeddings [N, E] (NumPy or JAX) and scales the rows to unit length. Measures are floats.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ MAX_ROWS = 2_000  # rows that `diagnose` uses: the cost of uniformity grows with
 
 
 def alignment(first: Embeddings, second: Embeddings) -> float:
-    """Mean squared distance of paired rows, two views or parts of a sentence; from 0 (equal) to 4 (opposite).
+    """Return the mean squared distance of paired rows, two views or parts of a sentence; from 0 (equal) to 4 (opposite).
 
     E |f(x) - f(y)|^2 (Wang and Isola 2020, with exponent 2).
     """
@@ -31,7 +31,7 @@ def alignment(first: Embeddings, second: Embeddings) -> float:
 
 
 def uniformity(embeddings: Embeddings) -> float:
-    """log E exp(-2 |f(x) - f(y)|^2) over pairs of different rows; 0 is collapse, lower is better, about -4 is uniform.
+    """Return log E exp(-2 |f(x) - f(y)|^2) over pairs of different rows; 0 is collapse, lower is better, about -4 is uniform.
 
     Wang and Isola 2020, with t = 2. It needs at least two rows; memory grows with N^2.
     """
@@ -41,13 +41,13 @@ def uniformity(embeddings: Embeddings) -> float:
 
 
 def spread(embeddings: Embeddings) -> float:
-    """Mean over dimensions of the standard deviation of unit-length embeddings, times sqrt(E): 1 isotropic, 0 collapsed."""
+    """Return the mean over dimensions of the standard deviation of unit-length rows, times sqrt(E): 1 isotropic, 0 collapsed."""
     vectors = _unit(embeddings)
     return float(vectors.std(axis=0).mean() * vectors.shape[1] ** 0.5)
 
 
 def mean_cosine(embeddings: Embeddings) -> float:
-    """Mean cosine similarity over all pairs of different rows: near 0 isotropic, 1 collapsed. It needs at least two rows."""
+    """Return the mean cosine of all pairs of different rows: near 0 isotropic, 1 collapsed. It needs at least two rows."""
     vectors = _unit(embeddings)
     rows = len(vectors)
     # |sum of the rows|^2 contains every pair twice and the product of each row with itself once.
@@ -55,7 +55,7 @@ def mean_cosine(embeddings: Embeddings) -> float:
 
 
 def effective_rank(embeddings: Embeddings) -> float:
-    """Effective rank of the centred unit-length embeddings: exp of the entropy of their singular values.
+    """Return the effective rank of the centred unit-length embeddings: exp of the entropy of their singular values.
 
     Roy and Vetterli 2007. It is between 1 and min(N - 1, E), or 0 if all rows are equal.
     """
@@ -68,7 +68,7 @@ def effective_rank(embeddings: Embeddings) -> float:
 
 
 def halves(sentence: str) -> tuple[str, str]:
-    """The first and the second half of the words of a sentence, or of the characters of a single word."""
+    """Return the first and the second half of the words of a sentence, or of the characters of a single word."""
     words = sentence.split()
     if len(words) < 2:
         return sentence[: len(sentence) // 2], sentence[len(sentence) // 2 :]
@@ -76,19 +76,19 @@ def halves(sentence: str) -> tuple[str, str]:
 
 
 def retrieval(first: Embeddings, second: Embeddings) -> float:
-    """Mean reciprocal rank x 100 of the counterpart of each row among all rows of the other side, by cosine; both directions.
+    """Return the mean reciprocal rank x 100 of each row's counterpart among all rows of the other side, by cosine; both directions.
 
     100: every row ranks its counterpart first. Rows at equal distance get their mean rank, so equal vectors have chance level.
     """
     cosine = _unit(first) @ _unit(second).T
-    own = np.diagonal(cosine)
+    counterpart = np.diagonal(cosine)
 
     # Equal rows have equal cosines up to rounding, which depends on the order of additions on a processor. The error of each of the
     # two compared dot products of unit vectors is at most E * eps / 2.
     rounding = np.shape(first)[1] * np.finfo(np.float64).eps
 
     def ranks(cosine: np.ndarray) -> np.ndarray:
-        gap = cosine - own[:, None]
+        gap = cosine - counterpart[:, None]
         nearer, as_near = (gap > rounding).sum(1), (np.abs(gap) <= rounding).sum(1)
         return nearer + (as_near + 1) / 2
 
@@ -96,10 +96,17 @@ def retrieval(first: Embeddings, second: Embeddings) -> float:
 
 
 def diagnose(embeddings: Embeddings, parts: tuple[Embeddings, Embeddings] | None = None) -> dict[str, float | bool]:
-    """All measures by name, and "collapsed": whether spread or effective rank is below its threshold.
+    """Return all measures by name, and "collapsed": whether spread or effective rank is below its threshold.
 
-    It uses at most MAX_ROWS evenly spaced rows. `parts` (two parts of each sentence) add "alignment" and "retrieval". NumericsError
-    if an embedding is not finite, ConfigError for fewer than two rows.
+    At most MAX_ROWS evenly spaced rows are used.
+
+    Args:
+        embeddings: At least two rows.
+        parts: Embeddings of two parts of each sentence, for "alignment" and "retrieval"; None leaves these out.
+
+    Raises:
+        NumericsError: An embedding is not finite.
+        ConfigError: There are fewer than two rows.
     """
     rows = len(embeddings)
     if rows < 2:
@@ -122,7 +129,7 @@ def diagnose(embeddings: Embeddings, parts: tuple[Embeddings, Embeddings] | None
 
 
 def _unit(embeddings: Embeddings) -> Float[np.ndarray, "n width"]:
-    """float64 rows of length 1; a zero row stays zero."""
+    """Return float64 rows of length 1; a zero row stays zero."""
     vectors = array("embeddings", embeddings).astype(np.float64)
     if vectors.ndim != 2:
         raise ConfigError(f"embeddings have shape {list(vectors.shape)}: expected [rows, width]")

@@ -1,7 +1,7 @@
-"""Downloads evaluation sets from the Hugging Face hub and writes them as a SentEval folder (extra `hub`).
+"""Download evaluation sets from the Hugging Face hub and write them as a SentEval folder (extra `hub`).
 
 The hub has the sentences as published, without SentEval's tokenisation, and the years of STS without their subsets. The aggregate
-"all" (protocol simcse) is comparable with papers that score raw text; means over subsets cannot be computed from these files.
+"all" (protocol simcse) is comparable with papers that score raw text. Means over subsets cannot be computed from these files.
 """
 
 from collections.abc import Iterator
@@ -15,21 +15,25 @@ from jax_sentemb.files import naming, remove, sole_writer, staging
 
 
 def fetch(names: str, root: Path) -> list[str]:
-    """Write those sets of a comma-separated list that the hub has and `root` has not, or has damaged; return their names.
+    """Write those sets of a comma-separated list that the hub has and `root` does not have, or has damaged.
 
-    ConfigError without the `datasets` package or if the hub has none of the sets; DataError for a set that cannot be loaded, or
-    whose folder was not downloaded and is incomplete.
+    Returns:
+        The names of the sets that were written.
+
+    Raises:
+        ConfigError: The `datasets` package is not installed, or the hub has none of the sets.
+        DataError: A set cannot be loaded, or its folder was not downloaded and is incomplete.
     """
-    rows = {SETS[name].files(root)[0].parent: SETS[name] for name, _ in select(names)}  # sets that share files are one
-    known = [row for row in rows.values() if row.hub]
-    if not known:
+    rows = {SETS[name].files(root)[0].parent: SETS[name] for name, _ in select(names)}  # sets that share files are written once
+    on_hub = [row for row in rows.values() if row.hub]
+    if not on_hub:
         available = ", ".join(name for name, row in SETS.items() if row.hub)
         raise ConfigError(f"--fetch: the hub has none of {', '.join(row.name for row in rows.values())}; it has {available}")
-    return [row.name for row in known if _write(row, root)]
+    return [row.name for row in on_hub if _write(row, root)]
 
 
 def _write(row: EvalSet, root: Path) -> bool:
-    """Write a set after all of it is loaded; return False if its folder is complete, from the hub or from SentEval."""
+    """Write a set once all of it is loaded; return False if its folder is complete, from the hub or from SentEval."""
     folder = row.files(root)[0].parent
     if row.hub is None or _is_complete(folder, row, root):
         return False
@@ -50,7 +54,11 @@ def _sources(source: HubSource) -> dict[str, Any]:
 
 
 def _is_complete(folder: Path, row: EvalSet, root: Path) -> bool:
-    """Return whether the folder of a set needs no download; DataError for one of another program that lacks files."""
+    """Return whether the folder of a set needs no download.
+
+    Raises:
+        DataError: The folder was not downloaded and lacks files.
+    """
     if row.hub and (folder / NAME).exists():
         return not damage(folder, _sources(row.hub))
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -65,7 +73,7 @@ def _is_complete(folder: Path, row: EvalSet, root: Path) -> bool:
 def _year(source: HubSource) -> dict[str, list[str]]:
     rows = list(_rows(source, "test", "sentence1", "sentence2", "score"))
     return {
-        "STS.input.all.txt": [f"{one}\t{other}" for one, other, _ in rows],
+        "STS.input.all.txt": [f"{first}\t{second}" for first, second, _ in rows],
         "STS.gs.all.txt": [str(score) for _, _, score in rows],
     }
 
@@ -85,8 +93,8 @@ def _paraphrases(source: HubSource) -> dict[str, list[str]]:
     return {
         f"msr_paraphrase_{split}.txt": [header]
         + [
-            f"{label}\t{number}\t{number}\t{one}\t{other}"
-            for number, (one, other, label) in enumerate(_rows(source, split, "sentence1", "sentence2", "label"))
+            f"{label}\t{number}\t{number}\t{first}\t{second}"
+            for number, (first, second, label) in enumerate(_rows(source, split, "sentence1", "sentence2", "label"))
         ]
         for split in source.splits
     }
@@ -95,17 +103,18 @@ def _paraphrases(source: HubSource) -> dict[str, list[str]]:
 def _reviews(source: HubSource) -> dict[str, list[str]]:
     rows = list(_rows(source, "all", "text", "label"))
     files = ((1, "rt-polarity.pos"), (0, "rt-polarity.neg"))
-    return {file: [text for text, found in rows if found == label] for label, file in files}
+    return {file: [text for text, row_label in rows if row_label == label] for label, file in files}
 
 
 def _rows(source: HubSource, split: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the columns of a split's rows, with each text on one line."""
     try:
         from datasets import load_dataset
     except ImportError:
         raise ConfigError("--fetch needs the datasets package: pip install 'jax_sentemb[hub]'") from None
-    for part in source.splits[split]:
+    for hub_split in source.splits[split]:
         try:
-            table: Any = load_dataset(source.name, source.config, split=part)
+            table: Any = load_dataset(source.name, source.config, split=hub_split)
         except Exception as error:  # the hub client raises a dozen kinds of exceptions
             problem = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
             raise DataError(f"{source.name} cannot be loaded from the hub: {problem}") from error

@@ -1,6 +1,6 @@
-"""Marks the folders of downloaded evaluation sets: what they were made from, and the SHA-256 of their files.
+"""Mark the folders of downloaded evaluation sets with their sources and the SHA-256 of their files.
 
-Folders of SentEval have no mark and are read as they are.
+Folders of SentEval have no mark and are not checked.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def write_mark(folder: Path, sources: Mapping[str, Any]) -> None:
 
 
 def damage(folder: Path, sources: Mapping[str, Any] | None = None) -> str:
-    """Return what is wrong with a downloaded folder, "" if nothing is; `sources` are compared if they are given."""
+    """Return the problem of a downloaded folder, "" if there is none; `sources` are compared if they are given."""
     try:
         content = read_json(folder / NAME)
         if problem := difference(content, DOWNLOAD, sources or {}):

@@ -1,4 +1,4 @@
-"""L2-regularised logistic regression to its optimum, for all folds and all strengths of the penalty in one program.
+"""Fit L2-regularised logistic regression to its optimum, for all folds and all strengths of the penalty in one program.
 
 The objective is that of scikit-learn: 1/2 |w|^2 + C * sum of the losses, without a penalty on the bias. Two classes have one weight
 vector; more classes have one each (a softmax). All fits share one matrix product over all rows, and each fit masks its own rows.
@@ -43,34 +43,40 @@ def fit(
     rows: Bool[np.ndarray, "fits rows"],
     inverse_l2: Float[np.ndarray, " fits"],
 ) -> LogisticFits:
-    """Fits a logistic regression to each row of `rows` (a mask of training rows), with C from `inverse_l2`.
+    """Fit a logistic regression to each row of `rows`.
 
-    labels: classes from 0. NumericsError if a feature is not finite, a fit has rows of one class only, or the optimum is not
-    reached.
+    Args:
+        features: Finite embeddings.
+        labels: Classes from 0.
+        rows: Masks of the training rows.
+        inverse_l2: The strength C of each fit, the inverse of the penalty.
+
+    Raises:
+        NumericsError: A feature is not finite, a fit has rows of one class only, or the optimum is not reached.
     """
     features = np.asarray(features, np.float32)
     if not np.isfinite(features).all():
         raise NumericsError("features of the classifier are not finite (NaN or Inf)")
     classes = int(labels.max()) + 1
     outputs = 1 if classes == 2 else classes
-    seen = rows.astype(np.float32) @ np.eye(classes, dtype=np.float32)[labels]
-    if (seen > 0).sum(axis=1).min() < 2:
+    class_counts = rows.astype(np.float32) @ np.eye(classes, dtype=np.float32)[labels]
+    if (class_counts > 0).sum(axis=1).min() < 2:
         raise NumericsError("the training rows of a fold have one class only")
     mean = features.mean(axis=0, dtype=np.float64)
     centred = jnp.asarray(features - mean.astype(np.float32))
     # One scale for all features avoids overflow and underflow of float32. The penalty is scaled as well, so the optimum is the
     # same.
     scale = float(jnp.sqrt(jnp.square(centred).sum(axis=1).mean())) or 1.0
-    turned, axes, spread = _principal_axes(centred / scale)
+    rotated, axes, spread = _principal_axes(centred / scale)
     portion = max(1, SCORES // (len(features) * outputs))
     weights, biases = [], []
     for first in range(0, len(rows), portion):
-        some = slice(first, first + portion)
+        portion_rows = slice(first, first + portion)
         weight, bias, distance = _solve(
-            turned,
+            rotated,
             jnp.asarray(labels, jnp.int32),
-            jnp.asarray(rows[some]),
-            jnp.asarray(inverse_l2[some] * scale**2, jnp.float32),
+            jnp.asarray(rows[portion_rows]),
+            jnp.asarray(inverse_l2[portion_rows] * scale**2, jnp.float32),
             spread,
             outputs=outputs,
         )
@@ -85,7 +91,7 @@ def fit(
 def probabilities(
     weight: Float[np.ndarray, "outputs width"], bias: Float[np.ndarray, " outputs"], features: Float[Array, "rows width"]
 ) -> Float[np.ndarray, "rows classes"]:
-    """Class probabilities of one fit."""
+    """Return the class probabilities of one fit."""
     scores = np.asarray(features, np.float64) @ weight.T + bias
     if scores.shape[1] == 1:
         scores = np.concatenate([np.zeros_like(scores), scores], axis=1)
@@ -94,14 +100,14 @@ def probabilities(
 
 
 def _principal_axes(features: Array) -> tuple[Array, Array, Array]:
-    """Features in their principal axes, the axes [D, D] and the sum of squares along each [D]."""
+    """Return the features in their principal axes, the axes [D, D] and the sum of squares along each [D]."""
     width = features.shape[1]
     if width > AXES:
         return features, jnp.eye(width), jnp.square(features).sum(axis=0)
     _, axes = np.linalg.eigh(np.asarray(features.T @ features, np.float64))
     axes = jnp.asarray(axes, jnp.float32)
-    turned = features @ axes
-    return turned, axes, jnp.square(turned).sum(axis=0)
+    rotated = features @ axes
+    return rotated, axes, jnp.square(rotated).sum(axis=0)
 
 
 class _Problem(NamedTuple):
@@ -133,19 +139,19 @@ class _State(NamedTuple):
 def _solve(
     features: Array, labels: Array, rows: Array, inverse_l2: Array, spread: Array, *, outputs: int
 ) -> tuple[Array, Array, Array]:
-    """Weights [fits, outputs, D], biases [fits, outputs] and the distance of each from its optimum [fits] (see TOLERANCE)."""
+    """Return weights [fits, outputs, D], biases [fits, outputs] and the distance of each fit from its optimum (see TOLERANCE)."""
     fits, width = len(rows), features.shape[1]
     problem = _problem(features, labels, rows, inverse_l2, spread, outputs)
 
-    def going(state: _State) -> Array:
+    def is_running(state: _State) -> Array:
         return _unfinished(problem, state).any() & (state.products < MAX_PRODUCTS)
 
     start = jnp.zeros((fits, outputs * (width + 1)))
     value, gradient = _objective(problem, start)
-    history, none = jnp.zeros((HISTORY, *start.shape)), jnp.zeros((HISTORY, fits))
+    history, no_inverse = jnp.zeros((HISTORY, *start.shape)), jnp.zeros((HISTORY, fits))
     first = -gradient / problem.diagonal
-    state = _State(start, value, gradient, first, jnp.ones(fits), history, history, none, jnp.int32(1))
-    state = lax.while_loop(going, functools.partial(_advance, problem), state)
+    state = _State(start, value, gradient, first, jnp.ones(fits), history, history, no_inverse, jnp.int32(1))
+    state = lax.while_loop(is_running, functools.partial(_advance, problem), state)
     point = state.point.reshape(fits, outputs, width + 1)
     return point[..., :-1], point[..., -1], _distance(problem, state.gradient)
 
@@ -162,7 +168,7 @@ def _problem(features: Array, labels: Array, rows: Array, inverse_l2: Array, spr
 
 
 def _objective(problem: _Problem, point: Array) -> tuple[Array, Array]:
-    """Value [fits] and gradient [fits, P], all divided by C and the number of rows."""
+    """Return value [fits] and gradient [fits, P], all divided by C and the number of rows."""
     features, hot, rows = problem.features, problem.hot, problem.rows
     fits, outputs, width = len(rows), len(hot), features.shape[1]
     point = point.reshape(fits, outputs, width + 1)
@@ -183,7 +189,7 @@ def _objective(problem: _Problem, point: Array) -> tuple[Array, Array]:
 
 
 def _direction(diagonal: Array, gradient: Array, steps: Array, changes: Array, inverse: Array) -> Array:
-    """Minus the approximate inverse Hessian times the gradient: the two-loop recursion (Nocedal and Wright, algorithm 7.4)."""
+    """Return minus the approximate inverse Hessian times the gradient, by the two-loop recursion (Nocedal and Wright, 7.4)."""
     result, factors = gradient, {}
     for age in reversed(range(HISTORY)):
         factors[age] = inverse[age] * (steps[age] * result).sum(-1)
@@ -197,13 +203,13 @@ def _direction(diagonal: Array, gradient: Array, steps: Array, changes: Array, i
 
 
 def _push(history: Array, new: Array, when: Array) -> Array:
-    """The history [HISTORY, fits, ...] with `new` appended and its oldest entry dropped, for the fits at which `when` is True."""
-    moved = jnp.concatenate([history[1:], new[None]])
-    return jnp.where(when.reshape(1, len(when), *[1] * (history.ndim - 2)), moved, history)
+    """Append `new` to a history [HISTORY, fits, ...] and drop its oldest entry, for the fits at which `when` is True."""
+    shifted = jnp.concatenate([history[1:], new[None]])
+    return jnp.where(when.reshape(1, len(when), *[1] * (history.ndim - 2)), shifted, history)
 
 
 def _advance(problem: _Problem, state: _State) -> _State:
-    """The state after one product: each unfinished fit takes its step, or shortens it if the objective did not decrease."""
+    """Advance by one product: each unfinished fit takes its step, or shortens it if the objective did not decrease."""
     step = state.length[:, None] * state.direction
     value, gradient = _objective(problem, state.point + step)
     slope = (state.gradient * step).sum(-1)
@@ -212,9 +218,9 @@ def _advance(problem: _Problem, state: _State) -> _State:
     take = better & _unfinished(problem, state)
     change = gradient - state.gradient
     agreement = (step * change).sum(-1)
-    bends = take & (agreement > 1e-12 * (change**2).sum(-1))
-    steps, changes = _push(state.steps, step, bends), _push(state.changes, change, bends)
-    inverse = _push(state.inverse, jnp.where(bends, 1 / jnp.where(bends, agreement, 1.0), 0.0), bends)
+    is_curved = take & (agreement > 1e-12 * (change**2).sum(-1))
+    steps, changes = _push(state.steps, step, is_curved), _push(state.changes, change, is_curved)
+    inverse = _push(state.inverse, jnp.where(is_curved, 1 / jnp.where(is_curved, agreement, 1.0), 0.0), is_curved)
     gradient = jnp.where(take[:, None], gradient, state.gradient)
     following = _direction(problem.diagonal, gradient, steps, changes, inverse)
     return _State(
@@ -231,7 +237,7 @@ def _advance(problem: _Problem, state: _State) -> _State:
 
 
 def _distance(problem: _Problem, gradient: Array) -> Array:
-    """The estimated distance of each objective from its optimum [fits]."""
+    """Return the estimated distance of each objective from its optimum [fits]."""
     return (gradient**2 / problem.diagonal).sum(-1) / 2
 
 

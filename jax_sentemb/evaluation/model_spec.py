@@ -1,9 +1,11 @@
-"""Opens the models of an evaluation from one line of text each: encoder directories, word-vector files, tf-idf.
+"""Open the models of an evaluation from one line of text each: encoder directories, word-vector files, tf-idf.
 
-The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. Options: a pooling of a BERT (cls, mean,
-first_last); readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g); a number, to score only the first
-numbers of an embedding; sif or stop-words for word vectors; then the postprocessing of the embeddings of a task (whiten,
-remove-first, unit), in order.
+The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. Options are:
+
+* a pooling of a BERT (cls, mean, first_last);
+* readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g);
+* sif or stop-words for word vectors;
+* postprocessing of the embeddings of a task (whiten, remove-first, unit), applied in the given order.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +52,7 @@ class EvalModel(NamedTuple):
     trained_widths: tuple[int, ...] = ()  # of an encoder whose prefixes were trained, unless `width` is given
 
     def finish(self, vectors: Embeddings) -> Float[np.ndarray, "sentences kept"]:
-        """Cut and postprocess the views of a task's distinct sentences; `views.joined` makes embeddings."""
+        """Apply the postprocessing to the views of a task's distinct sentences; `views.joined` makes embeddings of them."""
         vectors = vectors[:, : self.width]
         for step in self.postprocessing:
             vectors = self.views.each(POSTPROCESSING[step], vectors).astype(np.float32)
@@ -60,19 +62,27 @@ class EvalModel(NamedTuple):
 def load_eval_model(
     text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None
 ) -> EvalModel:
-    """The model that `text` describes. Of word-vector files, only the words of `vocabulary()` are read.
+    """Load the model that `text` describes.
 
-    `vectors_of`: the file with which a model on word vectors was trained; the words of `vocabulary()` that the model lacks are
-    added from it. ConfigError for an unknown path or option, ModelFileError for a damaged model.
+    Args:
+        text: See the top of this file.
+        vocabulary: Returns the words of the evaluation. Only these are read from a word-vector file.
+        batch_size: Sentences that are encoded at a time.
+        vectors_of: The file with which a model on word vectors was trained. Words of `vocabulary()` that the model lacks are added
+            from it.
+
+    Raises:
+        ConfigError: A path or an option is unknown.
+        ModelFileError: The model is damaged.
     """
-    name, equals, rest = text.partition("=")
+    name, equals, spec = text.partition("=")
     if not equals or "/" in name:
-        name, rest = "", text
+        name, spec = "", text
     if equals and name in (".", ".."):
         raise ConfigError(f"--model {text}: {name!r} cannot be the name of a model")
     try:
-        numbers = [option for option in rest.rpartition("@")[2].split("+") if option.isdecimal()]
-        source, options = split_options(rest, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *POSTPROCESSING, *numbers))
+        numbers = [option for option in spec.rpartition("@")[2].split("+") if option.isdecimal()]
+        source, options = split_options(spec, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *POSTPROCESSING, *numbers))
     except ConfigError as error:
         raise ConfigError(f"--model {error}") from None
     width = _width(text, options)

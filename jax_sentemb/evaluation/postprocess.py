@@ -1,4 +1,4 @@
-"""Postprocessing of a set of embeddings: removal of the first component, whitening."""
+"""Postprocess a set of embeddings: remove the first component, or whiten."""
 
 import numpy as np
 import scipy
@@ -9,7 +9,7 @@ from jax_sentemb.inference.postprocess import VARIES, check_embeddings, principa
 
 
 def first_component(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, " width"]:
-    """The first right singular vector of embeddings that are not centred; float64."""
+    """Return the first right singular vector of embeddings that are not centred; float64."""
     vectors = check_embeddings(vectors)
     wide = vectors.shape[0] < vectors.shape[1]  # use the smaller of the two products: both have the same singular values
     product = vectors @ vectors.T if wide else vectors.T @ vectors
@@ -18,14 +18,14 @@ def first_component(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "
 
 
 def remove_first_component(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
-    """Embeddings without their first component (Arora, Liang and Ma 2017; Tang and de Sa 2019); float64."""
+    """Return embeddings without their first component (Arora, Liang and Ma 2017; Tang and de Sa 2019); float64."""
     vectors = check_embeddings(vectors)
     component = first_component(vectors)
     return vectors - np.outer(vectors @ component, component)
 
 
 def whiten(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
-    """Embeddings with mean 0 and covariance 1 (BERT-whitening, Su et al. 2021); float64.
+    """Return embeddings with mean 0 and covariance 1 (BERT-whitening, Su et al. 2021); float64.
 
     Directions in which the embeddings do not vary become 0. N sentences vary in at most N - 1 directions.
     """

@@ -1,4 +1,4 @@
-"""`jax_sentemb.score`: the scores of an encoder on pairs or on the tasks of a SentEval folder, from Python."""
+"""Score an encoder on pairs or on the tasks of a SentEval folder, from Python: `jax_sentemb.score`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,19 +19,28 @@ PAIRS = "pairs"
 
 
 def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, Any]:
-    """Scores x 100 by task: of pairs {"pairs": n, "spearman": ..., "pearson": ...}, of tasks {"STS12": 61.2, ...}.
+    """Score an encoder on labelled pairs or on the tasks of a SentEval folder.
 
-    data: a list of (first, second, gold score), or a table with the columns sentence1, sentence2 and score; a SentEval folder,
-    whose `tasks` (names and groups as in `jax-sentemb evaluate`) are scored with the protocols "simcse" and "senteval"; or an
-    evaluator of sentence-transformers, whose result is returned.
-    DataError for data that are missing or malformed, ConfigError for an unknown task.
+    Args:
+        encoder: The encoder.
+        data: A list of (first, second, gold score), or a table with the columns sentence1, sentence2 and score; a SentEval folder,
+            whose `tasks` are scored with the protocols "simcse" and "senteval"; or an evaluator of sentence-transformers, whose
+            result is returned.
+        tasks: Names and groups of a SentEval folder's tasks, as in `jax-sentemb evaluate`.
+
+    Returns:
+        Scores x 100: of pairs {"pairs": n, "spearman": ..., "pearson": ...}, of tasks {"STS12": 61.2, ...}.
+
+    Raises:
+        DataError: The data are missing or malformed.
+        ConfigError: A task is unknown.
     """
     if not hasattr(encoder, "encode"):
         raise ConfigError(f"encoder is {type(encoder).__name__}: give a SentenceEncoder")
     text("tasks", tasks)
     if not isinstance(data, str | Path) and callable(data):
-        found: Any = data(encoder)
-        return found
+        result: Any = data(encoder)
+        return result
     encode: Callable[[Sequence[str]], np.ndarray] = lambda sentences: encoder.encode(list(sentences))  # noqa: E731
     if not isinstance(data, str | Path):
         return _of_pairs(encode, _pairs(data))
@@ -61,7 +70,7 @@ def _of_pairs(encode: Callable[[Sequence[str]], np.ndarray], pairs: ScoredPairs)
 
 
 def _pairs(rows: Any) -> ScoredPairs:
-    """The sides and gold scores of (first, second, gold) triples."""
+    """Return the sides and gold scores of (first, second, gold) triples."""
     if problem := problem_with(rows, "data", "pairs"):
         raise DataError(problem)
     triples = list(items_of(rows))

@@ -1,4 +1,4 @@
-"""Functions `prepare` and `batcher` to run the SentEval toolkit (Facebook's, or its SimCSE fork) on an exported model.
+"""Run the SentEval toolkit (Facebook's, or its SimCSE fork) on an exported model, with functions `prepare` and `batcher`.
 
     import senteval                                    # a checkout of the toolkit on the path
     from jax_sentemb import senteval_batcher
@@ -28,23 +28,30 @@ Tokens = Sequence[str | bytes]  # a sentence in the form of the toolkit; its Sim
 def senteval_batcher(
     model: Any, batch_size: int = 64
 ) -> tuple[Callable[..., None], Callable[..., Float[np.ndarray, "sentences width"]]]:
-    """(prepare, batcher) for `senteval.engine.SE`.
+    """Return (prepare, batcher) for `senteval.engine.SE`.
 
-    `model` is a directory that sentence-transformers loads, a SentenceTransformer, or any function from a list of sentences
-    to vectors [N, E]. `prepare` encodes each distinct sentence of a task once and drops the vectors of the previous task; `batcher`
-    looks vectors up, and encodes sentences that `prepare` has not seen. Threads may share both functions.
-    ConfigError without sentence-transformers, ModelFileError for a directory that it cannot read, such as a multi-view model.
+    `prepare` encodes each distinct sentence of a task once and drops the vectors of the previous task. `batcher` looks vectors up,
+    and encodes sentences that `prepare` has not seen. Threads may share both functions.
+
+    Args:
+        model: A directory that sentence-transformers loads, a SentenceTransformer, or any function from a list of sentences to
+            vectors [N, E].
+        batch_size: Sentences that are encoded at a time.
+
+    Raises:
+        ConfigError: sentence-transformers is not installed.
+        ModelFileError: sentence-transformers cannot read the directory, for instance a multi-view model.
     """
     encode = _encoder(model, whole_number("batch_size", batch_size, 1))
-    known: dict[str, np.ndarray] = {}
+    stored: dict[str, np.ndarray] = {}
 
     def prepare(params: Any, samples: Sequence[Tokens]) -> None:
-        nonlocal known
-        known = with_vectors({}, map(_join, samples))  # a new dictionary: another thread may still read the old one
+        nonlocal stored
+        stored = with_vectors({}, map(_join, samples))  # a new dictionary: another thread may still read the old one
 
     def batcher(params: Any, batch: Sequence[Tokens]) -> np.ndarray:
         sentences = [_join(tokens) for tokens in batch]
-        vectors = with_vectors(known, sentences)
+        vectors = with_vectors(stored, sentences)
         return np.stack([vectors[sentence] for sentence in sentences]) if sentences else np.zeros((0, 0), np.float32)
 
     def with_vectors(vectors: dict[str, np.ndarray], sentences: Iterable[str]) -> dict[str, np.ndarray]:

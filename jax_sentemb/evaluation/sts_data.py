@@ -1,4 +1,4 @@
-"""Reads sentence pairs with gold scores: STS12 to STS16, STS-B, SICK-R, and pair files."""
+"""Read sentence pairs with gold scores: STS12 to STS16, STS-B, SICK-R, and pair files."""
 
 import io
 import math
@@ -35,20 +35,20 @@ class StsSpec(NamedTuple):
     files: dict[str, tuple[str, ...]]  # subset -> paths below the SentEval folder
     pairs: int  # published number of pairs with a gold score
     read: Callable[..., ScoredPairs]  # from the paths of a subset
-    whole: dict[str, tuple[str, ...]] = {}  # files that stand for `files` if they exist, as from the hub
-    optional: dict[str, tuple[str, ...]] = {}  # subsets that a protocol may ask for, not counted in `pairs`
+    whole: dict[str, tuple[str, ...]] = {}  # files that replace `files` if they exist, as the hub has them
+    optional: dict[str, tuple[str, ...]] = {}  # subsets that a protocol may include, not counted in `pairs`
 
 
 def sts_files(spec: StsSpec, root: Path, optional: bool = False) -> dict[str, tuple[Path, ...]]:
-    """Return the paths of each subset below a SentEval folder, and of the `optional` ones that exist."""
+    """Return the paths of each subset below a SentEval folder, and of the `optional` subsets that exist."""
 
     def paths(subsets: dict[str, tuple[str, ...]]) -> dict[str, tuple[Path, ...]]:
         return {name: tuple(root / file for file in files) for name, files in subsets.items()}
 
-    whole, more = paths(spec.whole), paths(spec.optional if optional else {})
-    if any(files[0].is_file() for files in whole.values()):
-        return whole
-    return paths(spec.files) | {name: files for name, files in more.items() if files[0].is_file()}
+    one_file, optional_paths = paths(spec.whole), paths(spec.optional if optional else {})
+    if any(files[0].is_file() for files in one_file.values()):
+        return one_file
+    return paths(spec.files) | {name: files for name, files in optional_paths.items() if files[0].is_file()}
 
 
 def senteval_root(folder: str | Path, setting: str = "--data") -> Path:
@@ -65,7 +65,11 @@ def senteval_root(folder: str | Path, setting: str = "--data") -> Path:
 
 
 def load_sts_task(name: str, spec: StsSpec, root: Path, optional: bool = False) -> StsTask:
-    """Read a set below the SentEval folder `root`; DataError for a file that is missing or malformed."""
+    """Read a set below the SentEval folder `root`, with tokens joined by one space.
+
+    Raises:
+        DataError: A file is missing or malformed.
+    """
     subsets = {subset: spec.read(*files) for subset, files in sts_files(spec, root, optional).items()}
     return StsTask(name, {subset: _single_spaces(pairs) for subset, pairs in subsets.items()})
 
@@ -79,8 +83,10 @@ def _single_spaces(pairs: ScoredPairs) -> ScoredPairs:
 def load_pairs(path: str | Path) -> ScoredPairs:
     """Return the pairs of a `.tsv` or `.csv` file whose header names `sentence1`, `sentence2` and `score`.
 
-    In a TSV, tabs separate fields and quotes are text; in a CSV, fields may be quoted. Rows without a score are dropped. DataError
-    for a malformed line.
+    In a TSV, tabs separate fields and quotes are text; in a CSV, fields may be quoted. Rows without a score are dropped.
+
+    Raises:
+        DataError: A line is malformed.
     """
     return read_columns(user_path(path), ("sentence1", "sentence2", "score"))
 
@@ -98,7 +104,7 @@ def read_year(inputs: Path, gold: Path) -> ScoredPairs:
 def read_benchmark(path: Path, years: Sequence[str] = ()) -> ScoredPairs:
     """Read STS-B as distributed: no header; genre, file, year, id, score, two sentences, and in some rows sources.
 
-    `years` keeps the rows of these years only; empty keeps all.
+    Only the rows of `years` are read; if it is empty, all rows.
     """
     rows = ((number, split_fields(path, number, line, 7)) for number, line in numbered_lines(decode_file(path)))
     return _pairs(path, ((n, fields[5], fields[6], fields[4]) for n, fields in rows if not years or fields[2] in years))
@@ -111,9 +117,9 @@ def read_sick(path: Path) -> ScoredPairs:
 
 def without(pairs: ScoredPairs, others: Iterable[ScoredPairs]) -> ScoredPairs:
     """Return the pairs that are not among `others`, whatever their order, case, spaces and punctuation."""
-    known = {_pair_key(*sides) for some in others for sides in zip(some.first, some.second, strict=True)}
+    excluded = {_pair_key(*sides) for pair_set in others for sides in zip(pair_set.first, pair_set.second, strict=True)}
     sides = zip(pairs.first, pairs.second, strict=True)
-    rows = [row for row, side in enumerate(sides) if _pair_key(*side) not in known]
+    rows = [row for row, side in enumerate(sides) if _pair_key(*side) not in excluded]
     return ScoredPairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.gold[rows])
 
 
@@ -132,14 +138,14 @@ def read_columns(path: Path, names: tuple[str, str, str]) -> ScoredPairs:
 def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> ScoredPairs:
     """Return the pairs of the rows (line number, sentence, sentence, score) that have a score."""
     first, second, gold = [], [], []
-    for number, one, other, score in rows:
+    for number, first_sentence, second_sentence, score in rows:
         if not score.strip():
             continue
         value = finite(score)
         if value is None:
             raise DataError(f"{path}:{number}: score {score.strip()[:40]!r} is not a number")
-        first.append(one.strip())
-        second.append(other.strip())
+        first.append(first_sentence.strip())
+        second.append(second_sentence.strip())
         gold.append(value)
     if len(set(gold)) < 2:
         raise DataError(f"{path}: {len(gold)} pairs have {len(set(gold))} distinct scores, a correlation needs at least two")
@@ -147,7 +153,7 @@ def _pairs(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> ScoredPairs
 
 
 def finite(text: str) -> float | None:
-    """Return the number that a text writes, None if it is none or not finite."""
+    """Return the number that a text writes, or None if it writes none or one that is not finite."""
     try:
         value = float(text)
     except ValueError:

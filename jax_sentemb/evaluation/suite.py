@@ -1,4 +1,4 @@
-"""Loads evaluation tasks and scores a model on them. Each distinct sentence is encoded once."""
+"""Load evaluation tasks and score a model on them. Each distinct sentence is encoded once."""
 
 import platform
 import time
@@ -34,7 +34,7 @@ class Item(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences of the task, with repetitions."""
+        """Return all sentences of the task, with repetitions."""
         if isinstance(self.data, tasks.Task):
             return self.data.sentences
         parts = self.data.subsets if isinstance(self.data, sts_data.StsTask) else self.data.topics
@@ -63,27 +63,43 @@ class Protocols(NamedTuple):
 
 
 def load(name: str, root: Path, smt: bool = False) -> Item:
-    """Read the task `name` below the SentEval folder `root`; DataError for missing or malformed files, AbsentSet if it has none.
+    """Read the task `name` below the SentEval folder `root`.
 
-    `smt` includes the subset SMT of STS13, which SentEval's copy lacks; a warning states if it is missing.
+    Args:
+        name: A key of SETS.
+        root: The folder that contains `downstream` and `probing`.
+        smt: Whether to include the subset SMT of STS13, which SentEval does not have. A warning reports that it is missing.
+
+    Raises:
+        AbsentSet: No file of the set exists.
+        DataError: A file is missing or malformed.
     """
     row = SETS[name]
     check_is_there(name, root)
     if isinstance(row.spec, StsSpec):
         data = load_sts_task(name, root, smt)
         sizes = {subset: len(pairs.gold) for subset, pairs in data.subsets.items()}
-        found = sum(size for subset, size in sizes.items() if subset not in row.spec.optional)
-        wrong = f"{name}: {found:,} pairs have a gold score instead of the published {row.spec.pairs:,}: scores are not comparable"
+        pair_count = sum(size for subset, size in sizes.items() if subset not in row.spec.optional)
+        size_warning = (
+            f"{name}: {pair_count:,} pairs have a gold score instead of the published {row.spec.pairs:,}: scores are not comparable"
+        )
         scored = ", ".join(sizes)
         missing = ", ".join(subset for subset in row.spec.optional if smt and subset not in sizes)
-        without = f"{name}: the subset {missing} is missing (SentEval does not include it), the score is over {scored} only"
-        warnings = (wrong,) * (found != row.spec.pairs) + (without,) * bool(missing)
+        missing_warning = f"{name}: the subset {missing} is missing (SentEval does not include it), the score is over {scored} only"
+        warnings = (size_warning,) * (pair_count != row.spec.pairs) + (missing_warning,) * bool(missing)
         return Item(name, row.group, data, tuple(row.files(root, smt)), sizes, warnings)
     files = tuple(row.files(root))
     if isinstance(row.spec, ArgumentSpec):
         return load_arguments(files[0].parent if len(files) > 1 else files[0])
     data = tasks.load_task(name, row.spec, root)
-    return Item(name, row.group, data, data.files, {part: len(split.first) for part, split in data.splits.items()}, data.warnings)
+    return Item(
+        name,
+        row.group,
+        data,
+        data.files,
+        {split_name: len(split.first) for split_name, split in data.splits.items()},
+        data.warnings,
+    )
 
 
 def load_arguments(path: Path) -> Item:
@@ -91,10 +107,10 @@ def load_arguments(path: Path) -> Item:
     data = arguments.load_arguments(path)
     sizes, warnings = {topic: len(pairs.gold) for topic, pairs in data.topics.items()}, data.warnings
     spec = SETS[data.name].spec if data.name in SETS else None
-    found = (sum(sizes.values()), len(sizes))
-    if isinstance(spec, ArgumentSpec) and spec.pairs and found != (spec.pairs, spec.topics):
+    counts = (sum(sizes.values()), len(sizes))
+    if isinstance(spec, ArgumentSpec) and spec.pairs and counts != (spec.pairs, spec.topics):
         published = f"the published {spec.pairs:,} on {spec.topics}"
-        warnings += (f"{path}: {found[0]:,} pairs on {found[1]} topics instead of {published}: scores are not comparable",)
+        warnings += (f"{path}: {counts[0]:,} pairs on {counts[1]} topics instead of {published}: scores are not comparable",)
     return Item(data.name, "arguments", data, data.files, sizes, warnings)
 
 
@@ -107,9 +123,16 @@ class Loaded(NamedTuple):
 
 
 def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Item] = (), smt: bool = False) -> Loaded:
-    """Reads the chosen tasks below `root`, and adds `extra`; `smt` as for `load`.
+    """Read the chosen tasks below `root`, and add `extra`.
 
-    DataError if a task that was named individually is missing or malformed, or if there is none at all.
+    Args:
+        chosen: As from `catalog.select`.
+        root: The SentEval folder.
+        extra: Tasks that are already loaded.
+        smt: As for `load`.
+
+    Raises:
+        DataError: A task that was named individually is missing or malformed, or there is no task at all.
     """
     loaded = Loaded(list(extra), [], [])
     for name, by_name in chosen:
@@ -128,74 +151,83 @@ def load_all(chosen: Sequence[tuple[str, bool]], root: Path, extra: Sequence[Ite
 
 
 class EmbeddingStore:
-    """Embeddings of the sentences of all tasks. Each distinct sentence is encoded once and kept until its last task."""
+    """Store the embeddings of the sentences of all tasks. Each distinct sentence is encoded once and stored until its last task."""
 
     def __init__(self, items: Sequence[Item], encode: Encode | None, progress: Callable[[int], object]) -> None:
+        """Prepare for the tasks `items` in their order; `progress` is called with the number of sentences just encoded."""
         self.last = {sentence: number for number, item in enumerate(items) for sentence in item.sentences}
         self.encode, self.progress = encode, progress
-        self._kept: dict[str, np.ndarray] = {}
+        self._stored: dict[str, np.ndarray] = {}
 
     def vectors(self, number: int, item: Item, encode: Encode | None = None) -> tuple[dict[str, int], Embeddings]:
-        """The distinct sentences of task `number` with their rows, and the embeddings.
+        """Return the distinct sentences of task `number` with their rows, and the embeddings.
 
         `encode` is an encoder for this task alone; its embeddings are not shared with other tasks.
         """
-        place = {sentence: index for index, sentence in enumerate(dict.fromkeys(item.sentences))}
-        new = list(place) if encode else [sentence for sentence in place if sentence not in self._kept]
+        row_of = {sentence: index for index, sentence in enumerate(dict.fromkeys(item.sentences))}
+        new = list(row_of) if encode else [sentence for sentence in row_of if sentence not in self._stored]
         blocks = []
         for first in range(0, len(new), ENCODED_AT_ONCE):
             block = new[first : first + ENCODED_AT_ONCE]
             blocks.append(np.asarray((encode or self.encode)(block), np.float32))  # pyright: ignore[reportOptionalCall]
             self.progress(len(block))
-        if len(new) == len(place):
+        if len(new) == len(row_of):
             matrix = np.concatenate(blocks)
         else:
-            width = (blocks[0] if blocks else next(iter(self._kept.values()))[None]).shape[1]
-            matrix = np.empty((len(place), width), np.float32)
+            width = (blocks[0] if blocks else next(iter(self._stored.values()))[None]).shape[1]
+            matrix = np.empty((len(row_of), width), np.float32)
             if blocks:
-                matrix[[place[sentence] for sentence in new]] = np.concatenate(blocks)
-            for sentence in place.keys() - set(new):
-                matrix[place[sentence]] = self._kept[sentence]
+                matrix[[row_of[sentence] for sentence in new]] = np.concatenate(blocks)
+            for sentence in row_of.keys() - set(new):
+                matrix[row_of[sentence]] = self._stored[sentence]
         if not encode:
-            for sentence, index in place.items():
+            for sentence, index in row_of.items():
                 if self.last[sentence] > number:
-                    self._kept.setdefault(sentence, matrix[index].copy())
+                    self._stored.setdefault(sentence, matrix[index].copy())
                 else:
-                    self._kept.pop(sentence, None)
-        return place, matrix
+                    self._stored.pop(sentence, None)
+        return row_of, matrix
 
 
 def score(
     model: EvalModel, items: Sequence[Item], protocols: Protocols, progress: Callable[[int], object]
 ) -> Iterator[tuple[Item, Outcome | UserError]]:
-    """The outcome of every task in turn, or its error; the other tasks are scored nevertheless."""
+    """Yield the outcome of every task in turn, or its error. An error does not stop the other tasks."""
     store = EmbeddingStore(items, None if model.per_task else model.fit([]), progress)
     for number, item in enumerate(items):
         try:
             started = time.perf_counter()
             encode = model.fit(list(dict.fromkeys(item.sentences))) if model.per_task else None
-            place, vectors = store.vectors(number, item, encode)
+            row_of, vectors = store.vectors(number, item, encode)
             encoded = time.perf_counter()
             if not np.isfinite(vectors).all():
-                bad = int((~np.isfinite(vectors).all(axis=1)).sum())
-                raise NumericsError(f"{bad} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
-            outcome = score_one(item, place, model.finish(vectors), protocols, model.views)
+                bad_rows = int((~np.isfinite(vectors).all(axis=1)).sum())
+                raise NumericsError(f"{bad_rows} of {len(vectors)} sentence embeddings are not finite (NaN or Inf)")
+            outcome = score_one(item, row_of, model.finish(vectors), protocols, model.views)
             seconds = {"encoding": encoded - started, "scoring": time.perf_counter() - encoded}
             yield item, outcome._replace(seconds={name: round(value, 3) for name, value in seconds.items()})
         except UserError as error:
             yield item, error
 
 
-def score_one(item: Item, place: dict[str, int], vectors: Embeddings, protocols: Protocols, views: Views = NO_VIEWS) -> Outcome:
-    """Scores one task from the embeddings of its distinct sentences, or from their views."""
+def score_one(item: Item, row_of: dict[str, int], vectors: Embeddings, protocols: Protocols, views: Views = NO_VIEWS) -> Outcome:
+    """Score one task from the embeddings of its distinct sentences, or from their views.
+
+    Args:
+        item: The task.
+        row_of: The row of each sentence.
+        vectors: Embeddings, or the views of which they consist.
+        protocols: The protocols.
+        views: The views of which the embeddings consist.
+    """
     if isinstance(item.data, sts_data.StsTask):
-        found = sts.pair_similarities(vectors, place, item.data, protocols.sts, views)
-        return sts_outcome(item, found, protocols)
+        similarities = sts.pair_similarities(vectors, row_of, item.data, protocols.sts, views)
+        return sts_outcome(item, similarities, protocols)
     vectors = views.joined(vectors)
     if isinstance(item.data, arguments.ArgumentTask):
 
         def embed(sentences: Sequence[str]) -> np.ndarray:
-            return vectors[[place[sentence] for sentence in sentences]]
+            return vectors[[row_of[sentence] for sentence in sentences]]
 
         scores: dict[str, Any] = {"unsupervised": arguments.score_unsupervised(embed, item.data)}
         for scheme in arguments.SCHEMES if vectors.shape[1] <= arguments.WIDEST else ():
@@ -203,18 +235,18 @@ def score_one(item: Item, place: dict[str, int], vectors: Embeddings, protocols:
                 scores[scheme] = arguments.score_supervised(embed, item.data, scheme)
             except DataError as error:  # too few pairs or topics to train on; the unsupervised score is still valid
                 scores[scheme] = {"left_out": str(error)}
-        headline = {f"{item.name} {kind}": scores["unsupervised"][kind]["mean"] for kind in ("pearson", "spearman")}
+        headline = {f"{item.name} {measure}": scores["unsupervised"][measure]["mean"] for measure in ("pearson", "spearman")}
         return Outcome(item, scores, headline, "cosine, mean over topics", {}, {})
     features = {}
-    for part, split in item.data.splits.items():
-        sides = [vectors[[place[sentence] for sentence in side]] for side in (split.first, split.second) if side]
-        features[part] = transfer.pair_features(*sides) if item.data.spec.pairs else sides[0]
+    for split_name, split in item.data.splits.items():
+        sides = [vectors[[row_of[sentence] for sentence in side]] for side in (split.first, split.second) if side]
+        features[split_name] = transfer.pair_features(*sides) if item.data.spec.pairs else sides[0]
     result = transfer.run(item.data, features, protocols.classifier)
     return transfer_outcome(item, result.scores, protocols)._replace(chosen=result.chosen, predictions=result.predictions)
 
 
 def sts_outcome(item: Item, similarities: sts.Similarities, protocols: Protocols) -> Outcome:
-    """Scores a similarity task from the similarities of its pairs."""
+    """Score a similarity task from the similarities of its pairs."""
     assert isinstance(item.data, sts_data.StsTask)
     scores = sts.score_protocol(item.data, similarities, protocols.sts, protocols.resamples)
     scores.pop("sizes")
@@ -222,7 +254,7 @@ def sts_outcome(item: Item, similarities: sts.Similarities, protocols: Protocols
 
 
 def transfer_outcome(item: Item, scores: dict[str, float], protocols: Protocols) -> Outcome:
-    """The outcome of a classification or regression task."""
+    """Return the outcome of a classification or regression task."""
     if "accuracy" in scores:
         headline = {item.name: scores["accuracy"]} | ({f"{item.name} F1": scores["f1"]} if "f1" in scores else {})
         return Outcome(item, dict(scores), headline, protocols.classifier.name, {}, {})
@@ -231,7 +263,7 @@ def transfer_outcome(item: Item, scores: dict[str, float], protocols: Protocols)
 
 
 def combine(outcomes: Sequence[Outcome], protocols: Protocols) -> Outcome | None:
-    """The outcome of an ensemble of several models on one task; None for tasks without ensembles.
+    """Return the outcome of an ensemble of several models on one task; None for tasks without ensembles.
 
     Classification and regression average the predictions with normalised validation scores as weights (ConsSent, section 5).
     Similarity tasks have no validation score; they average the cosines with equal weights.
@@ -242,14 +274,14 @@ def combine(outcomes: Sequence[Outcome], protocols: Protocols) -> Outcome | None
         members = [outcome.predictions for outcome in outcomes if outcome.predictions]
         return transfer_outcome(item, transfer.ensemble(item.data, members), protocols)
     if all(outcome.similarities for outcome in outcomes):
-        found = [outcome.similarities["cosine"] for outcome in outcomes if outcome.similarities]
-        mean = {subset: np.mean([member[subset] for member in found], axis=0) for subset in found[0]}
+        cosines = [outcome.similarities["cosine"] for outcome in outcomes if outcome.similarities]
+        mean = {subset: np.mean([member[subset] for member in cosines], axis=0) for subset in cosines[0]}
         return sts_outcome(item, {"cosine": mean}, protocols)
     return None
 
 
 def record(model: str, metadata: dict[str, Any], outcome: Outcome, root: Path) -> dict[str, Any]:
-    """The result of one model on one task as it is written to JSON."""
+    """Return the result of one model on one task as it is written to JSON."""
     item = outcome.item
     return {
         "task": item.name,
@@ -272,11 +304,11 @@ def _below(file: Path, root: Path) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that compute the scores."""
-    found = {"jax_sentemb": __version__, "python": platform.python_version()}
+    """Return the versions of the packages that compute the scores."""
+    result = {"jax_sentemb": __version__, "python": platform.python_version()}
     for package in ("jax", "numpy", "scipy"):
         try:
-            found[package] = version(package)
+            result[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+            result[package] = "unknown"
+    return result

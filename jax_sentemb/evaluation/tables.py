@@ -1,4 +1,4 @@
-"""Tables of results like those in papers, as text and as Markdown."""
+"""Lay out tables of results like those in papers, as text and as Markdown."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -36,13 +36,13 @@ def layout(
     missing_tasks: Sequence[str],
     failed: Sequence[FailedTask],
 ) -> list[Table]:
-    """A table for each group with a score; `outcomes` is model -> task -> outcome."""
-    found = []
+    """Return a table for each group with a score; `outcomes` is model -> task -> outcome."""
+    tables = []
     for group, names in GROUPS.items():
         scored = {model: [row[name] for name in names if name in row] for model, row in outcomes.items()}
         if group == "arguments":  # corpora given by their path have any name
             scored = {model: [o for o in row.values() if o.item.group == group] for model, row in outcomes.items()}
-        columns = list(dict.fromkeys(column for row in scored.values() for one in row for column in one.headline))
+        columns = list(dict.fromkeys(column for row in scored.values() for outcome in row for column in outcome.headline))
         if not columns:
             continue
         counted = [column for column in columns if column in SETS and SETS[column].averaged]
@@ -50,9 +50,9 @@ def layout(
         rows = []
         for model, row in scored.items():
             values = {column: value for outcome in row for column, value in outcome.headline.items()}
-            lost = {each.task for each in failed if each.model == model}
+            failed_tasks = {failure.task for failure in failed if failure.model == model}
             cells = [
-                f"{values[column]:.2f}" if column in values else "failed" if column.split(" ")[0] in lost else "-"
+                f"{values[column]:.2f}" if column in values else "failed" if column.split(" ")[0] in failed_tasks else "-"
                 for column in columns
             ]
             complete = all(column in values for column in counted)
@@ -60,21 +60,27 @@ def layout(
                 cells.append(f"{sum(values[column] for column in counted) / len(counted):.2f}" if complete else "-")
             rows.append((model, cells))
         head = [heading(column) for column in columns] + [average] * (len(counted) > 1)
-        given = {outcome.item.name for row in scored.values() for outcome in row}
-        missing = [name for name in missing_tasks if name in names and name not in given]
+        scored_tasks = {outcome.item.name for row in scored.values() for outcome in row}
+        missing = [name for name in missing_tasks if name in names and name not in scored_tasks]
         notes = [f"missing, not scored: {', '.join(missing)}"] * bool(missing)
-        years = {name: one.item.sizes for row in scored.values() for one in row for name in [one.item.name] if name == "STS13"}
+        years = {
+            name: outcome.item.sizes
+            for row in scored.values()
+            for outcome in row
+            for name in [outcome.item.name]
+            if name == "STS13"
+        }
         if protocols.sts.aggregate != "all":  # some papers include SMT
             notes += [f"{name}: mean over {', '.join(sizes)}" for name, sizes in years.items()]
-        notes += [f"failed: {each}" for each in failed if each.task in names]
-        found.append(Table(_title(group, protocols), head, rows, notes))
-    return found
+        notes += [f"failed: {failure}" for failure in failed if failure.task in names]
+        tables.append(Table(_title(group, protocols), head, rows, notes))
+    return tables
 
 
 def _title(group: str, protocols: suite.Protocols) -> str:
-    kind = protocols.sts
+    sts = protocols.sts
     return {
-        "sts": f"Similarity, {kind.correlation.title()} x 100 of the cosine, {_AGGREGATE[kind.aggregate]} (protocol {kind.name})",
+        "sts": f"Similarity, {sts.correlation.title()} x 100 of the cosine, {_AGGREGATE[sts.aggregate]} (protocol {sts.name})",
         "transfer": f"Transfer, accuracy in % (protocol {protocols.classifier.name}); r, rho: supervised relatedness x 100",
         "probing": f"Probing, accuracy in % (protocol {protocols.classifier.name})",
         "arguments": "Argument similarity without labels, correlation x 100 with the cosine, mean over topics",
@@ -84,24 +90,24 @@ def _title(group: str, protocols: suite.Protocols) -> str:
 _AGGREGATE = {"all": "all pairs of a year", "mean": "mean over subsets", "wmean": "weighted mean over subsets"}
 
 
-def as_text(found: Table) -> str:
-    """A table for the terminal; wide tables are split into parts below each other."""
-    name_width = max(len("model"), *(len(name) for name, _ in found.rows))
-    widths = [max(len(column), *(len(cells[i]) for _, cells in found.rows)) for i, column in enumerate(found.columns)]
-    parts, start = [], 0
+def as_text(content: Table) -> str:
+    """Return a table for the terminal; wide tables are split into parts below each other."""
+    name_width = max(len("model"), *(len(name) for name, _ in content.rows))
+    widths = [max(len(column), *(len(cells[i]) for _, cells in content.rows)) for i, column in enumerate(content.columns)]
+    blocks, start = [], 0
     while start < len(widths):
-        end, used = start, name_width
-        while end < len(widths) and (end == start or used + widths[end] + 2 <= WIDTH):
-            used += widths[end] + 2
+        end, line_width = start, name_width
+        while end < len(widths) and (end == start or line_width + widths[end] + 2 <= WIDTH):
+            line_width += widths[end] + 2
             end += 1
-        rows = [(name, *cells[start:end]) for name, cells in found.rows]
-        parts.append(table(("model", *found.columns[start:end]), rows))
+        rows = [(name, *cells[start:end]) for name, cells in content.rows]
+        blocks.append(table(("model", *content.columns[start:end]), rows))
         start = end
-    return "\n".join([found.title, *parts, *found.notes])
+    return "\n".join([content.title, *blocks, *content.notes])
 
 
 def as_markdown(table: Table) -> str:
-    """A table for a README."""
+    """Return a table for a README."""
     lines = [
         f"### {table.title}",
         "",

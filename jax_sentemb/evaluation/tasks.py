@@ -1,4 +1,4 @@
-"""Reads the classification and regression tasks of SentEval.
+"""Read the classification and regression tasks of SentEval.
 
 Files are read as SentEval reads them: the same encodings, line ends and order of sentences (by length, then label). The order is
 part of the protocol, because the folds depend on it.
@@ -28,7 +28,7 @@ class TaskSpec(NamedTuple):
     read: Callable[[Path, str], Iterator[Example]]  # from a path and its split or class
     classes: tuple[str, ...] = ()  # in the order of SentEval's numbers; (): the labels of the training file, sorted
     pairs: bool = False
-    has_f1: bool = False  # F1 of class 1 is reported beside the accuracy
+    has_f1: bool = False  # F1 of class 1 is reported next to the accuracy
     has_hidden_layer: bool = False  # the classifier has a hidden layer, whose width is selected
 
 
@@ -52,7 +52,7 @@ class Task(NamedTuple):
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences of the task, with repetitions."""
+        """Return all sentences of the task, with repetitions."""
         return [sentence for split in self.splits.values() for side in (split.first, split.second) for sentence in side]
 
 
@@ -66,8 +66,8 @@ def read_class(path: Path, label: str) -> Iterator[Example]:
 def read_trec(path: Path, split: str) -> Iterator[Example]:
     """Yield the questions of TREC: LABEL:sublabel question."""
     for number, line in _lines(path, "latin-1"):
-        label, colon, rest = line.partition(":")
-        _, space, sentence = rest.partition(" ")
+        label, colon, text = line.partition(":")
+        _, space, sentence = text.partition(" ")
         if not colon or not space:
             raise DataError(f"{path}:{number}: expected LABEL:sublabel question, found {line[:40]!r}")
         yield label, sentence, ""
@@ -127,7 +127,7 @@ def _pairs(path: Path, label: int, first: int, header: int) -> Iterator[Example]
 
 
 def _lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Yield non-blank lines without space around them, with their numbers. A carriage return ends a line, too."""
+    """Yield non-blank lines without space around them, with their numbers. A carriage return also ends a line."""
     numbered = numbered_lines(decode_file(path, encoding), lone_returns=True)
     return ((number, line.strip()) for number, line in numbered if line.strip())
 
@@ -135,46 +135,47 @@ def _lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
 def load_task(name: str, spec: TaskSpec, folder: Path) -> Task:
     """Read a task below the SentEval folder `folder` (which contains `downstream` and `probing`).
 
-    DataError for a missing file, a malformed line or an unknown label.
+    Raises:
+        DataError: A file is missing, a line is malformed, or a label is unknown.
     """
     files = tuple(sorted({folder / file for file in spec.files.values()}))
     if missing := [file for file in files if not file.is_file()]:
         raise DataError(f"{name}: {missing[0]} is missing (jax-sentemb evaluate --check lists where files belong)")
-    examples = {part: list(spec.read(folder / file, part)) for part, file in spec.files.items()}
-    shared = len(files) < len(spec.files)  # several parts in one file
+    examples = {split: list(spec.read(folder / file, split)) for split, file in spec.files.items()}
+    is_one_file = len(files) < len(spec.files)  # several parts in one file
     warnings = tuple(
-        f"{folder / spec.files[part]}: {len(examples[part]):,} {'pairs' if spec.pairs else 'sentences'}"
-        f"{f' of {part}' if shared else ''} instead of the published {count:,}: scores are not comparable"
-        for part, count in spec.counts.items()
-        if len(examples[part]) != count
+        f"{folder / spec.files[split]}: {len(examples[split]):,} {'pairs' if spec.pairs else 'sentences'}"
+        f"{f' of {split}' if is_one_file else ''} instead of the published {count:,}: scores are not comparable"
+        for split, count in spec.counts.items()
+        if len(examples[split]) != count
     )
     if spec.kind == "nested":
-        examples = {"all": [example for part in examples.values() for example in part]}
+        examples = {"all": [example for split in examples.values() for example in split]}
     classes = spec.classes
     if not classes and spec.kind != "relatedness":
         classes = tuple(sorted({label for label, _, _ in examples["train"]}))
-    where = ", ".join(sorted(set(spec.files.values())))
-    splits = {part: _split(f"{name} ({where})", rows, classes, spec) for part, rows in examples.items()}
+    file_names = ", ".join(sorted(set(spec.files.values())))
+    splits = {split: _split(f"{name} ({file_names})", rows, classes, spec) for split, rows in examples.items()}
     return Task(name, spec, splits, classes, files, warnings)
 
 
-def _split(where: str, examples: list[Example], classes: tuple[str, ...], spec: TaskSpec) -> TaskSplit:
-    """The examples in SentEval's order: by number of tokens of the first and second sentence and by label, then as in the file."""
+def _split(source: str, examples: list[Example], classes: tuple[str, ...], spec: TaskSpec) -> TaskSplit:
+    """Return the examples in SentEval's order: by token counts of both sentences, then by label, then as in the file."""
     if not examples:
-        raise DataError(f"{where}: one of its parts is empty")
+        raise DataError(f"{source}: one of its splits is empty")
     rows = []
     for label, first, second in examples:
         if spec.kind == "relatedness":
             value = finite(label)
             if value is None or not 0 <= value <= 5:
-                raise DataError(f"{where}: gold score {label[:20]!r} is not a number from 0 to 5")
+                raise DataError(f"{source}: gold score {label[:20]!r} is not a number from 0 to 5")
         elif label not in classes:
-            raise DataError(f"{where}: unknown label {label[:20]!r}, expected one of {', '.join(classes[:8])}")
+            raise DataError(f"{source}: unknown label {label[:20]!r}, expected one of {', '.join(classes[:8])}")
         else:
             value = classes.index(label)
         rows.append((first.split(), second.split(), value))
     rows.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
     labels = np.array([value for _, _, value in rows])
     if len(np.unique(labels)) < 2:
-        raise DataError(f"{where}: all {len(rows)} examples have the same class")
+        raise DataError(f"{source}: all {len(rows)} examples have the same class")
     return TaskSplit([" ".join(first) for first, _, _ in rows], [" ".join(second) for _, second, _ in rows] * spec.pairs, labels)

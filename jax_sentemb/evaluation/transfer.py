@@ -1,6 +1,6 @@
-"""Transfer and probing tasks: classifiers on frozen embeddings, with SentEval's folds and one of two kinds of training.
+"""Score transfer and probing tasks: classifiers on frozen embeddings, with SentEval's folds and one of two kinds of training.
 
-`senteval` is SentEval's PyTorch classifier (see classifier.py), trained for all folds and L2 penalties at once;
+`senteval` is SentEval's PyTorch classifier (see classifier.py), trained for all folds and L2 penalties at once.
 `senteval_prototyping` uses SentEval's fast settings, and `senteval_2018` the default settings with the loss of PyTorch <= 0.4.0.
 `logreg` is L2-regularised logistic regression to the optimum, over the grids that SentEval uses with scikit-learn. Relatedness has
 one protocol, SentEval's regression through class probabilities (Tai et al. 2015).
@@ -62,9 +62,11 @@ class Result(NamedTuple):
 
 
 def run(task: Task, features: dict[str, Float[np.ndarray, "_ width"]], protocol: TransferProtocol) -> Result:
-    """Trains and scores `task` on features {split: [n, D]}; see `pair_features` for pairs.
+    """Train and score `task` on features {split: [n, D]}; see `pair_features` for pairs.
 
-    NumericsError if features are not finite or all equal; DataError if a class has fewer rows than there are folds.
+    Raises:
+        NumericsError: Features are not finite, or all are equal.
+        DataError: A class has fewer rows than there are folds.
     """
     for split, values in features.items():
         if not np.isfinite(values).all():
@@ -83,31 +85,35 @@ def run(task: Task, features: dict[str, Float[np.ndarray, "_ width"]], protocol:
 def pair_features(
     first: Float[np.ndarray, "pairs width"], second: Float[np.ndarray, "pairs width"]
 ) -> Float[np.ndarray, "pairs 2*width"]:
-    """[|u - v|, u * v] of pairs of embeddings (Tai et al. 2015, as in SentEval)."""
+    """Return [|u - v|, u * v] of pairs of embeddings (Tai et al. 2015, as in SentEval)."""
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
-def stratified_folds(labels: Int[np.ndarray, " rows"], folds: int, seed: int, where: str = "") -> Folds:
-    """(train, test) rows of each fold, equal to those of scikit-learn's StratifiedKFold(folds, shuffle=True, random_state=seed)."""
+def stratified_folds(labels: Int[np.ndarray, " rows"], folds: int, seed: int, name: str = "") -> Folds:
+    """Return (train, test) rows of each fold, as scikit-learn's StratifiedKFold(folds, shuffle=True, random_state=seed) does.
+
+    Raises:
+        DataError: A class has fewer rows than there are folds; the message begins with `name`.
+    """
     # Classes are numbered in the order in which they appear, and each fold takes every folds-th row of the sorted labels.
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     codes = np.argsort(np.argsort(first))[inverse]
     counts = np.bincount(codes)
     if counts.min() < folds:
-        raise DataError(f"{where}: {folds} folds need {folds} examples of every class or more, the smallest has {counts.min()}")
+        raise DataError(f"{name}: {folds} folds need {folds} examples of every class or more, the smallest has {counts.min()}")
     ordered = np.sort(codes)
-    shares = np.array([np.bincount(ordered[fold::folds], minlength=len(counts)) for fold in range(folds)])
+    class_counts = np.array([np.bincount(ordered[fold::folds], minlength=len(counts)) for fold in range(folds)])
     generator = np.random.RandomState(seed)  # scikit-learn's generator
     fold_of = np.empty(len(labels), int)
     for code in range(len(counts)):
-        assigned = np.arange(folds).repeat(shares[:, code])
+        assigned = np.arange(folds).repeat(class_counts[:, code])
         generator.shuffle(assigned)
         fold_of[codes == code] = assigned
     return [(np.flatnonzero(fold_of != fold), np.flatnonzero(fold_of == fold)) for fold in range(folds)]
 
 
 def ensemble(task: Task, members: Sequence[Predictions]) -> dict[str, float]:
-    """Scores of the average of the members' predictions, weighted by normalised validation scores (ConsSent, section 5)."""
+    """Score the average of the members' predictions, weighted by normalised validation scores (ConsSent, section 5)."""
     weights = np.array([np.maximum(member.dev, 0) for member in members])
     weights = weights / np.maximum(weights.sum(axis=0), 1e-12)
     outputs = np.stack([member.outputs for member in members])
@@ -119,7 +125,7 @@ def ensemble(task: Task, members: Sequence[Predictions]) -> dict[str, float]:
 
 
 def _nested(task: Task, features: np.ndarray, protocol: TransferProtocol) -> Result:
-    """Nested cross-validation: inner folds select L2, and the score is the mean of the rounded accuracies of the outer folds."""
+    """Cross-validate twice: inner folds select L2, and the score is the mean of the rounded accuracies of the outer folds."""
     labels, seed = task.splits["all"].labels, 1111
     outer = stratified_folds(labels, protocol.folds, seed, task.name)
     inner = [
@@ -144,49 +150,49 @@ def _nested(task: Task, features: np.ndarray, protocol: TransferProtocol) -> Res
         best = dev.argmax(axis=1)
         chosen = np.array(grid)[best]
         last = (np.arange(len(outer)) + 1) * (protocol.folds + 1) - 1  # the fit on all training rows of a fold
-        places = last * len(grid) + best
+        selected_fits = last * len(grid) + best
         outputs = [
-            logistic.probabilities(fitted.weight[place], fitted.bias[place], features[test])
-            for place, (_, test) in zip(places, outer, strict=True)
+            logistic.probabilities(fitted.weight[index], fitted.bias[index], features[test])
+            for index, (_, test) in zip(selected_fits, outer, strict=True)
         ]
-    every = np.zeros((len(labels), len(task.classes)))
+    all_outputs = np.zeros((len(labels), len(task.classes)))
     dev_of_row = np.zeros(len(labels))
     accuracies = []
     for (_, test), output, score in zip(outer, outputs, dev.max(axis=1), strict=True):
-        every[test], dev_of_row[test] = output, score
+        all_outputs[test], dev_of_row[test] = output, score
         accuracies.append(round(100 * float((output.argmax(axis=1) == labels[test]).mean()), 2))
     scores = {"accuracy": round(float(np.mean(accuracies)), 2), "dev": round(float(dev.max(axis=1).mean()), 2)}
-    return Result(scores, {_strength(protocol): chosen.tolist()}, Predictions(every, dev_of_row))
+    return Result(scores, {_strength(protocol): chosen.tolist()}, Predictions(all_outputs, dev_of_row))
 
 
 def _kfold(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol) -> Result:
-    """Folds of the training set select L2; one classifier, trained on the whole set, is tested."""
+    """Select L2 by folds of the training set, and test one classifier that is trained on the whole set."""
     train, test = task.splits["train"].labels, task.splits["test"].labels
     folds = stratified_folds(train, protocol.folds, 1111, task.name)
-    everything = np.arange(len(train))
+    all_rows = np.arange(len(train))
     if protocol.settings:
         jobs = [ClassifierJob(*fold) for fold in folds]
         valid = classifier.fit(features["train"], train, jobs, _repeat(L2, len(jobs)), protocol.settings).valid
         dev = (100 * valid.mean(axis=0)).round(2)
         chosen = L2[dev.argmax()]
-        job = classifier.validation_job(everything, protocol.settings.seed)
+        job = classifier.validation_job(all_rows, protocol.settings.seed)
         fitted = classifier.fit(features["train"], train, [job], np.array([[chosen]]), protocol.settings)
         outputs = _outputs(fitted, 0, 0, features["test"])
     else:
         grid = INVERSE_L2_KFOLD
-        both = [*folds, (everything, everything)]
-        best_fits = logistic.fit(features["train"], train, _masks(both, len(train), len(grid)), np.tile(grid, len(both)))
+        all_folds = [*folds, (all_rows, all_rows)]
+        best_fits = logistic.fit(features["train"], train, _masks(all_folds, len(train), len(grid)), np.tile(grid, len(all_folds)))
         accuracy = _accuracies(best_fits, features["train"], train, folds, len(grid)).reshape(len(folds), len(grid))
         dev = (100 * accuracy.mean(axis=0)).round(2)
         chosen = grid[dev.argmax()]
-        place = len(folds) * len(grid) + int(dev.argmax())
-        outputs = logistic.probabilities(best_fits.weight[place], best_fits.bias[place], features["test"])
+        selected_fit = len(folds) * len(grid) + int(dev.argmax())
+        outputs = logistic.probabilities(best_fits.weight[selected_fit], best_fits.bias[selected_fit], features["test"])
     return _tested(task, outputs, test, float(dev.max()), {_strength(protocol): chosen})
 
 
 def _split(task: Task, features: dict[str, np.ndarray], protocol: TransferProtocol) -> Result:
-    """The development set selects L2, for probing tasks also width and dropout, and is used for early stopping."""
-    labels = {part: split.labels for part, split in task.splits.items()}
+    """Select L2, for probing tasks also width and dropout, by the development set, which also stops training."""
+    labels = {name: split.labels for name, split in task.splits.items()}
     if not protocol.settings:
         grid, rows = INVERSE_L2, np.arange(len(labels["train"]))
         fitted = logistic.fit(features["train"], labels["train"], _masks([(rows, rows)], len(rows), len(grid)), np.array(grid))
@@ -198,29 +204,29 @@ def _split(task: Task, features: dict[str, np.ndarray], protocol: TransferProtoc
     # SentEval trains again with the best L2, on the same rows from the same seed, which gives the same fit.
     rows = np.arange(len(labels["train"]))
     job = ClassifierJob(rows, len(rows) + np.arange(len(labels["dev"])))
-    both = np.concatenate([features["train"], features["dev"]])
+    train_and_dev = np.concatenate([features["train"], features["dev"]])
     targets = np.concatenate([labels["train"], labels["dev"]])
-    found = []
+    candidates = []
     for hidden in HIDDEN if task.spec.has_hidden_layer else (0,):
         rates = DROPOUT if task.spec.has_hidden_layer else (0.0,)
         settings = protocol.settings._replace(hidden=hidden)
         l2, dropout = np.tile(L2, len(rates)), np.repeat(rates, len(L2))
-        fitted = classifier.fit(both, targets, [job], l2[None], settings, dropout)
+        fitted = classifier.fit(train_and_dev, targets, [job], l2[None], settings, dropout)
         scores = (100 * fitted.valid[0]).round(2)
         best = int(scores.argmax())
         chosen = {"l2": float(l2[best])} | ({"hidden": hidden, "dropout": float(dropout[best])} if hidden else {})
-        found.append((float(scores[best]), chosen, fitted, best))
-    dev, chosen, fitted, best = max(found, key=lambda entry: entry[0])  # the first one of equal scores, as in SentEval
+        candidates.append((float(scores[best]), chosen, fitted, best))
+    dev, chosen, fitted, best = max(candidates, key=lambda entry: entry[0])  # the first one of equal scores, as in SentEval
     return _tested(task, _outputs(fitted, 0, best, features["test"]), labels["test"], dev, chosen)
 
 
 def _relatedness(task: Task, features: dict[str, np.ndarray]) -> Result:
-    """Regression as the expectation of a softmax over the grades 1 to 5, trained on the two grades next to a gold score."""
-    labels = {part: split.labels for part, split in task.splits.items()}
+    """Regress the score as the expectation of a softmax over the grades 1 to 5, trained on the two grades next to a gold score."""
+    labels = {name: split.labels for name, split in task.splits.items()}
     job = ClassifierJob(np.arange(len(labels["train"])), len(labels["train"]) + np.arange(len(labels["dev"])))
-    both = np.concatenate([features["train"], features["dev"]])
+    train_and_dev = np.concatenate([features["train"], features["dev"]])
     targets = two_hot(np.concatenate([labels["train"], labels["dev"]]))
-    fitted = classifier.fit(both, targets, [job], np.zeros((1, 1)), RELATEDNESS)
+    fitted = classifier.fit(train_and_dev, targets, [job], np.zeros((1, 1)), RELATEDNESS)
     outputs = _outputs(fitted, 0, 0, features["test"]) @ np.arange(1, targets.shape[1] + 1)
     dev = 100 * float(fitted.valid[0, 0])
     scores = _regression_scores(outputs, labels["test"])
@@ -228,7 +234,7 @@ def _relatedness(task: Task, features: dict[str, np.ndarray]) -> Result:
 
 
 def two_hot(gold: Real[np.ndarray, " n"], grades: int = 5) -> Float[np.ndarray, "n {grades}"]:
-    """Gold scores as weights of the two integer grades around them, float32 (Tai et al. 2015).
+    """Return gold scores as weights of the two integer grades around them, float32 (Tai et al. 2015).
 
     3.6 is (0, 0, .4, .6, 0). Below 1 the weights add up to less than 1, as in SentEval: 0.4 is (.4, 0, 0, 0, 0).
     """
@@ -249,7 +255,7 @@ def _outputs(fitted: classifier.ClassifierFits, job: int, fit: int, features: np
 
 
 def _masks(folds: Sequence[tuple[np.ndarray, np.ndarray]], rows: int, grid: int) -> np.ndarray:
-    """Masks of the training rows of each fit, bool [folds * grid, rows]."""
+    """Return masks of the training rows of each fit, bool [folds * grid, rows]."""
     masks = np.zeros((len(folds), rows), bool)
     for mask, (train, _) in zip(masks, folds, strict=True):
         mask[train] = True
@@ -263,7 +269,7 @@ def _accuracies(
     folds: Sequence[tuple[np.ndarray, np.ndarray]],
     grid: int,
 ) -> np.ndarray:
-    """Accuracy of every fit on the test rows of its fold [folds * grid]."""
+    """Return the accuracy of every fit on the test rows of its fold [folds * grid]."""
     accuracies = []
     for fold, (_, test) in enumerate(folds):
         for fit in range(fold * grid, (fold + 1) * grid):
@@ -277,28 +283,32 @@ def _tested(task: Task, outputs: np.ndarray, labels: np.ndarray, dev: float, cho
     return Result(scores | {"dev": dev}, chosen, Predictions(outputs, np.full(len(outputs), dev)))
 
 
-def _classification_scores(found: np.ndarray, labels: np.ndarray, task: Task) -> dict[str, float]:
-    scores = {"accuracy": round(100 * float((found == labels).mean()), 2)}
+def _classification_scores(predicted: np.ndarray, labels: np.ndarray, task: Task) -> dict[str, float]:
+    scores = {"accuracy": round(100 * float((predicted == labels).mean()), 2)}
     if task.spec.has_f1:
-        hits = int(((found == 1) & (labels == 1)).sum())
-        scores["f1"] = round(200 * hits / max(int((found == 1).sum() + (labels == 1).sum()), 1), 2)
+        hits = int(((predicted == 1) & (labels == 1)).sum())
+        scores["f1"] = round(200 * hits / max(int((predicted == 1).sum() + (labels == 1).sum()), 1), 2)
     return scores
 
 
-def _regression_scores(found: np.ndarray, gold: np.ndarray) -> dict[str, float]:
-    if np.ptp(found) == 0:
+def _regression_scores(predicted: np.ndarray, gold: np.ndarray) -> dict[str, float]:
+    if np.ptp(predicted) == 0:
         raise NumericsError("the regression predicts the same value for every pair, so there is no correlation")
-    pearson: Any = scipy.stats.pearsonr(found, gold)  # SciPy declares no attributes
-    spearman: Any = scipy.stats.spearmanr(found, gold)
+    pearson: Any = scipy.stats.pearsonr(predicted, gold)  # SciPy declares no attributes
+    spearman: Any = scipy.stats.spearmanr(predicted, gold)
     return {
         "pearson": 100 * float(pearson.statistic),
         "spearman": 100 * float(spearman.statistic),
-        "mse": float(np.square(found - gold).mean()),
+        "mse": float(np.square(predicted - gold).mean()),
     }
 
 
 def check_protocol(name: str) -> TransferProtocol:
-    """The protocol of this name; ConfigError for an unknown name."""
+    """Return the protocol of this name.
+
+    Raises:
+        ConfigError: The name is unknown.
+    """
     if name not in PROTOCOLS:
         raise ConfigError(f"--classifier {name} is unknown; the classifiers are {', '.join(PROTOCOLS)}")
     return PROTOCOLS[name]

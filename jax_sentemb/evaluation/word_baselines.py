@@ -1,4 +1,4 @@
-"""Baselines without training: averages of word vectors, tf-idf, overlap of words."""
+"""Encode sentences without training: averages of word vectors, tf-idf, overlap of words."""
 
 import math
 import re
@@ -27,8 +27,8 @@ class WordAverageBaseline(NamedTuple):
     """Mean of the vectors of the known words of a sentence (split at spaces); zero for a sentence without known words.
 
     An unknown word is looked up again in lower case. `sif` is the a of the weights a / (a + p), where p is the frequency of a word
-    in the fitted sentences (Arora, Liang and Ma 2017; their removal of the first component is a separate option). `stop_words`
-    leaves out function words and punctuation, as for the GloVe row of Reimers and Gurevych (2019).
+    in the fitted sentences (Arora, Liang and Ma 2017; their removal of the first component is a separate option). With
+    `stop_words`, function words and punctuation are left out, as for the GloVe row of Reimers and Gurevych (2019).
     """
 
     vectors: WordVectorTable
@@ -37,7 +37,7 @@ class WordAverageBaseline(NamedTuple):
     weights: dict[str, float] | None = None
 
     def fit(self, sentences: Sequence[str]) -> "WordAverageBaseline":
-        """The baseline with word weights from these sentences; unchanged without `sif`."""
+        """Return the baseline with word weights from these sentences; unchanged without `sif`."""
         if self.sif is None:
             return self
         counts = Counter(word for sentence in sentences for word in sentence.split())
@@ -45,21 +45,21 @@ class WordAverageBaseline(NamedTuple):
         return self._replace(weights={word: self.sif / (self.sif + count / total) for word, count in counts.items()})
 
     def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
-        """Embeddings of the sentences, float32."""
+        """Return the embeddings of the sentences, float32."""
         index = {word: row for row, word in enumerate(self.vectors.words)}
         rows, columns, values = [], [], []
         for number, sentence in enumerate(sentences):
             for word in sentence.split():
                 if self.stop_words and (word.lower() in STOP_WORDS or not re.search(r"\w", word)):
                     continue
-                place = index.get(word, index.get(word.lower()))
-                if place is not None:
+                column = index.get(word, index.get(word.lower()))
+                if column is not None:
                     rows.append(number)
-                    columns.append(place)
+                    columns.append(column)
                     values.append(1.0 if self.weights is None else self.weights.get(word, 1.0))
         table = scipy.sparse.csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
-        known = np.bincount(rows, minlength=len(sentences)).astype(np.float64)
-        return (np.asarray(table @ self.vectors.vectors, np.float64) / np.maximum(known, 1)[:, None]).astype(np.float32)
+        word_counts = np.bincount(rows, minlength=len(sentences)).astype(np.float64)
+        return (np.asarray(table @ self.vectors.vectors, np.float64) / np.maximum(word_counts, 1)[:, None]).astype(np.float32)
 
 
 class TfIdf(NamedTuple):
@@ -73,13 +73,13 @@ class TfIdf(NamedTuple):
     frequencies: dict[str, float] | None = None  # idf by word, in the order of columns
 
     def fit(self, sentences: Sequence[str]) -> "TfIdf":
-        """The baseline with the words and document frequencies of these sentences."""
+        """Return the baseline with the words and document frequencies of these sentences."""
         documents = Counter(word for sentence in sentences for word in set(_words(sentence)))
         common = sorted(documents.items(), key=lambda entry: (-entry[1], entry[0]))[: self.width]
         return self._replace(frequencies={word: math.log((1 + len(sentences)) / (1 + count)) for word, count in common})
 
     def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences columns"]:
-        """Embeddings of the sentences, float32."""
+        """Return the embeddings of the sentences, float32."""
         frequencies = self.frequencies or {}
         index = {word: column for column, word in enumerate(frequencies)}
         table = np.zeros((len(sentences), len(index)), np.float32)
@@ -95,21 +95,23 @@ def _words(sentence: str) -> list[str]:
 
 
 def _cosine(first: Sequence[str], second: Sequence[str], weight: Callable[[str], float]) -> np.ndarray:
-    """Cosine [N] of the weighted word counts of each pair; 0 if a sentence has no word."""
+    """Return the cosine [N] of the weighted word counts of each pair; 0 if a sentence has no word."""
     scores = np.zeros(len(first))
     for row, pair in enumerate(zip(first, second, strict=True)):
-        one, other = ({word: weight(word) * n for word, n in Counter(_words(sentence)).items()} for sentence in pair)
-        length = math.hypot(*one.values()) * math.hypot(*other.values())
-        scores[row] = sum(one[word] * other.get(word, 0.0) for word in one) / length if length else 0.0
+        first_weights, second_weights = (
+            {word: weight(word) * n for word, n in Counter(_words(sentence)).items()} for sentence in pair
+        )
+        length = math.hypot(*first_weights.values()) * math.hypot(*second_weights.values())
+        scores[row] = sum(first_weights[word] * second_weights.get(word, 0.0) for word in first_weights) / length if length else 0.0
     return scores
 
 
 def bag_of_words_similarity(first: Sequence[str], second: Sequence[str]) -> Float[np.ndarray, " pairs"]:
-    """Baseline: cosine of the word counts of each pair, float64."""
+    """Return the cosine of the word counts of each pair, float64."""
     return _cosine(first, second, lambda word: 1.0)
 
 
 def tf_idf_similarity(first: Sequence[str], second: Sequence[str], corpus: Sequence[str]) -> Float[np.ndarray, " pairs"]:
-    """Baseline: cosine of word counts times inverse document frequencies in `corpus`, float64."""
+    """Return the cosine of word counts times inverse document frequencies in `corpus`, float64."""
     documents = Counter(word for sentence in corpus for word in set(_words(sentence)))
     return _cosine(first, second, lambda word: math.log((1 + len(corpus)) / (1 + documents[word])))

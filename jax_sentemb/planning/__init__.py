@@ -1,1 +1,1 @@
-"""Plans runs on TPUs and GPUs that are not present: compiles a step with their own compilers and reads its memory and cost."""
+"""Plan runs on absent TPUs and GPUs: compile a step with their own compilers and read its memory and cost."""

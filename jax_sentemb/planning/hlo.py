@@ -1,6 +1,6 @@
-"""Reads a compiled program's text (optimised HLO): bytes that it moves, collectives, padding of arrays, largest arrays.
+"""Read a compiled program's text (optimised HLO): bytes that it moves, collectives, padding of arrays, largest arrays.
 
-A loop counts as often as it runs, which the compilers' own cost analysis does not do.
+A loop counts as often as it runs. The compilers' own cost analysis counts it once.
 """
 
 import math
@@ -30,30 +30,32 @@ class Shape(NamedTuple):
 
     @property
     def bytes(self) -> float:
-        """Size without padding."""
+        """Return the size without padding."""
         return math.prod(self.sizes) * _item_bytes(self.dtype)
 
     @property
     def padded_bytes(self) -> float:
-        """Size in the tiles of its layout: the minor axes are rounded up to a tile."""
-        order, _, rest = self.layout.partition(":")
-        tile = re.match(r"T\(([\d,]+)\)", rest)
+        """Return the size in the tiles of its layout: the minor axes are rounded up to a tile."""
+        order, _, tiling = self.layout.partition(":")
+        tile = re.match(r"T\(([\d,]+)\)", tiling)
         axes = [int(axis) for axis in order.split(",") if axis]
         if not tile or not axes or len(axes) != len(self.sizes):
             return self.bytes
         sizes = [self.sizes[axis] for axis in reversed(axes)]  # major to minor
         tiles = [int(size) for size in tile[1].split(",")][-len(sizes) :]
-        for place, size in enumerate(reversed(tiles), 1):
-            sizes[-place] = -(-sizes[-place] // size) * size
+        for axis_from_end, size in enumerate(reversed(tiles), 1):
+            sizes[-axis_from_end] = -(-sizes[-axis_from_end] // size) * size
         return math.prod(sizes) * _item_bytes(self.dtype)
 
     @property
     def on_chip(self) -> bool:
-        """Whether the array lies in a memory of the chip itself, not in HBM."""
+        """Return whether the array is in a memory of the chip itself, not in HBM."""
         return bool(re.search(r"S\([1-9]", self.layout))
 
 
 class Instruction(NamedTuple):
+    """A line of a program."""
+
     name: str
     shapes: list[Shape]  # of the result; several for a tuple
     opcode: str
@@ -64,7 +66,7 @@ class Instruction(NamedTuple):
 class Collective(NamedTuple):
     """All collectives of one kind and group size."""
 
-    kind: str
+    kind: str  # an element of COLLECTIVES
     group: int  # devices that take part together
     times: int  # in one step, loops unrolled
     bytes: float  # of the whole arrays, on one device, in one step
@@ -79,9 +81,9 @@ class Program:
         self._count(self._entry, 1)
 
     def moved_bytes(self, hbm_only: bool = True) -> float:
-        """Bytes that operations read and write on one device; of a slice only what is taken.
+        """Return the bytes that operations read and write on one device. Of a slice, only the part that is taken counts.
 
-        `hbm_only`: without arrays that the compiler keeps on the chip (TPU).
+        `hbm_only` leaves out arrays that the compiler keeps on the chip (TPU).
         """
         total = 0.0
         for name, runs in self.runs.items():
@@ -90,7 +92,7 @@ class Program:
         return total
 
     def collectives(self, devices: int) -> list[Collective]:
-        """By kind and group size; `devices` take part where the text names no groups."""
+        """Return the collectives by kind and group size; all `devices` take part if the text names no groups."""
         count: Counter[tuple[str, int]] = Counter()
         size: dict[tuple[str, int], float] = defaultdict(float)
         for line, runs in self._everywhere():
@@ -107,27 +109,27 @@ class Program:
         return [Collective(kind, group, count[kind, group], size[kind, group]) for kind, group in sorted(count)]
 
     def padding(self) -> float:
-        """Share of the bytes of all results that is padding of tiles."""
+        """Return the share of the bytes of all results that is padding of tiles."""
         shapes = [shape for line, _ in self._top() if line.opcode not in FREE for shape in line.shapes]
         padded = sum(shape.padded_bytes for shape in shapes)
         return 1 - sum(shape.bytes for shape in shapes) / padded if padded else 0.0
 
     def largest(self, count: int = 10) -> list[tuple[float, str, str]]:
-        """(bytes, array, operation in the source) of the largest results in HBM, each array and operation once."""
-        found = {}
+        """Return (bytes, array, operation in the source) of the largest results in HBM, each array and operation once."""
+        size_of = {}
         for line, _ in self._top():
             for shape in line.shapes if line.opcode not in FREE else ():
                 if not shape.on_chip:
                     source = re.search(r'op_name="([^"]*)"', line.attributes)
                     text = f"{shape.dtype}[{','.join(map(str, shape.sizes))}]"
-                    found[text, source[1].rpartition("/")[2] if source else line.opcode] = shape.padded_bytes
-        return [(size, *names) for names, size in sorted(found.items(), key=lambda item: -item[1])[:count]]
+                    size_of[text, source[1].rpartition("/")[2] if source else line.opcode] = shape.padded_bytes
+        return [(size, *names) for names, size in sorted(size_of.items(), key=lambda item: -item[1])[:count]]
 
     def _count(self, name: str, runs: float) -> None:
         self.runs[name] += runs
         for line in self.computations[name]:
             if line.opcode == "while":
-                body, condition = (re.search(rf"{part}=%?([\w.\-]+)", line.attributes) for part in ("body", "condition"))
+                body, condition = (re.search(rf"{role}=%?([\w.\-]+)", line.attributes) for role in ("body", "condition"))
                 if body and condition:
                     self._count(body[1], runs * self._trips(line, condition[1]))
             elif line.opcode in ("call", "async-start", "conditional"):
@@ -135,13 +137,13 @@ class Program:
                 if branches := BRANCHES.search(line.attributes):
                     called = [branch.strip(" %") for branch in branches[1].split(",")]
                 called += re.findall(r"(?:true|false)_computation=%?([\w.\-]+)", line.attributes)
-                for other in called[:1] if line.opcode != "conditional" else called:
-                    self._count(other, runs / (len(called) if line.opcode == "conditional" else 1))
+                for computation in called[:1] if line.opcode != "conditional" else called:
+                    self._count(computation, runs / (len(called) if line.opcode == "conditional" else 1))
 
     def _trips(self, loop: Instruction, condition: str) -> int:
-        """How often a loop runs: what the compiler says, else the constant that its condition compares with."""
-        if known := re.search(r'known_trip_count"?:\{"n":"(\d+)"', loop.attributes):
-            return int(known[1])
+        """Return how often a loop runs: the count by the compiler, or else the constant that its condition compares with."""
+        if known_count := re.search(r'known_trip_count"?:\{"n":"(\d+)"', loop.attributes):
+            return int(known_count[1])
         constants = [
             int(line.operands[0])
             for line in self.computations[condition]
@@ -150,13 +152,16 @@ class Program:
         return max(constants, default=1)
 
     def _top(self) -> Iterator[tuple[Instruction, float]]:
-        """Every instruction outside fusions, with its runs."""
+        """Yield every instruction outside fusions, with its runs."""
         for name, runs in self.runs.items():
             for line in self.computations[name]:
                 yield line, runs
 
     def _everywhere(self) -> Iterator[tuple[Instruction, float]]:
-        """Those inside fusions as well; of a collective that a TPU overlaps with several fusions, which all show it, the first."""
+        """Yield all instructions, with their runs.
+
+        A collective that a TPU overlaps with several fusions appears in all of them, but is yielded once.
+        """
         seen = set()
         for line, runs in self._top():
             yield line, runs
@@ -175,37 +180,40 @@ class Program:
     def _moved(self, line: Instruction, shapes: dict[str, list[Shape]], hbm_only: bool) -> float:
         if line.opcode in FREE or line.opcode.endswith("-done"):
             return 0.0
-        counted = [shape for shape in line.shapes if not (hbm_only and shape.on_chip)]
-        written = sum(shape.bytes for shape in counted)
-        read = 0.0
+        counted_shapes = [shape for shape in line.shapes if not (hbm_only and shape.on_chip)]
+        bytes_written = sum(shape.bytes for shape in counted_shapes)
+        bytes_read = 0.0
         called = CALLED.search(line.attributes) if line.opcode == "fusion" else None
-        for place, operand in enumerate(line.operands):
+        for index, operand in enumerate(line.operands):
             size = sum(shape.bytes for shape in shapes.get(operand, ()) if not (hbm_only and shape.on_chip))
             if called:
-                share, updated = self._parameter_use(called[1], place, size)
-                read += share
-                written -= min(updated, written) if size else 0.0
-            elif line.opcode in SLICES and place == 0:
-                read += min(size, sum(shape.bytes for shape in line.shapes))
+                used, updated = self._parameter_use(called[1], index, size)
+                bytes_read += used
+                bytes_written -= min(updated, bytes_written) if size else 0.0
+            elif line.opcode in SLICES and index == 0:
+                bytes_read += min(size, sum(shape.bytes for shape in line.shapes))
             elif line.opcode == "dynamic-update-slice":
                 update = sum(shape.bytes for shape in shapes.get(line.operands[1], ()))
-                read, written = update, update
+                bytes_read, bytes_written = update, update
                 break
             else:
-                read += size
+                bytes_read += size
         if line.opcode == "copy-start":  # its result is (copy, original, context)
-            return read + sum(shape.bytes for shape in line.shapes[:1] if not (hbm_only and shape.on_chip))
+            return bytes_read + sum(shape.bytes for shape in line.shapes[:1] if not (hbm_only and shape.on_chip))
         if line.opcode == "slice-start":  # ((original), slice, context)
-            taken = line.shapes[1].bytes
-            return min(read, taken) + (0.0 if hbm_only and line.shapes[1].on_chip else taken)
-        return read + written
+            slice_bytes = line.shapes[1].bytes
+            return min(bytes_read, slice_bytes) + (0.0 if hbm_only and line.shapes[1].on_chip else slice_bytes)
+        return bytes_read + bytes_written
 
-    def _parameter_use(self, computation: str, place: int, size: float) -> tuple[float, float]:
-        """Bytes that a fusion reads of parameter `place`, and those of its result that stay as they were (updated in place)."""
+    def _parameter_use(self, computation: str, number: int, size: float) -> tuple[float, float]:
+        """Return the bytes that a fusion reads of its parameter `number`, and those of its result that it does not change.
+
+        A fusion that updates a parameter in place leaves most of its result unchanged.
+        """
         lines = self.computations.get(computation, [])
-        name = next((line.name for line in lines if line.opcode == "parameter" and line.operands == [str(place)]), None)
+        name = next((line.name for line in lines if line.opcode == "parameter" and line.operands == [str(number)]), None)
         aliases = {name}
-        read = unchanged = 0.0
+        bytes_read = unchanged = 0.0
         for line in lines:
             used = [index for index, operand in enumerate(line.operands) if operand in aliases and line.opcode != "parameter"]
             if not used:
@@ -213,30 +221,30 @@ class Program:
             if line.opcode in ("bitcast", "get-tuple-element"):
                 aliases.add(line.name)
             elif line.opcode in SLICES and used == [0]:
-                read += line.shapes[0].bytes
+                bytes_read += line.shapes[0].bytes
             elif line.opcode == "dynamic-update-slice" and used == [0]:
-                update = next((other.shapes[0].bytes for other in lines if other.name == line.operands[1]), 0.0)
+                update = next((instruction.shapes[0].bytes for instruction in lines if instruction.name == line.operands[1]), 0.0)
                 unchanged += max(line.shapes[0].bytes - update, 0.0)
             elif line.opcode == "fusion" and (inner := CALLED.search(line.attributes)):
                 for index in used:
-                    parts = self._parameter_use(inner[1], index, size)
-                    read, unchanged = read + parts[0], unchanged + parts[1]
+                    inner_use = self._parameter_use(inner[1], index, size)
+                    bytes_read, unchanged = bytes_read + inner_use[0], unchanged + inner_use[1]
             else:
-                read = size
-        return min(read, size), unchanged
+                bytes_read = size
+        return min(bytes_read, size), unchanged
 
 
 def _item_bytes(dtype: str) -> float:
-    found = BYTES.get(dtype) or re.match(r"[suf](\d+)", dtype)
-    return found if isinstance(found, int | float) else int(found[1]) / 8 if found else 0
+    size_or_match = BYTES.get(dtype) or re.match(r"[suf](\d+)", dtype)
+    return size_or_match if isinstance(size_or_match, int | float) else int(size_or_match[1]) / 8 if size_or_match else 0
 
 
 def _group(attributes: str, devices: int) -> int:
-    """Devices of a group in replica_groups={{0,1},{2,3}} or [2,4]<=[8]; two of a permutation."""
-    if found := re.search(r"replica_groups=\[(\d+),(\d+)\]", attributes):
-        return int(found[2])
-    if found := re.search(r"replica_groups=\{\{([\d,]*)\}", attributes):
-        return found[1].count(",") + 1
+    """Return the number of devices in a group of replica_groups={{0,1},{2,3}} or [2,4]<=[8]; two for a permutation."""
+    if groups := re.search(r"replica_groups=\[(\d+),(\d+)\]", attributes):
+        return int(groups[2])
+    if groups := re.search(r"replica_groups=\{\{([\d,]*)\}", attributes):
+        return groups[1].count(",") + 1
     return 2 if "source_target_pairs" in attributes else devices
 
 
@@ -248,32 +256,33 @@ def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
         if head := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line):
             current = computations[head[2]] = []
             entry = head[2] if head[1] else entry
-        elif " = " in line and (found := _instruction(line)):
-            current.append(found)
+        elif " = " in line and (instruction := _instruction(line)):
+            current.append(instruction)
     return computations, entry
 
 
 def _instruction(line: str) -> Instruction | None:
-    """`ROOT %name = f32[2]{0} add(%a, %b), attributes`."""
-    head, _, rest = line.strip().removeprefix("ROOT ").partition(" = ")
-    end = _closing(rest) if rest.startswith("(") else rest.find(" ")
-    result, rest = rest[:end], rest[end:].strip()
-    opcode, opened, rest = rest.partition("(")
-    if not opened or not re.fullmatch(r"[\w\-]+", opcode):
+    """Return the instruction of `ROOT %name = f32[2]{0} add(%a, %b), attributes`, or None for another line."""
+    head, _, text = line.strip().removeprefix("ROOT ").partition(" = ")
+    end = _closing(text) if text.startswith("(") else text.find(" ")
+    result, text = text[:end], text[end:].strip()
+    opcode, bracket, text = text.partition("(")
+    if not bracket or not re.fullmatch(r"[\w\-]+", opcode):
         return None
-    end = _closing("(" + rest) - 2
-    operands = re.findall(r"%([\w.\-]+)", rest[:end]) if opcode not in ("parameter", "constant") else [rest[:end].strip()]
+    end = _closing("(" + text) - 2
+    operands = re.findall(r"%([\w.\-]+)", text[:end]) if opcode not in ("parameter", "constant") else [text[:end].strip()]
     shapes = [
-        Shape(kind, tuple(int(size) for size in sizes.split(",") if size), layout) for kind, sizes, layout in ARRAY.findall(result)
+        Shape(dtype, tuple(int(size) for size in sizes.split(",") if size), layout)
+        for dtype, sizes, layout in ARRAY.findall(result)
     ]
-    return Instruction(head.strip().lstrip("%"), shapes, opcode, operands, rest[end + 1 :])
+    return Instruction(head.strip().lstrip("%"), shapes, opcode, operands, text[end + 1 :])
 
 
 def _closing(text: str) -> int:
-    """The place behind the bracket that closes the first one."""
+    """Return the position after the bracket that closes the first one."""
     depth = 0
-    for place, character in enumerate(text):
+    for position, character in enumerate(text):
         depth += (character in "({") - (character in ")}")
         if not depth:
-            return place + 1
+            return position + 1
     return len(text)

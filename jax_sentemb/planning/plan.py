@@ -1,4 +1,4 @@
-"""Compiles a run's train step for a target and says whether it fits, what bounds its speed, and what its input must give."""
+"""Compile a run's train step for a target, and report whether it fits, what limits its speed, and how fast its input must be."""
 
 import dataclasses
 import re
@@ -27,11 +27,11 @@ class Plan:
     batch_size: int
     fsdp: int
     fits: bool
-    reason: str = ""  # of the compiler, where it refuses the program
+    reason: str = ""  # of the compiler, if it refuses the program
     arguments: float = 0.0  # bytes of parameters, optimiser state and batch
-    temporaries: float = 0.0  # bytes beside them
+    temporaries: float = 0.0  # bytes of all other arrays
     flop: float = 0.0  # of products
-    compiler_flop: float = 0.0  # of everything, each loop counted once; 0: the compiler does not say
+    compiler_flop: float = 0.0  # of everything, each loop counted once; 0: unknown to the compiler
     compiler_bytes: float = 0.0  # the same for bytes that operations access
     moved: float = 0.0  # bytes read and written in HBM
     accessed: float = 0.0  # bytes read and written by all operations, also on the chip
@@ -43,17 +43,22 @@ class Plan:
 
     @property
     def total(self) -> float:
-        """Bytes of arguments and temporaries."""
+        """Return the bytes of arguments and temporaries."""
         return self.arguments + self.temporaries
 
     @property
     def sentences_per_second(self) -> float:
-        """At most so many, over all chips."""
+        """Return an upper bound of the speed over all chips."""
         return self.batch_size / self.bound.seconds if self.bound.seconds else 0.0
 
 
 def compile_plan(run: PlannedRun, target: Target, devices: list[Any], batch_size: int, fsdp: int) -> Plan:
-    """The plan of one batch size and split. ConfigError for settings that do not fit each other or the devices."""
+    """Return the plan of one batch size and split.
+
+    Raises:
+        ConfigError: Settings do not fit each other or the devices.
+        ResourceError: The compiler does not accept the program for a reason other than memory.
+    """
     traced, _ = run.trace(devices, batch_size, fsdp)
     start = time.perf_counter()
     try:
@@ -74,7 +79,17 @@ def compile_plan(run: PlannedRun, target: Target, devices: list[Any], batch_size
 
 
 def read_plan(target: Target, batch_size: int, fsdp: int, compiled: Any, flop: float, precision: str, seconds: float) -> Plan:
-    """The plan from a compiled step; `flop` of its products over all chips."""
+    """Return the plan of a compiled step.
+
+    Args:
+        target: The devices.
+        batch_size: Sentences of a step.
+        fsdp: The split that the step was compiled for.
+        compiled: The step as JAX compiled it.
+        flop: Operations of its products over all chips.
+        precision: That of the products.
+        seconds: The time that the compilation took.
+    """
     program, memory = Program(compiled.as_text()), compiled.memory_analysis()
     costs = compiled.cost_analysis() or {}
     collectives = program.collectives(target.chips)
@@ -102,10 +117,18 @@ def read_plan(target: Target, batch_size: int, fsdp: int, compiled: Any, flop: f
 
 
 def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int) -> Plan:
-    """The plan of the largest batch that fits, a multiple of `unit`, within a sixteenth; ResourceError if not even `unit` fits.
+    """Return the plan of the largest batch that fits, a multiple of `unit`, to within a sixteenth.
 
-    Memory grows about linearly: two plans that fit give a line, whose crossing with the limit is tried next. One plan gives a
-    line too, as if all its temporaries grew with the batch.
+    Memory grows about linearly. Two plans that fit give a line, and the size at which it reaches the limit is tried next. One plan
+    also gives a line, as if all its temporaries grew with the batch.
+
+    Args:
+        plan_of: Returns the plan of a batch size.
+        first: The size to try first.
+        unit: The step between sizes.
+
+    Raises:
+        ResourceError: A batch of `unit` does not fit.
     """
     fitting: list[Plan] = []
     too_large, size = 0, max(first // unit, 1) * unit
@@ -125,17 +148,21 @@ def largest_batch(plan_of: Callable[[int], Plan], first: int, unit: int) -> Plan
 
 
 def smallest_split(plan_of: Callable[[int], Plan], chips: int) -> Plan:
-    """The plan of the smallest train.fsdp that fits; ResourceError if none does."""
+    """Return the plan of the smallest train.fsdp that fits.
+
+    Raises:
+        ResourceError: None fits.
+    """
     tried: list[Plan] = []
     for size in (size for size in range(1, chips + 1) if chips % size == 0):
         tried.append(plan_of(size))
         if tried[-1].fits:
             return tried[-1]
-    found = tried[-1].reason or f"{tried[-1].total / GIB:.1f} GiB a chip"
+    shortage = tried[-1].reason or f"{tried[-1].total / GIB:.1f} GiB a chip"
     raise ResourceError(
         "no ",
         Setting("train.fsdp"),
-        f" up to {chips} fits ({found}): lower ",
+        f" up to {chips} fits ({shortage}): lower ",
         Setting("data.batch_size"),
         ", or set ",
         Setting("train.grad_cache_chunk"),
@@ -145,7 +172,7 @@ def smallest_split(plan_of: Callable[[int], Plan], chips: int) -> Plan:
 
 
 def _next_size(fitting: list[Plan], too_large: int, unit: int) -> int:
-    """The next batch size to try; `fitting` by size."""
+    """Return the next batch size to try; `fitting` is ordered by size."""
     if not fitting:
         return max(too_large // 4 // unit, 1) * unit
     best = fitting[-1]
@@ -161,7 +188,11 @@ def _next_size(fitting: list[Plan], too_large: int, unit: int) -> int:
 
 
 def check_units(config: Config, chips: int) -> int:
-    """Sentences that a batch is a multiple of: chips, and chunks of gradient caching."""
+    """Return the number that a batch is a multiple of: the chips, or the chunk of gradient caching.
+
+    Raises:
+        ConfigError: The chunk is not a multiple of the chips.
+    """
     chunk = config.train.grad_cache_chunk
     if chunk and chunk % chips:
         raise ConfigError(Setting("train.grad_cache_chunk", chunk), f" is not a multiple of the {chips} chips of --target")

@@ -1,4 +1,4 @@
-"""Bounds of a program's speed: its operations and bytes against the data sheet of a chip."""
+"""Bound a program's speed by its operations and bytes and the data sheet of a chip."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,34 +20,46 @@ class Bound(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The least time of a step, if everything overlaps perfectly."""
+        """Return the least time of a step, if everything overlaps perfectly."""
         return max(self)
 
     @property
     def limit(self) -> str:
-        """compute, memory or network."""
+        """Return the resource that takes longest: compute, memory or network."""
         return self._fields[int(np.argmax(self))]
 
 
 def bound(chip: Chip, precision: str, flop: float, moved: float, collectives: Sequence[Collective]) -> Bound:
-    """`flop` of products, `moved` bytes of HBM and `collectives`, all of one chip and one step."""
-    network = sum(sent_bytes(one) / (chip.network if one.group <= chip.per_host else chip.between_hosts) for one in collectives)
+    """Return the bounds of a step on one chip.
+
+    Args:
+        chip: The data sheet.
+        precision: That of the products.
+        flop: Operations of the products.
+        moved: Bytes read and written in HBM.
+        collectives: Those of one step.
+    """
+    network = sum(
+        sent_bytes(collective) / (chip.network if collective.group <= chip.per_host else chip.between_hosts)
+        for collective in collectives
+    )
     return Bound(flop / getattr(chip, precision), moved / chip.bandwidth, network)
 
 
 def sent_bytes(collective: Collective) -> float:
-    """Bytes that a device must send at least (rings; Thakur et al. 2005)."""
+    """Return the bytes that a device must send at least (rings; Thakur et al. 2005)."""
     share = 1 - 1 / max(collective.group, 1)
     return collective.bytes * {"all-reduce": 2 * share, "collective-permute": 1.0}.get(collective.kind, share)
 
 
 def product_flop(jaxpr: Any) -> float:
-    """FLOP of the products and convolutions of a traced function over all devices; 2 a multiply and add, loops unrolled.
+    """Return the FLOP of the products and convolutions of a traced function over all devices.
 
-    Products that no result depends on are not counted: the compiler removes them.
+    A multiplication with an addition counts 2, and loops are unrolled. Products on which no result depends are not counted, because
+    the compiler removes them.
     """
-    read, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    return _product_flop(read)
+    needed, _ = dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    return _product_flop(needed)
 
 
 def _product_flop(jaxpr: Any) -> float:
@@ -65,13 +77,13 @@ def _product_flop(jaxpr: Any) -> float:
         elif name == "cond":
             total += max(_product_flop(branch.jaxpr) for branch in params["branches"])
         else:
-            inner = sum(_product_flop(part) for part in _inner(params))
+            inner = sum(_product_flop(function) for function in _inner(params))
             total += inner * _repeats(name, params)
     return total
 
 
 def _repeats(name: str, params: dict[str, Any]) -> int:
-    """How often the function inside an equation runs, over all devices."""
+    """Return how often the function inside an equation runs, over all devices."""
     if name == "scan":
         return params["length"]
     if name == "shard_map":
@@ -80,14 +92,14 @@ def _repeats(name: str, params: dict[str, Any]) -> int:
 
 
 def _inner(params: dict[str, Any]) -> list[Any]:
-    """The functions that an equation calls."""
-    found = []
+    """Return the functions that an equation calls."""
+    functions = []
     for name, value in params.items():
         if name in ("jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "jvp_jaxpr_thunk"):
             continue
-        for part in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(part, core.ClosedJaxpr):
-                found.append(part.jaxpr)
-            elif isinstance(part, core.Jaxpr):
-                found.append(part)
-    return found
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(item, core.ClosedJaxpr):
+                functions.append(item.jaxpr)
+            elif isinstance(item, core.Jaxpr):
+                functions.append(item)
+    return functions

@@ -1,4 +1,4 @@
-"""The train step of a run for devices that need not be there: arrays are shapes, sentences are generated ones."""
+"""Trace the train step of a run for absent devices: arrays are shapes, and sentences are generated."""
 
 import copy
 import dataclasses
@@ -31,7 +31,7 @@ STEPS = 1000  # of the learning-rate schedule: its length changes no shape
 
 
 class PlannedRun:
-    """A run by its settings alone: encoder, optimiser and batches as shapes. `config.data.files` is not read."""
+    """A run that is known by its settings alone: encoder, optimiser and batches are shapes, and `config.data.files` is not read."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -42,9 +42,10 @@ class PlannedRun:
                 self._loaded = self._loaded | _shapes(config.method.from_examples(batches.tokens, 0))
 
     def trace(self, devices: list[Any], batch_size: int, fsdp: int) -> tuple[Any, tuple[TrainState, Batch]]:
-        """The traced train step over `devices`, and the shapes of its state and batch, as wide as data.max_seq_length.
+        """Return the traced train step over `devices`, and the shapes of its state and batch, as wide as data.max_seq_length.
 
-        ConfigError for settings that do not fit each other or the devices.
+        Raises:
+            ConfigError: Settings do not fit each other or the devices.
         """
         config = self.config
         mesh = make_mesh(batch_size, devices, fsdp)
@@ -60,7 +61,7 @@ class PlannedRun:
         return step.trace(*shapes), shapes
 
     def _batch(self, batch_size: int, sharding: Any) -> Batch:
-        def shape(name: str, values: np.ndarray) -> Any:  # a ShapeDtypeStruct in the place of an array
+        def shape(name: str, values: np.ndarray) -> Any:  # a ShapeDtypeStruct instead of an array
             sizes = [batch_size, *values.shape[1:]]
             if name in ("tokens", "mask"):
                 sizes[-1] = self.config.data.max_seq_length
@@ -74,19 +75,19 @@ class PlannedRun:
 
 
 def feed_rate(config: Config, batch_size: int, seconds: float = 1.0) -> float:
-    """Rows a second that one core of this machine reads and pads for the run, from generated sentences."""
+    """Return the rows per second that one core of this machine reads and pads for the run, from generated sentences."""
     with generated_batches(config, min(batch_size, SENTENCES // 4)) as batches:
         batches.at(0)
         start, step, rows = time.process_time(), 0, 0
         while time.process_time() - start < seconds:
             step += 1
-            rows += sum(len(part.tokens) for part in batches.parts(step % batches.steps_per_epoch))
+            rows += sum(len(batch.tokens) for batch in batches.parts(step % batches.steps_per_epoch))
         return rows / (time.process_time() - start)
 
 
 @contextmanager
 def generated_batches(config: Config, batch_size: int) -> Iterator[AnyBatches]:
-    """Batches of generated sentences as the method of `config` makes them from its corpus."""
+    """Yield batches of generated sentences, as the method of `config` makes them from its corpus."""
     data = Data(f"grammar:{SENTENCES}", max_seq_length=config.data.max_seq_length, pack=config.data.pack, num_workers=0)
     method = copy.copy(config.method)
 
@@ -106,14 +107,14 @@ def generated_batches(config: Config, batch_size: int) -> Iterator[AnyBatches]:
 
 
 def _encoder(config: Config) -> tuple[Any, Any]:
-    """The configuration of the encoder, and the parts of a model that training starts from as shapes."""
+    """Return the configuration of the encoder, and the shapes of the weights that training starts from."""
     if isinstance(config.encoder, Words):
         rows, width = config.encoder.max_words + 2, config.encoder.hidden_size
         vectors, counts = jax.ShapeDtypeStruct((rows, width), np.float32), jax.ShapeDtypeStruct((rows,), np.float32)
-        parts = {FROZEN: {"vectors": vectors, "counts": counts}}
+        shapes = {FROZEN: {"vectors": vectors, "counts": counts}}
         if config.encoder.trained:
-            parts = {"encoder": {"vectors": vectors}, FROZEN: {"counts": counts}}
-        return WordsConfig(rows, width), parts
+            shapes = {"encoder": {"vectors": vectors}, FROZEN: {"counts": counts}}
+        return WordsConfig(rows, width), shapes
     lengths = {"data.max_seq_length": config.data.max_seq_length, "eval.max_seq_length": config.eval.max_seq_length}
     source = BertSource(config.encoder, config.data, lengths)
     return source.blank().config, _shapes(source.loaded)

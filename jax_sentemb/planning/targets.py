@@ -1,4 +1,4 @@
-"""Accelerators by name: their data sheets, and descriptions of their devices for a compiler."""
+"""Find accelerators by name: their data sheets, and descriptions of their devices for a compiler."""
 
 import importlib.util
 import os
@@ -18,16 +18,16 @@ class Chip(NamedTuple):
     memory: float  # bytes that a program can use
     bandwidth: float  # bytes/s of that memory
     network: float  # bytes/s that a chip sends to its neighbours, all links together
-    between_hosts: float  # bytes/s that a chip sends to another machine where `network` does not lead there
+    between_hosts: float  # bytes/s that a chip sends to another machine, if `network` does not reach it
     per_host: int  # chips of one machine in a large slice
-    units: int  # what the vendor's name of a slice counts: 2 (cores) a chip of v5p
+    units: int  # of one chip, as the vendor's name of a slice counts them: a v5p has 2 (cores)
     source: str
 
 
 CLOUD = "https://docs.cloud.google.com/tpu/docs/"
 NVIDIA = "https://www.nvidia.com/en-us/data-center/"
-# memory: a TPU's compiler keeps a part of the 16, 95 and 32 GiB for itself; JAX allocates 75 % of a GPU's memory unless
-# XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise. between_hosts: a network card of 400 Gbit/s for each GPU (DGX).
+# memory: a TPU's compiler reserves a part of the 16, 95 and 32 GiB for itself. JAX allocates 75 % of a GPU's memory unless
+# XLA_PYTHON_CLIENT_MEM_FRACTION is set. between_hosts: a network card of 400 Gbit/s for each GPU (DGX).
 CHIPS = {
     "v5e": Chip(197 * TERA, 197 / 6 * TERA, 15.75 * 2**30, 819 * GB, 200 * GB, 200 * GB, 4, 1, CLOUD + "v5e"),
     "v5p": Chip(459 * TERA, 459 / 6 * TERA, 95 * 2**30, 2765 * GB, 600 * GB, 600 * GB, 4, 2, CLOUD + "v5p"),
@@ -58,23 +58,27 @@ class Target(NamedTuple):
 
     @property
     def hosts(self) -> int:
-        """Machines that the chips are in."""
+        """Return the number of machines that the chips are in."""
         return -(-self.chips // self.chip.per_host)
 
 
 def parse_target(text: str) -> Target:
-    """The target that `text` names, for instance tpu:v5e-16, v6e (the smallest slice) or h100:8; ConfigError for other text."""
-    if found := re.fullmatch(r"(?:tpu:)?(?:(\d+)x)?(v5e|v5p|v6e)(?:-(\d+))?", text):
-        slices, kind = int(found[1] or 1), found[2]
-        chip, shapes = CHIPS[kind], CUBES if kind == "v5p" else FLAT
-        chips, rest = divmod(int(found[3] or min(shapes) * chip.units), chip.units)
-        if rest or chips not in shapes or not 1 <= slices <= MOST_SLICES:
+    """Return the target that `text` names, for instance tpu:v5e-16, v6e (the smallest slice) or h100:8.
+
+    Raises:
+        ConfigError: The text names no target.
+    """
+    if match := re.fullmatch(r"(?:tpu:)?(?:(\d+)x)?(v5e|v5p|v6e)(?:-(\d+))?", text):
+        slices, generation = int(match[1] or 1), match[2]
+        chip, shapes = CHIPS[generation], CUBES if generation == "v5p" else FLAT
+        chips, remainder = divmod(int(match[3] or min(shapes) * chip.units), chip.units)
+        if remainder or chips not in shapes or not 1 <= slices <= MOST_SLICES:
             sizes = ", ".join(str(size * chip.units) for size in shapes)
             counts = "cores, two a chip" if chip.units == 2 else "chips"
-            raise ConfigError(f"--target {text}: 1 to {MOST_SLICES} slices of {kind} that have {sizes} {counts}")
-        return Target(text, "tpu", chip, slices * chips, f"{kind}:{shapes[chips]}", slices)
-    if found := re.fullmatch(r"(h100|h200)(?::(\d+))?", text):
-        chip, count = CHIPS[found[1]], int(found[2] or 1)
+            raise ConfigError(f"--target {text}: 1 to {MOST_SLICES} slices of {generation} that have {sizes} {counts}")
+        return Target(text, "tpu", chip, slices * chips, f"{generation}:{shapes[chips]}", slices)
+    if match := re.fullmatch(r"(h100|h200)(?::(\d+))?", text):
+        chip, count = CHIPS[match[1]], int(match[2] or 1)
         if count < 1 or (count > chip.per_host and count % chip.per_host):
             raise ConfigError(f"--target {text}: give 1 to {chip.per_host} GPUs, or a multiple of {chip.per_host}")
         hosts = -(-count // chip.per_host)
@@ -83,7 +87,11 @@ def parse_target(text: str) -> Target:
 
 
 def describe_devices(target: Target) -> list[Any]:
-    """Devices of the target for a mesh; ConfigError with what to install where its compiler is missing. Nothing can run on them."""
+    """Return devices of the target for a mesh. Nothing can run on them.
+
+    Raises:
+        ConfigError: The compiler of the target is missing; the message contains the command that installs it.
+    """
     package = "libtpu" if target.platform == "tpu" else "jax_cuda12_plugin"
     if importlib.util.find_spec(package) is None:
         raise ConfigError(f"--target {target.name}: {INSTALL[target.platform]}")
@@ -91,7 +99,7 @@ def describe_devices(target: Target) -> list[Any]:
 
     if target.platform == "cuda":
         return list(topologies.get_topology_desc(target.name, "cuda", target_config=_gpu(target), topology=target.topology).devices)
-    # What libtpu would ask a TPU machine for.
+    # The values that libtpu would otherwise request from a TPU machine.
     surroundings = {
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_ACCELERATOR_TYPE": "v5litepod-8",
@@ -107,7 +115,7 @@ def describe_devices(target: Target) -> list[Any]:
 
 
 def _gpu(target: Target) -> str:
-    """XLA's description of a Hopper GPU (GpuTargetConfigProto as text), from the data sheet and CUDA's device properties."""
+    """Return XLA's description of a Hopper GPU (GpuTargetConfigProto as text), from the data sheet and CUDA's device properties."""
     name, memory = {
         "h100": ("NVIDIA H100 80GB HBM3", 84942979072),
         "h200": ("NVIDIA H200", 150754820096),

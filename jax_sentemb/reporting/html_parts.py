@@ -1,4 +1,4 @@
-"""Templates and text formats of numbers that the pages of a report share."""
+"""Provide the templates and number formats that the pages of a report share."""
 
 import functools
 
@@ -9,7 +9,7 @@ from jax_sentemb.reporting.svg import printable
 
 @functools.cache
 def templates() -> Environment:
-    """The templates of this folder. Text is escaped, and characters that HTML excludes are replaced; markup is kept."""
+    """Return the templates of this folder. Text is escaped, and characters that HTML excludes are replaced; markup is unchanged."""
     return Environment(
         loader=PackageLoader("jax_sentemb.reporting"),
         autoescape=True,
@@ -22,23 +22,23 @@ def templates() -> Environment:
 
 
 def score_text(value: float | None) -> str:
-    """A score with two decimals; "" for None."""
+    """Return a score with two decimals; "" for None."""
     return "" if value is None else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def number_text(value: float, digits: int = 4) -> str:
-    """A number with `digits` significant digits, or as a whole number from 1,000 on."""
+    """Return a number with `digits` significant digits, or as a whole number from 1,000 on."""
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def fact_text(value: object) -> str:
-    """A value of a settings table; whole numbers have thousands separators."""
+    """Return a value of a settings table as text; whole numbers have thousands separators."""
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def duration_text(time_taken: float) -> str:
-    """Seconds as text, such as "1 min 5 s"."""
-    minutes, rest = divmod(round(time_taken), 60)
+    """Return seconds as text, such as "1 min 5 s"."""
+    minutes, remainder = divmod(round(time_taken), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {remainder} s" if minutes else f"{remainder} s"

@@ -1,4 +1,4 @@
-"""report.html: what was run, curves, scores, cosines and nearest neighbours in one file without scripts or external resources.
+"""Write report.html: settings, curves, scores, cosines and nearest neighbours in one file without scripts or external resources.
 
 A run writes it at its end, and `jax-sentemb report --workdir runs/micse` writes it again. It is made from the files of the work
 directory, without loading a model.
@@ -26,17 +26,21 @@ from jax_sentemb.streams import print_line
 
 @contextlib.contextmanager
 def not_vital(workdir: Path) -> Iterator[None]:
-    """Turns an error of the report into a line on standard error: result and exit code of a run do not depend on the report."""
+    """Print an error of the report instead of raising it: the result and exit code of a run do not depend on its report."""
     try:
         yield
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        how = f"jax-sentemb report --workdir {workdir}"
-        print_line(f"warning: the report is not complete: {problem}; {how} tries again", "stderr")
+        command = f"jax-sentemb report --workdir {workdir}"
+        print_line(f"warning: the report is not complete: {problem}; {command} tries again", "stderr")
 
 
 def write_report(workdir: Path) -> Path:
-    """Writes `workdir`/report.html for a run, finished or not, or for the runs that sweep.json lists. Errors as `read_run`."""
+    """Write `workdir`/report.html for a run, finished or not, or for the runs that sweep.json lists; return its path.
+
+    Raises:
+        ModelFileError: The folder has no run.json, or a file is missing or damaged.
+    """
     rows = read_json_file(workdir / "sweep.json", list)
     for row in rows:
         check(workdir / "sweep.json", row, SWEEP)
@@ -52,12 +56,12 @@ def write_report(workdir: Path) -> Path:
 
 
 def run_page(run: Run) -> str:
-    """The report of one run as HTML."""
+    """Return the report of one run as HTML."""
     return templates().get_template("run.html").render(context(run))
 
 
 def sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> str:
-    """The report of the runs of config.sweep: low-shot tables and figures, means with spreads, and links to the single reports."""
+    """Return the report of the runs of config.sweep: low-shot tables and figures, means with spreads, links to single reports."""
     columns, groups = sweep_table.summary(rows)
     runs = []
     for row in rows:
@@ -89,9 +93,9 @@ def sweep_page(workdir: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def _studies(rows: Sequence[sweep_table.Row]) -> list[dict[str, Any]]:
-    """Scores over the number of training sentences, and paired differences to the baselines; [] where sizes do not vary."""
-    found = []
-    colours: dict[str, str] = {}  # a method has one colour in both figures
+    """Return scores over the number of training sentences, and paired differences to the baselines; [] if sizes do not vary."""
+    studies = []
+    colours: dict[str, str] = {}  # a method has the same colour in both figures
     for study in sweep_table.low_shot_studies(rows):
         curves = sweep_table.curves(study.cells)
         colours = colours or {method: _series_class(number) for number, method in enumerate(curves)}
@@ -101,10 +105,10 @@ def _studies(rows: Sequence[sweep_table.Row]) -> list[dict[str, Any]]:
         columns, table = sweep_table.by_size(study.cells, study.text)
         figure = Figure(picture, study.title, "Bars: one standard deviation over seeds.", keys)
         note = f"{study.note} {study.foot[:1].upper()}{study.foot[1:]}"
-        found.append({"title": study.title, "note": note, "figure": figure, "columns": columns, "rows": table})
-    return found
+        studies.append({"title": study.title, "note": note, "figure": figure, "columns": columns, "rows": table})
+    return studies
 
 
 def _series_class(number: int) -> str:
-    """One of eight colours, solid lines first."""
+    """Return one of eight colours, solid lines first."""
     return SERIES[number % len(SERIES)] + (" dashed" if number >= len(SERIES) else "")

@@ -1,4 +1,4 @@
-"""Data of plots and reports: the log of a run, and the table of a low-shot study."""
+"""Read the data of plots and reports: the log of a run, and the table of a low-shot study."""
 
 import io
 import json
@@ -10,8 +10,6 @@ from typing import Any
 from jax_sentemb.data import delimited
 from jax_sentemb.errors import DataError, ModelFileError
 from jax_sentemb.files import DATA_LIMIT, check_regular, read_limited, user_path
-
-_EVENT = '{"step": '  # how a line of metrics.jsonl begins
 
 
 def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
@@ -37,11 +35,11 @@ def read_metrics(workdir: str | Path) -> list[dict[str, Any]]:
     return [record for record in records if record]
 
 
-_BEGINNING = '{"step": '  # of a line
+_BEGINNING = '{"step": '  # of a line of metrics.jsonl
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    """Return the event of a line, None for any other text."""
+    """Return the event of a line, or None for any other text."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -50,10 +48,16 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def read_low_shot(file: str | Path, column: str = "average") -> dict[str, list[tuple[int, float, float]]]:
-    """Curves for `low_shot_curves` from a CSV file with a row for every run: method, sentences and the score `column`.
+    """Read curves for `low_shot_curves` from a CSV file with a row for each run.
 
     Runs of a method with equally many sentences (the seeds) become mean and sample standard deviation, 0 for a single run.
-    DataError names the line or column that is wrong.
+
+    Args:
+        file: A table with the columns method, sentences and `column`.
+        column: The column of the scores.
+
+    Raises:
+        DataError: A line or column is wrong; the message names it.
     """
     file = user_path(file)
     runs = delimited.read_rows(file, io.StringIO(delimited.decode_file(file), newline=""), ",", quotes=True)

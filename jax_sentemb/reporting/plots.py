@@ -1,10 +1,10 @@
-"""Figures as PNG files, each with its numbers in a CSV file of the same name. They need the extra [plots] (matplotlib).
+"""Draw figures as PNG files, each with its numbers in a CSV file of the same name. This needs the extra [plots] (matplotlib).
 
     jax-sentemb plots run --workdir runs/micse
     jax-sentemb plots low-shot --results results.csv --output low_shot.png
 
-No display is needed and no global state of matplotlib is touched. Functions return the path of the PNG, whose text chunk
-"Title" repeats title and numbers of the heading.
+No display is needed, and the global state of matplotlib is not changed. Functions return the path of the PNG, whose text chunk
+"Title" repeats the title and the numbers of the heading.
 """
 
 import csv
@@ -23,7 +23,7 @@ from jax_sentemb.errors import ConfigError, DataError, NumericsError
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.public_text import spreadsheet_cell
 
-# Okabe and Ito's colours can be told apart with any kind of colour blindness. Markers differ too, for print.
+# Okabe and Ito's colours can be distinguished with any form of colour blindness. Markers differ too, for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 DOTS_PER_INCH = 150
@@ -32,10 +32,14 @@ Pairs = tuple[Values, Values]
 
 
 def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, title: str) -> Path:
-    """Cosine [N] against gold scores [N]: every pair as a dot, a box for each range of gold scores, correlations x 100.
+    """Draw the cosine [N] over gold scores [N]: every pair as a dot, a box for each range of gold scores, and correlations x 100.
 
-    Boxes hold the middle half of the pairs, the line is the median, whiskers go to the 5th and 95th percentile.
-    DataError for no pairs, NumericsError for NaN or Inf. Source: miCSE Fig. 7.
+    Boxes contain the middle half of the pairs, the line is the median, whiskers end at the 5th and 95th percentile. Source: miCSE
+    Fig. 7.
+
+    Raises:
+        DataError: There are no pairs.
+        NumericsError: A number is not finite.
     """
     values = checked_numbers(path, {"cosine": cosine, "gold": gold})
     x, y = values["gold"], values["cosine"]
@@ -43,21 +47,21 @@ def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, titl
     axes = new_axes(figure)
     size, opacity = float(np.clip(6e3 / len(x), 5, 18)), float(np.clip(300 / len(x), 0.3, 0.8))
     axes.scatter(x, y, s=size, color=COLOURS[0], alpha=opacity, linewidths=0, label="pair")
-    ticks, centres, place = gold_ranges(x)
+    ticks, centres, range_of = gold_ranges(x)
     width = 0.4 * min(np.diff(centres), default=1.0)
-    present = np.unique(place)
-    at = centres[present]
+    present = np.unique(range_of)
+    positions = centres[present]
     # axes.boxplot reads every setting of matplotlib, which would choose a window system.
-    low, start, middle, end, high = np.array([np.percentile(y[place == number], [5, 25, 50, 75, 95]) for number in present]).T
+    low, start, middle, end, high = np.array([np.percentile(y[range_of == number], [5, 25, 50, 75, 95]) for number in present]).T
     box = {"facecolor": (1, 1, 1, 0.6), "edgecolor": "black", "linewidth": 1.4, "zorder": 3}
-    axes.bar(at, end - start, width, start, **box, label="middle half of a range, 5th and 95th percentile")
+    axes.bar(positions, end - start, width, start, **box, label="middle half of a range, 5th and 95th percentile")
     for inner, outer in ((start, low), (end, high)):
-        axes.vlines(at, inner, outer, color="black", lw=1.2, zorder=3)
-        axes.hlines(outer, at - width / 4, at + width / 4, color="black", lw=1.2, zorder=3)
-    axes.hlines(middle, at - width / 2, at + width / 2, color=COLOURS[1], lw=2.5, zorder=4, label="median")
+        axes.vlines(positions, inner, outer, color="black", lw=1.2, zorder=3)
+        axes.hlines(outer, positions - width / 4, positions + width / 4, color="black", lw=1.2, zorder=3)
+    axes.hlines(middle, positions - width / 2, positions + width / 2, color=COLOURS[1], lw=2.5, zorder=4, label="median")
     count = {"xycoords": axes.get_xaxis_transform(), "ha": "center", "va": "bottom", "fontsize": 7, "color": "0.35"}
-    for number, place_of in zip(present, at, strict=True):
-        axes.annotate(f"n={(place == number).sum():,}", (place_of, 0.01), **count)
+    for number, position in zip(present, positions, strict=True):
+        axes.annotate(f"n={(range_of == number).sum():,}", (position, 0.01), **count)
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom - 0.06 * (top - bottom), top)  # room for the counts
     axes.set_xticks(ticks)
@@ -68,14 +72,14 @@ def similarity_against_gold(path: str | Path, cosine: Values, gold: Values, titl
 
 
 def correlations(first: Values, second: Values) -> str:
-    """ "Spearman 81.25, Pearson 80.10" of two [N], both x 100, or a note that one of them is constant."""
-    from scipy.stats import pearsonr, spearmanr  # here: `--help` does not wait for SciPy
+    """Return "Spearman 81.25, Pearson 80.10" of two [N], both x 100, or a note that one of them is constant."""
+    from scipy.stats import pearsonr, spearmanr  # imported here, so that `--help` does not wait for SciPy
 
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if len(first) < 2 or not np.ptp(first) or not np.ptp(second):
         return "no correlation (all values equal)"
-    found: Any = (spearmanr(first, second), pearsonr(first, second))  # SciPy declares no attributes
-    spearman, pearson = (float(result[0]) for result in found)
+    results: Any = (spearmanr(first, second), pearsonr(first, second))  # SciPy declares no attributes
+    spearman, pearson = (float(result[0]) for result in results)
     return f"Spearman {100 * spearman:.2f}, Pearson {100 * pearson:.2f}"
 
 
@@ -89,27 +93,35 @@ COURSES = {
 
 
 def alignment_uniformity(path: str | Path, records: Sequence[Mapping[str, Any]], title: str) -> Path:
-    """Alignment, uniformity and spread over the steps of a run; `records` as `read_metrics` gives them.
+    """Draw alignment, uniformity and spread over the steps of a run.
 
-    A run that did not measure the alignment of its diagnostic sentences shows that of the training batches instead (after the
-    training head, with dropout), if it logged that. Values that are not finite are left out and counted in the heading.
-    DataError where no record has diagnostics. Source of the quantities: Wang and Isola 2020.
+    If a run did not measure the alignment of its diagnostic sentences, the figure shows that of the training batches (after the
+    training head, with dropout), if it was logged. Values that are not finite are left out and counted in the heading. Source of
+    the quantities: Wang and Isola 2020.
+
+    Args:
+        path: The PNG file.
+        records: As from `read_metrics`.
+        title: The heading.
+
+    Raises:
+        DataError: No record has diagnostics.
     """
-    found: dict[str, dict[int, float]] = {}
+    courses: dict[str, dict[int, float]] = {}
     left_out = 0
     for name, (key, _) in COURSES.items():
         course = {record["step"]: float(record[key]) for record in records if isinstance(record.get(key), int | float)}
         finite = {step: value for step, value in sorted(course.items()) if math.isfinite(value)}
         left_out += len(course) - len(finite)
         if finite:
-            found[name] = finite
-    if "uniformity" not in found and "alignment" not in found:
+            courses[name] = finite
+    if "uniformity" not in courses and "alignment" not in courses:
         raise DataError(f"{path}: nothing to draw: no record of the run has diagnostics/uniformity or diagnostics/alignment")
-    if "alignment" in found:
-        found.pop("training_alignment", None)
-    figure = new_figure(6.4, 1.0 + 1.6 * len(found))
-    panels = figure.subplots(len(found), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, (name, course), colour in zip(panels, found.items(), COLOURS, strict=False):
+    if "alignment" in courses:
+        courses.pop("training_alignment", None)
+    figure = new_figure(6.4, 1.0 + 1.6 * len(courses))
+    panels = figure.subplots(len(courses), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, course), colour in zip(panels, courses.items(), COLOURS, strict=False):
         plain_axes(axes)
         marker = "o" if len(course) <= 50 else ""
         axes.plot(list(course), list(course.values()), color=colour, marker=marker, markersize=4, label=name.replace("_", " "))
@@ -119,10 +131,10 @@ def alignment_uniformity(path: str | Path, records: Sequence[Mapping[str, Any]],
     panels[-1].xaxis.get_major_locator().set_params(integer=True)
     figure.align_ylabels(panels)
     add_legend(figure, *panels)
-    last = ", ".join(f"{name.replace('_', ' ')} {list(course.values())[-1]:.3f}" for name, course in found.items())
-    heading = f"at the end: {last}" + (f"; {left_out} values not finite, left out" if left_out else "")
-    steps = sorted({step for course in found.values() for step in course})
-    table = {"step": steps, **{name: [course.get(step, "") for step in steps] for name, course in found.items()}}
+    last_values = ", ".join(f"{name.replace('_', ' ')} {list(course.values())[-1]:.3f}" for name, course in courses.items())
+    heading = f"at the end: {last_values}" + (f"; {left_out} values not finite, left out" if left_out else "")
+    steps = sorted({step for course in courses.values() for step in course})
+    table = {"step": steps, **{name: [course.get(step, "") for step in steps] for name, course in courses.items()}}
     return save(figure, path, title, heading, table)
 
 
@@ -132,11 +144,20 @@ def low_shot_curves(
     title: str,
     score: str = "Spearman x 100, average of the sets",
 ) -> Path:
-    """Score against the number of training sentences (logarithmic), {method: [(sentences, mean, standard deviation)]}.
+    """Draw the score over the number of training sentences (logarithmic).
 
     Bars are one standard deviation. A point with 0 sentences (no training) is a dotted horizontal line. Methods are shifted
     sideways by a few percent, so that bars do not cover each other; the CSV file has the exact numbers.
-    DataError where there is no point, NumericsError for NaN or Inf.
+
+    Args:
+        path: The PNG file.
+        curves: {method: [(sentences, mean, standard deviation)]}.
+        title: The heading.
+        score: The label of the vertical axis.
+
+    Raises:
+        DataError: There is no point.
+        NumericsError: A number is not finite.
     """
     flat = [(method, *point) for method, points in curves.items() for point in sorted(points)]
     columns = {
@@ -159,7 +180,7 @@ def low_shot_curves(
 def errors_over_sizes(
     axes: Any, curves: Mapping[str, Sequence[tuple[int, float, float]]], order: Sequence[str] | None = None
 ) -> None:
-    """The curves of `low_shot_curves` in one panel; the vertical axis has no label.
+    """Draw the curves of `low_shot_curves` in one panel, without a label for the vertical axis.
 
     A method has the colour and marker of its position in `order` (default: `curves`), so that several panels agree.
     """
@@ -169,11 +190,11 @@ def errors_over_sizes(
     sizes = sorted({point[0] for points in trained.values() for point in points})
     closest = min((math.log(b / a) for a, b in itertools.pairwise(sizes)), default=1.0)
     step = min(0.05, closest / (2 * len(trained) + 1))
-    for place, (method, points) in enumerate(trained.items()):
+    for position, (method, points) in enumerate(trained.items()):
         x, y, error = zip(*points, strict=True)
-        aside, number = math.exp((place - (len(trained) - 1) / 2) * step), order.index(method)
+        shift, number = math.exp((position - (len(trained) - 1) / 2) * step), order.index(method)
         axes.errorbar(
-            [aside * size for size in x], y, yerr=error, label=method, color=COLOURS[number % len(COLOURS)],
+            [shift * size for size in x], y, yerr=error, label=method, color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[(number + number // len(COLOURS)) % len(MARKERS)], markersize=5.5, capsize=3, lw=1.4, elinewidth=1.1,
         )  # fmt: skip
     for method, points in curves.items():
@@ -190,6 +211,11 @@ def errors_over_sizes(
 
 
 def require_matplotlib() -> Any:
+    """Return matplotlib.
+
+    Raises:
+        ConfigError: It is not installed.
+    """
     try:
         import matplotlib.figure
     except ImportError:
@@ -198,15 +224,17 @@ def require_matplotlib() -> Any:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A figure of this size in inches, without a window and outside of pyplot's global list."""
+    """Return a figure of this size in inches, without a window and outside of pyplot's global list."""
     return require_matplotlib().figure.Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
 
 
 def new_axes(figure: Any) -> Any:
+    """Return the axes of a figure with one panel."""
     return plain_axes(figure.subplots())
 
 
 def plain_axes(axes: Any) -> Any:
+    """Give axes a light grid and no frame; return them."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.9", lw=0.7)
     axes.set_axisbelow(True)
@@ -215,60 +243,67 @@ def plain_axes(axes: Any) -> Any:
 
 
 def add_legend(figure: Any, *panels: Any) -> None:
-    """One legend below the panels."""
+    """Add one legend below the panels."""
     handles, labels = (
         list(itertools.chain(*side)) for side in zip(*(axes.get_legend_handles_labels() for axes in panels), strict=True)
     )
-    room = 17 * figure.get_figwidth()  # characters; a handle takes eight
-    in_one_row = sum(len(label) + 8 for label in labels) <= room
-    columns = len(labels) if in_one_row else max(1, int(room // (max(map(len, labels)) + 8)))
+    available_width = 17 * figure.get_figwidth()  # characters; a handle takes eight
+    in_one_row = sum(len(label) + 8 for label in labels) <= available_width
+    columns = len(labels) if in_one_row else max(1, int(available_width // (max(map(len, labels)) + 8)))
     legend = figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8, columnspacing=1.2)
     for text in legend.get_texts():
         text.set_parse_math(False)  # dollar signs in names are not mathematics
 
 
 def gold_ranges(gold: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"], Int[np.ndarray, " n"]]:
-    """Ticks, centres of the ranges, and the range of every score.
+    """Return ticks, the centres of the ranges, and the range of every score.
 
-    Up to seven distinct scores are ranges of their own. Otherwise ranges end at whole numbers if that gives two to twelve of them,
-    or there are five of equal width.
+    Up to seven distinct scores are separate ranges. Otherwise ranges end at whole numbers if that gives two to twelve ranges;
+    if not, there are five of equal width.
     """
     distinct = np.unique(gold)
     if len(distinct) <= 7:
         return distinct, distinct, np.searchsorted(distinct, gold)
     low, high = math.floor(distinct[0]), math.ceil(distinct[-1])
     edges = np.arange(low, high + 1.0) if 2 <= high - low <= 12 else np.linspace(distinct[0], distinct[-1], 6)
-    place = np.searchsorted(edges, gold, side="right") - 1
-    return edges, (edges[:-1] + edges[1:]) / 2, np.minimum(place, len(edges) - 2)  # the highest score is in the last range
+    range_of = np.searchsorted(edges, gold, side="right") - 1
+    return edges, (edges[:-1] + edges[1:]) / 2, np.minimum(range_of, len(edges) - 2)  # the highest score is in the last range
 
 
-def checked_numbers(path: str | Path, columns: Mapping[str, Values], what: str = "") -> dict[str, np.ndarray]:
-    """float64 columns of one length. DataError if they are empty, NumericsError for NaN or Inf."""
+def checked_numbers(path: str | Path, columns: Mapping[str, Values], prefix: str = "") -> dict[str, np.ndarray]:
+    """Return float64 columns of one length.
+
+    Raises:
+        DataError: A column is empty.
+        NumericsError: A number is not finite.
+    """
     arrays = {name: np.asarray(values, np.float64) for name, values in columns.items()}
     if len({array.shape for array in arrays.values()}) > 1:
-        raise ValueError(f"{what}columns of unlike length: { ({name: array.shape for name, array in arrays.items()}) }")
+        raise ValueError(f"{prefix}columns of unlike length: { ({name: array.shape for name, array in arrays.items()}) }")
     for name, array in arrays.items():
         if not array.size:
-            raise DataError(f"{path}: {what}nothing to draw, {name} is empty")
-        if bad := int((~np.isfinite(array)).sum()):
-            raise NumericsError(f"{path}: {what}{bad} of {array.size} values of {name} are not finite (NaN or Inf)")
+            raise DataError(f"{path}: {prefix}nothing to draw, {name} is empty")
+        if not_finite := int((~np.isfinite(array)).sum()):
+            raise NumericsError(f"{path}: {prefix}{not_finite} of {array.size} values of {name} are not finite (NaN or Inf)")
     return arrays
 
 
 def picture_path(path: str | Path) -> Path:
+    """Return the path with the ending .png."""
     path = user_path(path)
     return path if path.suffix == ".png" else path.with_name(f"{path.name}.png")
 
 
 def table_path(picture: Path) -> Path:
+    """Return the path of the CSV file next to a picture."""
     return picture.with_suffix(".csv")
 
 
 def save(figure: Any, path: str | Path, title: str, numbers: str, table: Mapping[str, Iterable[Any]]) -> Path:
-    """Writes `figure` with a title and a line of numbers, and `table` as CSV beside it. Returns the path of the PNG."""
+    """Write `figure` with a title and a line of numbers, and `table` as CSV next to it; return the path of the PNG."""
     picture = picture_path(path)
     width = int(14 * figure.get_figwidth())  # characters
-    lines = [line for part in f"{title}\n{numbers}".split("\n") for line in textwrap.wrap(part, width)]
+    lines = [line for paragraph in f"{title}\n{numbers}".split("\n") for line in textwrap.wrap(paragraph, width)]
     figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
     picture.parent.mkdir(parents=True, exist_ok=True)
     with replacing(table_path(picture)) as partial, partial.open("w", newline="", encoding="utf-8") as file:
@@ -280,5 +315,5 @@ def save(figure: Any, path: str | Path, title: str, numbers: str, table: Mapping
 
 
 def _cells(column: Iterable[Any]) -> list[Any]:
-    """The column as Python values, whose text has all digits."""
+    """Return the column as Python values, whose text has all digits."""
     return column.tolist() if isinstance(column, np.ndarray) else list(column)

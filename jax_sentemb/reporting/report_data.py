@@ -1,4 +1,4 @@
-"""Reads the work directory of a run for its report: files, curves, and the time that the run took."""
+"""Read the work directory of a run for its report: files, curves, and the time that the run took."""
 
 import itertools
 import json
@@ -13,14 +13,14 @@ from jax_sentemb.reporting.plot_data import read_metrics
 
 
 class Curve(NamedTuple):
-    """How a logged number is shown: its title, the unit of its axis, and how to read it."""
+    """The presentation of a logged number: its title, the unit of its axis, and how to read it."""
 
     title: str
     unit: str
     note: str = ""
 
 
-CURVES = {  # other numbers are shown under their name
+CURVES = {  # any other number has its name as title
     "train/loss": Curve("loss", "loss", "of training batches; not comparable between settings"),
     "train/grad_norm": Curve("gradient norm", "norm", "before clipping"),
     "train/accuracy": Curve("accuracy", "share of 1", "of the training task in a batch"),
@@ -51,7 +51,7 @@ ENCODER = " encoder/"  # "first encoder/NAME" is NAME of another candidate for e
 
 
 class Run(NamedTuple):
-    """Contents of the files of a work directory; {} and () for missing ones."""
+    """The contents of a work directory's files; {} and () for missing files."""
 
     workdir: Path
     about: dict[str, Any]  # run.json
@@ -59,13 +59,14 @@ class Run(NamedTuple):
     model: dict[str, Any]  # model.json
     records: Sequence[dict[str, Any]]  # metrics.jsonl
     scores: dict[str, Any]  # scores.json, of a finished run
-    looks: dict[str, dict[str, Any]]  # samples/start.json and end.json
+    samples: dict[str, dict[str, Any]]  # samples/start.json and end.json
 
 
 def read_run(workdir: Path) -> Run:
-    """Read a work directory; ModelFileError if it has no run.json, or a file is damaged or a folder.
+    """Read a work directory.
 
-    Files that an earlier run in this directory left are named in a warning and left out.
+    Raises:
+        ModelFileError: It has no run.json, or a file is damaged or a folder.
     """
     if not (workdir / "run.json").exists():
         raise ModelFileError(f"{workdir} is not the work directory of a run: it has no run.json")
@@ -76,8 +77,8 @@ def read_run(workdir: Path) -> Run:
         say(f"{workdir / 'config.json'} has the settings of another run; it is left out of the report")
         settings = {}
     model, scores = (_of_run(workdir / name, run) for name in ("model.json", "scores.json"))
-    looks = {when: found for when in ("start", "end") if (found := _of_run(workdir / "samples" / f"{when}.json", run))}
-    return Run(workdir, about, settings, model, read_metrics(workdir), scores, looks)
+    samples = {when: content for when in ("start", "end") if (content := _of_run(workdir / "samples" / f"{when}.json", run))}
+    return Run(workdir, about, settings, model, read_metrics(workdir), scores, samples)
 
 
 def _of_run(file: Path, run: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,16 +92,20 @@ def _of_run(file: Path, run: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def read_json_file(file: Path, kind: type = dict) -> Any:
-    """Return the content of a JSON file, an empty `kind` if it is missing; ModelFileError if it is damaged or not a file."""
+def read_json_file(file: Path, expected_type: type = dict) -> Any:
+    """Return the content of a JSON file, an empty `expected_type` if the file is missing.
+
+    Raises:
+        ModelFileError: The file is damaged, or not a file.
+    """
     try:
         check_regular(file)
         content = json.loads(read_limited(file))
-        if not isinstance(content, kind):
-            raise ValueError(f"a {type(content).__name__}, expected a {kind.__name__}")
+        if not isinstance(content, expected_type):
+            raise ValueError(f"a {type(content).__name__}, expected a {expected_type.__name__}")
         return content
     except FileNotFoundError:
-        return kind()
+        return expected_type()
     except OSError as error:
         raise ModelFileError(f"{file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -108,25 +113,28 @@ def read_json_file(file: Path, kind: type = dict) -> Any:
 
 
 def find_curves(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, float]]:
-    """{name: {step: value}} of every logged number, ordered by step; of two values at a step the later one."""
-    found: dict[str, dict[int, float]] = {}
+    """Return {name: {step: value}} of every logged number, ordered by step; of two values at a step the later one."""
+    curves: dict[str, dict[int, float]] = {}
     for record in records:
         if "event" in record:
             continue
         for name, value in record.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("step", "time"):
-                found.setdefault(name, {})[record["step"]] = float(value)
-    return {name: dict(sorted(course.items())) for name, course in found.items()}
+                curves.setdefault(name, {})[record["step"]] = float(value)
+    return {name: dict(sorted(course.items())) for name, course in curves.items()}
 
 
 def seconds(records: Sequence[Mapping[str, Any]]) -> float:
-    """Time between the first and the last event, without the time between a stop and the continuation."""
+    """Return the time between the first and the last event, without the time between a stop and the continuation."""
     pairs = itertools.pairwise(record for record in records if "time" in record)
     return sum(max(after["time"] - before["time"], 0) for before, after in pairs if after.get("event") != "start")
 
 
 def selecting_curve(run: Run) -> str:
-    """Name of the curve that selects the weights, "" without one. `validation` is its accuracy, or its loss if it has none."""
+    """Return the name of the curve that selects the weights, "" if there is none.
+
+    `validation` is its accuracy, or its loss if it has no accuracy.
+    """
     name = run.about.get("selected_by", "")
     if name != "validation":
         return name
@@ -134,7 +142,10 @@ def selecting_curve(run: Run) -> str:
 
 
 def is_drawn(name: str, curves: Mapping[str, Mapping[int, float]]) -> bool:
-    """Whether a curve has a picture. Those that repeat another one, and collapse (a warning), are in the table of numbers only."""
+    """Return whether a curve has a picture.
+
+    Curves that repeat another curve, and collapse (a warning), are only in the table of numbers.
+    """
     if name.endswith("/pearson_cosine"):
         return name.replace("/pearson_", "/spearman_") not in curves
     if name.startswith("train/") and name != "train/loss":  # the only term of the loss
@@ -143,16 +154,17 @@ def is_drawn(name: str, curves: Mapping[str, Mapping[int, float]]) -> bool:
 
 
 def run_name(run: Run) -> str:
+    """Return the name of a run's model, or that of its work directory."""
     return run.model.get("name") or run.workdir.resolve().name
 
 
 def describe_curve(name: str) -> Curve:
-    """The title, unit and note of a curve."""
+    """Return the title, unit and note of a curve."""
     if name in CURVES:
         return CURVES[name]
-    section, _, rest = name.partition("/")
-    rest = rest or section
+    section, _, measure = name.partition("/")
+    measure = measure or section
     for key, label in (("/spearman_cosine", "Spearman"), ("/pearson_cosine", "Pearson")):
-        if rest.endswith(key):
-            return Curve(f"{rest.removesuffix(key)} {label}", f"{label} × 100", "correlation with gold scores")
-    return Curve(rest.replace("_", " "), "value")
+        if measure.endswith(key):
+            return Curve(f"{measure.removesuffix(key)} {label}", f"{label} × 100", "correlation with gold scores")
+    return Curve(measure.replace("_", " "), "value")

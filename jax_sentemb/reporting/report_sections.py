@@ -1,4 +1,4 @@
-"""The sections of a run's report, as tables, figures and texts for the template run.html."""
+"""Make the sections of a run's report: tables, figures and texts for the template run.html."""
 
 import math
 import shlex
@@ -41,7 +41,7 @@ class Figure(NamedTuple):
 
 
 def context(run: Run) -> dict[str, Any]:
-    """The variables of the template of a run, by name."""
+    """Return the variables of the template of a run, by name."""
     curves = find_curves(run.records)
     run_by, *arguments = run.about.get("argv") or ["-c"]
     return {
@@ -78,7 +78,7 @@ def _state(run: Run) -> str:
 
 
 def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
-    """Summary cards: start against kept weights by the selection score, on labelled pairs and by retrieval; the time."""
+    """Return summary cards: start and kept weights by the selection score, on labelled pairs and by retrieval; the time."""
     cards = []
     scores, start = run.scores.get("scores", {}), run.scores.get("baselines", {}).get("untrained", {})
     shared = [name for name in scores if name in start]
@@ -90,8 +90,8 @@ def _cards(run: Run, curves: Curves) -> list[dict[str, str]]:
     for name in dict.fromkeys((selected, *dev, "diagnostics/retrieval")):
         course = {step: value for step, value in curves.get(name, {}).items() if math.isfinite(value)}
         if len(course) > 1:
-            first, *others = course.values()
-            end = course.get(run.scores.get("step", -1), others[-1])
+            first, *later = course.values()
+            end = course.get(run.scores.get("step", -1), later[-1])
             note = "start → kept weights" if run.scores else "start → last"
             note += "; selects the weights" if name == selected else ""
             cards.append(_card(describe_curve(name).title, first, end, 3, note))
@@ -113,22 +113,22 @@ def _spearman(result: Mapping[str, Any]) -> float:
 
 def _warnings(run: Run) -> list[str]:
     corpus = run.about.get("corpus", {})
-    found = [record["warning"] for record in run.records if "warning" in record]
+    warnings = [record["warning"] for record in run.records if "warning" in record]
     sentences = corpus.get("sentences") or corpus.get("usable") or 1
     if corpus.get("truncated", 0) / sentences >= 0.01:
-        found.append(
+        warnings.append(
             f"{corpus['truncated']:,} of {sentences:,} sentences of the corpus ({corpus['truncated'] / sentences:.1%}) are cut at "
             f"data.max_seq_length={corpus.get('max_seq_length')}"
         )
     if corpus.get("unknown_token_rate", 0) >= 0.01:
-        found.append(f"{corpus['unknown_token_rate']:.1%} of the corpus are tokens that the vocabulary does not have")
+        warnings.append(f"{corpus['unknown_token_rate']:.1%} of the corpus are tokens that the vocabulary does not have")
     if run.scores.get("missing_tasks"):
-        found.append(f"evaluation sets absent, not scored: {', '.join(run.scores['missing_tasks'])}")
-    return list(dict.fromkeys(found))
+        warnings.append(f"evaluation sets absent, not scored: {', '.join(run.scores['missing_tasks'])}")
+    return list(dict.fromkeys(warnings))
 
 
 def _scores(run: Run) -> dict[str, Any]:
-    """The tables of scores; {} if nothing was scored."""
+    """Return the tables of scores; {} if nothing was scored."""
     scores, transfer = run.scores.get("scores", {}), run.scores.get("transfer", {})
     if not scores and not transfer:
         return {}
@@ -138,22 +138,25 @@ def _scores(run: Run) -> dict[str, Any]:
     for name, result in scores.items():
         end, before = _spearman(result), start.get(name)
         change = "" if before is None else f"{end - before:+.2f}".replace("-", "\N{MINUS SIGN}")
-        others = [score_text(values.get(name)) for values in baselines.values()]
-        rows.append([name, f"{result['n']:,}", score_text(before), score_text(end), change, *others])
+        other_scores = [score_text(values.get(name)) for values in baselines.values()]
+        rows.append([name, f"{result['n']:,}", score_text(before), score_text(end), change, *other_scores])
     note = f"Spearman × 100 with gold scores over all pairs, of the weights of step {run.scores['step']:,}."
     if set(scores) - set(start):
         note += " The start is scored only on the set that selects the weights."
-    kinds = ("all pairs", "mean", "weighted mean")
+    aggregates = ("all pairs", "mean", "weighted mean")
     tasks = [
-        [task, found["protocol"], name, score_text(value)]
-        for task, found in transfer.items()
-        for name, value in found["headline"].items()
+        [task, result["protocol"], name, score_text(value)]
+        for task, result in transfer.items()
+        for name, value in result["headline"].items()
     ]
     return {
         "note": note,
         "columns": ["set", "pairs", "start", "kept", "change", *baselines],
         "rows": rows,
-        "all_columns": ["set", *(f"{kind}, {which}" for kind in ("Spearman", "Pearson") for which in kinds)],
+        "all_columns": [
+            "set",
+            *(f"{correlation}, {aggregate}" for correlation in ("Spearman", "Pearson") for aggregate in aggregates),
+        ],
         "all_rows": _all_scores(scores),
         "tasks": tasks,
     }
@@ -162,7 +165,11 @@ def _scores(run: Run) -> dict[str, Any]:
 def _all_scores(scores: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for name, result in scores.items():
-        numbers = [score_text(result[kind][which]) for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
+        numbers = [
+            score_text(result[correlation][aggregate])
+            for correlation in ("spearman", "pearson")
+            for aggregate in ("all", "mean", "wmean")
+        ]
         rows.append([name, *numbers])
         if len(result["spearman"]["subsets"]) > 1:
             for subset, value in result["spearman"]["subsets"].items():
@@ -173,13 +180,13 @@ def _all_scores(scores: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _evidence(run: Run, curves: Curves) -> list[list[str]]:
-    """Rows of the label-free measures: title, value of the untrained and of the kept weights, how to read it."""
+    """Return rows of the label-free measures: title, value of the untrained and of the kept weights, how to read it."""
     rows = []
     for name, curve in CURVES.items():
         course = [value for value in curves.get(name, {}).values() if math.isfinite(value)]
         if name.startswith("diagnostics/") and course:
-            kept = run.scores.get("diagnostics", {}).get(name.removeprefix("diagnostics/"), course[-1])
-            rows.append([curve.title, number_text(course[0]), number_text(kept), curve.note])
+            kept_value = run.scores.get("diagnostics", {}).get(name.removeprefix("diagnostics/"), course[-1])
+            rows.append([curve.title, number_text(course[0]), number_text(kept_value), curve.note])
     return rows
 
 
@@ -187,15 +194,15 @@ def _curve_sections(run: Run, curves: Curves) -> list[dict[str, Any]]:
     names = _in_order(run, curves)
     sections = []
     for title in dict.fromkeys((*SECTIONS.values(), "More")):
-        here = [name for name in names if _heading(name) == title and ENCODER not in name and is_drawn(name, curves)]
-        if figures := [figure for name in here if (figure := _curve_figure(run, name, curves))]:
+        section_names = [name for name in names if _heading(name) == title and ENCODER not in name and is_drawn(name, curves)]
+        if figures := [figure for name in section_names if (figure := _curve_figure(run, name, curves))]:
             sections.append({"title": title, "figures": figures})
     return sections
 
 
 def _in_order(run: Run, curves: Curves) -> list[str]:
-    known = [selecting_curve(run), *CURVES]  # in this order, the others behind
-    return sorted(curves, key=lambda name: (known.index(name) if name in known else len(known), name))
+    first_names = [selecting_curve(run), *CURVES]  # in this order, before all others
+    return sorted(curves, key=lambda name: (first_names.index(name) if name in first_names else len(first_names), name))
 
 
 def _heading(name: str) -> str:
@@ -203,11 +210,13 @@ def _heading(name: str) -> str:
 
 
 def _curve_figure(run: Run, name: str, curves: Curves) -> Figure | None:
-    """The figure of a curve with those of other encoders; None where no value is finite."""
-    others = {
-        other.partition(ENCODER)[0] + ENCODER[:-1]: values for other, values in curves.items() if other.endswith(ENCODER + name)
+    """Return the figure of a curve with those of other encoders; None if no value is finite."""
+    encoder_curves = {
+        curve_name.partition(ENCODER)[0] + ENCODER[:-1]: values
+        for curve_name, values in curves.items()
+        if curve_name.endswith(ENCODER + name)
     }
-    courses = {"main encoder" if others else "": curves[name], **others}
+    courses = {"main encoder" if encoder_curves else "": curves[name], **encoder_curves}
     series = {
         letter: points
         for letter, course in zip("ab", courses.values(), strict=False)
@@ -223,9 +232,9 @@ def _curve_figure(run: Run, name: str, curves: Curves) -> Figure | None:
     notes += ["selects the weights"] if selects else []
     notes += [change]
     notes += [f"dashed: the weights that were kept, step {mark:,}"] if mark is not None else []
-    notes += [f"{lost} values not finite, left out"] if (lost := len(curves[name]) - len(series["a"])) else []
+    notes += [f"{left_out} values not finite, left out"] if (left_out := len(curves[name]) - len(series["a"])) else []
     picture = line_chart(f"{curve.title} over steps: {change}", series, curve.unit, mark)
-    keys = list(zip(series, courses, strict=False)) if others else ()
+    keys = list(zip(series, courses, strict=False)) if encoder_curves else ()
     return Figure(picture, curve.title, "; ".join(notes), keys)
 
 
@@ -239,61 +248,65 @@ def _curve_numbers(run: Run, curves: Curves) -> list[list[str]]:
 
 
 def _against_gold(run: Run) -> dict[str, Any]:
-    """Figures of similarities against gold scores, before and after training."""
-    what = "score" if run.model.get("scores_pairs") else "cosine"
-    names = list(dict.fromkeys(name for seen in run.looks.values() for name in seen["pairs"]))
+    """Return figures of similarities over gold scores, before and after training."""
+    value_name = "score" if run.model.get("scores_pairs") else "cosine"
+    names = list(dict.fromkeys(name for sample in run.samples.values() for name in sample["pairs"]))
     figures = []
     for name in names:
-        sides = {when: seen["pairs"][name] for when, seen in run.looks.items() if name in seen["pairs"]}
-        known = {"start": run.scores.get("baselines", {}).get("untrained", {}).get(name)}
-        known["end"] = _spearman(run.scores["scores"][name]) if name in run.scores.get("scores", {}) else None
+        sides = {when: sample["pairs"][name] for when, sample in run.samples.items() if name in sample["pairs"]}
+        spearman = {"start": run.scores.get("baselines", {}).get("untrained", {}).get(name)}
+        spearman["end"] = _spearman(run.scores["scores"][name]) if name in run.scores.get("scores", {}) else None
         for when, side in sides.items():
-            score = f"Spearman {known[when]:.2f}; " if known[when] is not None else ""
+            score = f"Spearman {spearman[when]:.2f}; " if spearman[when] is not None else ""
             title = f"{name}, {_when(when)}"
-            labels = ("gold score", f"{what} of a pair")
-            picture = scatter(f"{title}: {what} against gold score; {score}", side["dots"], side["ranges"], CLASSES[when], labels)
+            labels = ("gold score", f"{value_name} of a pair")
+            picture = scatter(
+                f"{title}: {value_name} against gold score; {score}", side["dots"], side["ranges"], CLASSES[when], labels
+            )
             figures.append(Figure(picture, title, f"{score}{side['n']:,} pairs"))
-    return {"heading": f"{what.capitalize()} against gold", "figures": figures} if figures else {}
+    return {"heading": f"{value_name.capitalize()} against gold", "figures": figures} if figures else {}
 
 
 def _when(name: str) -> str:
-    """The samples of a run are named start and end; the report calls the second one kept."""
+    """Return the label of a sample: those of a run are named start and end, and the report calls the second "kept"."""
     return {"end": "kept"}.get(name, name)
 
 
 def _random_pairs(run: Run) -> Figure | None:
-    found = {when: seen["cosines"] for when, seen in run.looks.items() if "cosines" in seen}
-    if not found:
+    cosines = {when: sample["cosines"] for when, sample in run.samples.items() if "cosines" in sample}
+    if not cosines:
         return None
-    series = {CLASSES[when]: side["counts"] for when, side in found.items()}
-    text = ", ".join(f"{_when(when)} {side['mean']:.3f}" for when, side in found.items())
-    among = next(seen["neighbours"]["among"] for seen in run.looks.values() if "neighbours" in seen)
+    series = {CLASSES[when]: side["counts"] for when, side in cosines.items()}
+    text = ", ".join(f"{_when(when)} {side['mean']:.3f}" for when, side in cosines.items())
+    among = next(sample["neighbours"]["among"] for sample in run.samples.values() if "neighbours" in sample)
     picture = histogram(f"Cosines of any two sentences, mean: {text}", -1, 1, series, "cosine")
     notes = f"All pairs of {among:,} sentences of the corpus, each outline to its own height. Mean: {text}."
-    return Figure(picture, "Start and kept weights" if len(found) > 1 else "Start", notes, [(CLASSES[w], _when(w)) for w in found])
+    return Figure(
+        picture, "Start and kept weights" if len(cosines) > 1 else "Start", notes, [(CLASSES[w], _when(w)) for w in cosines]
+    )
 
 
 def _neighbours(run: Run) -> dict[str, Any]:
-    """Some sentences with their nearest ones before and after training, side by side."""
-    found = {when: seen["neighbours"] for when, seen in run.looks.items() if "neighbours" in seen}
-    if not found:
+    """Return some sentences with their nearest neighbours before and after training, side by side."""
+    by_time = {when: sample["neighbours"] for when, sample in run.samples.items() if "neighbours" in sample}
+    if not by_time:
         return {}
     queries = [
         {"sentence": sides[0]["sentence"], "rows": list(zip(*(query["nearest"] for query in sides), strict=True))}
-        for sides in zip(*(side["queries"] for side in found.values()), strict=True)
+        for sides in zip(*(side["queries"] for side in by_time.values()), strict=True)
     ]
-    return {"among": next(iter(found.values()))["among"], "times": [_when(when) for when in found], "queries": queries}
+    return {"among": next(iter(by_time.values()))["among"], "times": [_when(when) for when in by_time], "queries": queries}
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
     corpus, devices, encoder = (run.about.get("corpus", {}), run.about.get("devices", {}), run.model.get("encoder", {}))
-    count, kind = devices.get("count", 0), devices.get("kind", "")
+    count, chip = devices.get("count", 0), devices.get("kind", "")
     processes = f" in {devices['processes']} processes" if devices.get("processes", 1) > 1 else ""
     sizes = {"layers": "num_hidden_layers", "width": "hidden_size", "vocabulary": "vocab_size"}
     facts: dict[str, object] = {
         "method": run.model.get("method"),
         "starts from": run.settings.get("encoder.weights") or run.settings.get("encoder.vectors") or "new weights",
-        "layers of it": run.settings.get("encoder.layers"),
+        "layers of the start": run.settings.get("encoder.layers"),
         "teacher": teacher_text(run.scores["teacher"]) if run.scores.get("teacher") else None,
         "widths": width_text(run.scores["widths"]) if run.scores.get("widths") else None,
         "corpus": run.settings.get("data.files"),
@@ -302,7 +315,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "parameters": run.about.get("parameters"),
         "steps": run.about.get("steps"),
         "batch size": run.settings.get("data.batch_size"),
-        "devices": f"{count} × {kind} ({devices.get('platform')}){processes}" if devices else None,
+        "devices": f"{count} × {chip} ({devices.get('platform')}){processes}" if devices else None,
         "versions": ", ".join(f"{name} {version}" for name, version in run.about.get("versions", {}).items()),
         "Python": run.about.get("python"),
     }
@@ -310,7 +323,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """A command line as its user wrote it; "jax_sentemb.train(...) in Python" for a notebook and `python -c`."""
+    """Return a command line as its user wrote it; "jax_sentemb.train(...) in Python" for a notebook and `python -c`."""
     program = Path(argv[0]) if argv else Path()
     if program.parts[-2:] == ("jax_sentemb", "main.py"):
         return f"python -m jax_sentemb.main {shlex.join(argv[1:])}"

@@ -1,4 +1,4 @@
-"""Samples of an encoder for the report: nearest neighbours, cosines of any two sentences, similarities against gold scores.
+"""Collect samples of an encoder for the report: nearest neighbours, cosines of any two sentences, similarities over gold scores.
 
 They are numbers and texts, small enough for JSON. The report is drawn from them without a model.
 """
@@ -15,9 +15,9 @@ from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.reporting.plots import gold_ranges
 
 QUERIES, NEAREST = 8, 3  # sentences that are shown, and neighbours of each
-LONGEST = 300  # characters of a sentence that are kept
+LONGEST = 300  # characters of a sentence that are stored
 BINS = 50  # of the histogram, over cosines from -1 to 1
-DOTS = 300  # pairs of a set that are kept; ranges are of all of them
+DOTS = 300  # pairs of a set that are stored; ranges include all pairs
 
 
 def collect_samples(
@@ -25,22 +25,34 @@ def collect_samples(
     similarities: TaskSimilarities,
     tasks: Mapping[str, StsTask],
 ) -> dict[str, Any]:
-    """{"neighbours", "cosines", "pairs"} of an encoder, from the functions `neighbours`, `cosines` and `against_gold`.
+    """Return {"neighbours", "cosines", "pairs"} of an encoder, from the functions `neighbours`, `cosines` and `against_gold`.
 
-    `vectors`: sentence -> its embedding. Without any the result has only "pairs", for the sets of `tasks` that `similarities` has.
+    Args:
+        vectors: Sentence -> its embedding. If it is empty, the result has only "pairs".
+        similarities: Those of the sets that are shown.
+        tasks: The sets, with their gold scores.
     """
-    found: dict[str, Any] = {}
+    samples: dict[str, Any] = {}
     if len(vectors) > NEAREST:
         unit = unit_length(np.stack([*vectors.values()]).astype(np.float32))
-        found = {"neighbours": neighbours(unit, [*vectors]), "cosines": cosines(unit)}
+        samples = {"neighbours": neighbours(unit, [*vectors]), "cosines": cosines(unit)}
     gold = {name: np.concatenate([pairs.gold for pairs in task.subsets.values()]) for name, task in tasks.items()}
-    return {**found, "pairs": {name: against_gold(np.concatenate([*of.values()]), gold[name]) for name, of in similarities.items()}}
+    return {
+        **samples,
+        "pairs": {name: against_gold(np.concatenate([*subsets.values()]), gold[name]) for name, subsets in similarities.items()},
+    }
 
 
 def neighbours(vectors: Float[np.ndarray, "sentences width"], sentences: Sequence[str]) -> dict[str, Any]:
-    """{"among": how many sentences, "queries": [{"sentence", "nearest": [[cosine, sentence], ...]}]} of unit vectors [N, E].
+    """Return the nearest neighbours of sentences that are spread evenly over all sentences.
 
-    Queries are spread evenly over the sentences; the nearest neighbour comes first.
+    Args:
+        vectors: Unit vectors.
+        sentences: Their texts.
+
+    Returns:
+        {"among": number of sentences, "queries": [{"sentence", "nearest": [[cosine, sentence], ...]}]}, the nearest neighbour
+        first.
     """
     queries = np.unique(np.linspace(0, len(sentences) - 1, QUERIES).astype(int))
     cosine = vectors[queries] @ vectors.T
@@ -51,17 +63,17 @@ def neighbours(vectors: Float[np.ndarray, "sentences width"], sentences: Sequenc
         "queries": [
             {
                 "sentence": sentences[query][:LONGEST],
-                "nearest": [[round(float(row[other]), 4), sentences[other][:LONGEST]] for other in places],
+                "nearest": [[round(float(row[neighbour]), 4), sentences[neighbour][:LONGEST]] for neighbour in nearest],
             }
-            for query, row, places in zip(queries.tolist(), cosine, order.tolist(), strict=True)
+            for query, row, nearest in zip(queries.tolist(), cosine, order.tolist(), strict=True)
         ],
     }
 
 
 def cosines(vectors: Float[np.ndarray, "sentences width"]) -> dict[str, Any]:
-    """{"mean", "counts" [BINS]}: the histogram of the cosine of all pairs of unit vectors [N, E], in equal parts of -1 to 1."""
+    """Return {"mean", "counts" [BINS]}: the histogram from -1 to 1 of the cosine of all pairs of unit vectors [N, E]."""
     counts, total = np.zeros(BINS, int), 0.0
-    for row in range(len(vectors) - 1):  # one row at a time, so that memory stays at that of the vectors
+    for row in range(len(vectors) - 1):  # one row at a time, so that little memory is needed
         values = vectors[row + 1 :] @ vectors[row]
         counts += np.histogram(np.clip(values, -1, 1), BINS, (-1, 1))[0]
         total += float(values.sum(dtype=np.float64))
@@ -69,21 +81,23 @@ def cosines(vectors: Float[np.ndarray, "sentences width"]) -> dict[str, Any]:
 
 
 def against_gold(values: Float[np.ndarray, " pairs"], gold: Float[np.ndarray, " pairs"]) -> dict[str, Any]:
-    """{"n", "dots" [[gold, similarity], ...], "ranges" [[centre, pairs, [5, 25, 50, 75, 95th percentile]], ...]} of a set [N].
+    """Return similarities and gold scores of a set's pairs, ready to draw.
 
-    Dots are up to DOTS pairs, drawn at random. Ranges of gold scores contain all pairs.
+    Returns:
+        {"n", "dots" [[gold, similarity], ...], "ranges" [[centre, pairs, [5, 25, 50, 75, 95th percentile]], ...]}. Dots are up to
+        DOTS pairs, drawn at random. Ranges of gold scores contain all pairs.
     """
-    some = np.sort(np.random.default_rng(0).choice(len(gold), min(DOTS, len(gold)), replace=False))
-    _, centres, place = gold_ranges(gold)
+    dot_rows = np.sort(np.random.default_rng(0).choice(len(gold), min(DOTS, len(gold)), replace=False))
+    _, centres, range_of = gold_ranges(gold)
     return {
         "n": len(gold),
-        "dots": [[float(f"{value:.5g}") for value in (gold[row], values[row])] for row in some],
+        "dots": [[float(f"{value:.5g}") for value in (gold[row], values[row])] for row in dot_rows],
         "ranges": [
             [
                 float(centres[number]),
-                int((place == number).sum()),
-                np.percentile(values[place == number], [5, 25, 50, 75, 95]).tolist(),
+                int((range_of == number).sum()),
+                np.percentile(values[range_of == number], [5, 25, 50, 75, 95]).tolist(),
             ]
-            for number in np.unique(place)
+            for number in np.unique(range_of)
         ],
     }

@@ -1,4 +1,4 @@
-"""The scores of the runs of one command as tables: means and standard deviations, low-shot tables, paired differences, CSV.
+"""Lay out the scores of one command's runs: means and standard deviations, low-shot tables, paired differences, CSV.
 
 A row is a dictionary as in sweep.json: `settings` {name: text}, `folder`, and `baseline` (a variant) if there is one. A finished
 run has `scores` {set: Spearman x 100 or another number}, `step` of its weights and its number of `sentences`. A failed run has
@@ -20,10 +20,10 @@ from jax_sentemb.evaluation.catalog import SEVEN
 from jax_sentemb.files import replacing, write_text
 from jax_sentemb.public_text import markdown, spreadsheet_cell
 
-REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ in these alone are one row, with mean and spread
+REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ only in these are one row, with mean and spread
 ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly
 VARIANT, SUBSET = "variant", "data.subset"
-GENERATED = "grammar-test"  # stands in for them where the generated pairs are what is scored
+GENERATED = "grammar-test"  # is averaged instead of the seven sets if generated pairs are scored
 
 Row = dict[str, Any]
 
@@ -32,7 +32,7 @@ class Cell(NamedTuple):
     """Scores of the runs of a method at a size, or their differences to the baseline in the same seeds."""
 
     method: str
-    variant: str  # the method without what else varies; "" where methods do not vary
+    variant: str  # the method without other varying settings; "" if methods do not vary
     subset: str  # as in data.subset
     sentences: int
     values: list[float]
@@ -50,26 +50,29 @@ class Study(NamedTuple):
 
 
 def headline(scores: dict[str, Any]) -> dict[str, float]:
-    """The numbers of scores.json that a table shows: Spearman x 100 over all pairs and scores of other tasks.
+    """Return the numbers of scores.json that a table shows: Spearman x 100 over all pairs and scores of other tasks.
 
     Without labels they are retrieval and uniformity. Argument pairs have both correlations, as means over topics.
     """
-    found = {name: result["spearman"]["all"] for name, result in scores["scores"].items() if name != ARGUMENTS}
+    numbers = {name: result["spearman"]["all"] for name, result in scores["scores"].items() if name != ARGUMENTS}
     if ARGUMENTS in scores["scores"]:
-        found |= {f"{ARGUMENTS} {kind}": scores["scores"][ARGUMENTS][kind]["mean"] for kind in ("pearson", "spearman")}
+        numbers |= {
+            f"{ARGUMENTS} {correlation}": scores["scores"][ARGUMENTS][correlation]["mean"]
+            for correlation in ("pearson", "spearman")
+        }
     for result in scores.get("transfer", {}).values():
-        found |= result["headline"]
-    return found or {name: scores["diagnostics"][name] for name in ("retrieval", "uniformity") if name in scores["diagnostics"]}
+        numbers |= result["headline"]
+    return numbers or {name: scores["diagnostics"][name] for name in ("retrieval", "uniformity") if name in scores["diagnostics"]}
 
 
 def averaged(rows: Iterable[Row]) -> list[str]:
-    """The sets that the average is over: those of the seven on which every finished run was scored."""
+    """Return the sets that the average is over: those of the seven on which every finished run was scored."""
     scored = [row["scores"] for row in rows if "scores" in row]
     return [name for name in (*SEVEN, GENERATED) if scored and all(name in scores for scores in scored)]
 
 
 def average_note(sets: Sequence[str]) -> str:
-    """Names the sets that the average is over and those that are absent."""
+    """Return a note that names the sets of the average and those that are absent."""
     absent = [name for name in SEVEN if name not in sets]
     if not absent:
         return f"average: mean of the seven sets {', '.join(sets)}"
@@ -77,7 +80,7 @@ def average_note(sets: Sequence[str]) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown with one row for runs that differ only in their seeds: mean and, of several seeds, sample standard deviation."""
+    """Return Markdown with one row for runs that differ only in their seeds: the mean and the sample standard deviation."""
     columns, groups = summary(rows)
     lines = [f"| settings | runs | {' | '.join(map(markdown, columns))} |", "|---|--:|" + "--:|" * len(columns)]
     lines += [f"| {markdown(label)} | {runs} | {' | '.join(cells)} |" for label, runs, cells in groups]
@@ -87,43 +90,43 @@ def table(rows: list[Row]) -> str:
 
 
 def terminal_table(rows: list[Row]) -> str:
-    """The same table for the terminal."""
+    """Return the same table for the terminal."""
     columns, groups = summary(rows)
     note = f"\n{average_note(averaged(rows))}" if "average" in columns else ""
     return terminal.table(("settings", "runs", *columns), [(label, runs, *cells) for label, runs, cells in groups]) + note
 
 
 def summary(rows: list[Row]) -> tuple[list[str], list[tuple[str, str, list[str]]]]:
-    """(columns, [(settings, number of runs, cells), ...]) of that table."""
+    """Return (columns, [(settings, number of runs, cells), ...]) of that table."""
     sets = averaged(rows)
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        others = {name: value for name, value in row["settings"].items() if name not in REPEATED}
-        groups.setdefault(" ".join(f"{name}={value}" for name, value in others.items()) or "all", []).append(row)
+        varying = {name: value for name, value in row["settings"].items() if name not in REPEATED}
+        groups.setdefault(" ".join(f"{name}={value}" for name, value in varying.items()) or "all", []).append(row)
     columns = list(dict.fromkeys(name for row in rows for name in row.get("scores", {})))
     columns += ["average"] * (len(sets) > 1)
-    found = []
+    table_rows = []
     for label, group in groups.items():
-        done = [row["scores"] | {"average": _average(row, sets)} for row in group if "scores" in row]
-        values = [[scores[column] for scores in done if column in scores] for column in columns]
-        failed = f" ({len(group) - len(done)} failed)" if len(done) < len(group) else ""
-        found.append((label, f"{len(done)}{failed}", [mean_and_deviation(column) for column in values]))
-    return columns, found
+        scored = [row["scores"] | {"average": _average(row, sets)} for row in group if "scores" in row]
+        values = [[scores[column] for scores in scored if column in scores] for column in columns]
+        failed = f" ({len(group) - len(scored)} failed)" if len(scored) < len(group) else ""
+        table_rows.append((label, f"{len(scored)}{failed}", [mean_and_deviation(column) for column in values]))
+    return columns, table_rows
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:
-    """ "46.86 ± 0.19", the sample standard deviation of several values; "" of none."""
+    """Return "46.86 ± 0.19", the sample standard deviation of several values; "" if there are none."""
     spread = f" ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else ""
     return f"{np.mean(values):.2f}{spread}" if values else ""
 
 
 def low_shot_cells(rows: Sequence[Row]) -> list[Cell]:
-    """The average of every run, by method and size; empty where sizes do not vary or no similarity set was scored."""
+    """Return the average of every run, by method and size; [] if sizes do not vary or no similarity set was scored."""
     return _cells((row, _average(row, averaged(rows))) for row in _sized(rows))
 
 
 def difference_cells(rows: Sequence[Row], baselines: Mapping[str, str]) -> list[Cell]:
-    """As `low_shot_cells`, for the average of a run minus that of its baseline with the same seeds and settings; miCSE Fig. 4."""
+    """Return the average of each run minus that of its baseline with the same seeds and settings (miCSE Fig. 4)."""
     sets, sized = averaged(rows), _sized(rows)
     twins = {_pair(row, row["settings"].get(VARIANT, "")): _average(row, sets) for row in sized}
     pairs = ((row, twins.get(_pair(row, baselines.get(row["settings"].get(VARIANT, ""), "")))) for row in sized)
@@ -131,9 +134,9 @@ def difference_cells(rows: Sequence[Row], baselines: Mapping[str, str]) -> list[
 
 
 def low_shot_studies(rows: Sequence[Row], baselines: Mapping[str, str] | None = None) -> list[Study]:
-    """Scores and, with baselines, differences over the number of sentences, as miCSE's Tables 2 and 3; [] without cells.
+    """Return scores and, with baselines, differences over the number of sentences, as miCSE's Tables 2 and 3; [] without cells.
 
-    `baselines`: {variant: baseline}, from the rows if it is not given.
+    `baselines` is {variant: baseline}; None takes them from the rows.
     """
     if baselines is None:
         baselines = {row["settings"][VARIANT]: row["baseline"] for row in rows if row.get("baseline")}
@@ -143,16 +146,16 @@ def low_shot_studies(rows: Sequence[Row], baselines: Mapping[str, str] | None = 
     sets = averaged(rows)
     note = "Mean ± standard deviation (runs) of the average over the sets, Spearman x 100."
     unit = f"Spearman × 100, average of {len(sets)} sets"
-    found = [Study("Scores by number of sentences", note, average_note(sets), unit, cells, _score_text)]
+    studies = [Study("Scores by number of sentences", note, average_note(sets), unit, cells, _score_text)]
     if differences:
         named = [cell._replace(method=f"{cell.method} - {baselines[cell.variant]}") for cell in differences]
         note = "Difference to the baseline in the same seeds: mean [95 % interval of Student's t] (pairs)."
-        found.append(Study("Differences to the baseline", note, "", "difference of averages", named, _interval_text))
-    return found
+        studies.append(Study("Differences to the baseline", note, "", "difference of averages", named, _interval_text))
+    return studies
 
 
 def low_shot_table(rows: Sequence[Row], baselines: Mapping[str, str]) -> str:
-    """The studies as Markdown, a row a method, a column a size; "" without cells."""
+    """Return the studies as Markdown, a row a method, a column a size; "" without cells."""
     lines: list[str] = []
     for study in low_shot_studies(rows, baselines):
         columns, table = by_size(study.cells, study.text)
@@ -166,7 +169,7 @@ def low_shot_table(rows: Sequence[Row], baselines: Mapping[str, str]) -> str:
 
 
 def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -> None:
-    """sweep.md, sweep.csv (a row for every finished run) and, where sizes vary, low_shot.md, in `workdir`."""
+    """Write sweep.md, sweep.csv (a row for every finished run) and, if sizes vary, low_shot.md into `workdir`."""
     texts = {"sweep.md": table(rows) + "\n", "low_shot.md": low_shot_table(rows, baselines)}
     for name, text in texts.items():
         if text:
@@ -191,7 +194,10 @@ def write_tables(workdir: Path, rows: list[Row], baselines: Mapping[str, str]) -
 
 
 def draw(workdir: Path, rows: Sequence[Row], baselines: Mapping[str, str]) -> None:
-    """low_shot.png and, with baselines, low_shot_differences.png (miCSE Figs. 3 and 4); a line instead without matplotlib."""
+    """Draw low_shot.png and, with baselines, low_shot_differences.png (miCSE Figs. 3 and 4).
+
+    If matplotlib is missing, a line is printed instead.
+    """
     cells, differences = low_shot_cells(rows), difference_cells(rows, baselines)
     if not cells:
         return
@@ -204,21 +210,21 @@ def draw(workdir: Path, rows: Sequence[Row], baselines: Mapping[str, str]) -> No
         if differences:
             roots = {baselines[cell.variant] for cell in differences}
             compared = roots | {cell.variant for cell in differences}
-            own = [cell for cell in cells if cell.variant in compared]
+            compared_cells = [cell for cell in cells if cell.variant in compared]
             low_shot_differences(
-                workdir / "low_shot_differences.png", curves(own), curves(differences), "Against the baseline", score
+                workdir / "low_shot_differences.png", curves(compared_cells), curves(differences), "Against the baseline", score
             )
     except ConfigError as error:
         print(plain(f"not drawn: {error}"))
 
 
 def curves(cells: Iterable[Cell]) -> dict[str, list[tuple[int, float, float]]]:
-    """{method: [(sentences, mean, sample standard deviation, 0 of one run)]}, as the plots take it."""
-    found: dict[str, list[tuple[int, float, float]]] = {}
+    """Return {method: [(sentences, mean, sample standard deviation, 0 of one run)]}, as the plots take it."""
+    by_method: dict[str, list[tuple[int, float, float]]] = {}
     for cell in cells:
         deviation = float(np.std(cell.values, ddof=1)) if len(cell.values) > 1 else 0.0
-        found.setdefault(cell.method, []).append((cell.sentences, float(np.mean(cell.values)), deviation))
-    return found
+        by_method.setdefault(cell.method, []).append((cell.sentences, float(np.mean(cell.values)), deviation))
+    return by_method
 
 
 def _sized(rows: Iterable[Row]) -> list[Row]:
@@ -231,7 +237,7 @@ def _average(row: Row, sets: Sequence[str]) -> float:
 
 
 def _method(row: Row) -> str:
-    """The variant, and what else varies beside seeds and sizes."""
+    """Return the variant and all other settings that vary, except seeds and sizes."""
     settings = {name: value for name, value in row["settings"].items() if name not in (*REPEATED, SUBSET)}
     return " ".join(value if name == VARIANT else f"{name}={value}" for name, value in settings.items()) or "all"
 
@@ -245,21 +251,21 @@ def _cells(scored: Iterable[tuple[Row, float]]) -> list[Cell]:
     for row, value in scored:
         settings = row["settings"]
         groups.setdefault((_method(row), settings.get(VARIANT, ""), settings[SUBSET]), []).append((row["sentences"], value))
-    cells = [Cell(*key, max(found)[0], [value for _, value in found]) for key, found in groups.items()]
+    cells = [Cell(*key, max(sized_values)[0], [value for _, value in sized_values]) for key, sized_values in groups.items()]
     return sorted(cells, key=lambda cell: -cell.sentences)
 
 
 def by_size(cells: Sequence[Cell], text: Callable[[list[float]], str]) -> tuple[list[str], list[list[str]]]:
-    """(columns, rows) of a table of cells: methods down in the order of the runs, sizes across from the smallest."""
+    """Return (columns, rows) of a table of cells: methods down in the order of the runs, sizes across from the smallest."""
     sizes = {cell.subset: cell.sentences for cell in sorted(cells, key=lambda cell: cell.sentences)}
-    placed = {(cell.method, cell.subset): text(cell.values) for cell in cells}
+    text_of = {(cell.method, cell.subset): text(cell.values) for cell in cells}
     methods = dict.fromkeys(cell.method for cell in cells)
-    rows = [[method, *(placed.get((method, subset), "") for subset in sizes)] for method in methods]
+    rows = [[method, *(text_of.get((method, subset), "") for subset in sizes)] for method in methods]
     return ["method", *(_size_text(float(subset), count) for subset, count in sizes.items())], rows
 
 
 def _size_text(subset: float, sentences: int) -> str:
-    """ "0.1 % (1,000)" of a fraction, "1,000" of a number of sentences."""
+    """Return "0.1 % (1,000)" of a fraction, "1,000" of a number of sentences."""
     return f"{sentences:,}" if subset >= 1 else f"{100 * (subset or 1):g} % ({sentences:,})"
 
 
@@ -268,7 +274,7 @@ def _score_text(values: list[float]) -> str:
 
 
 def _interval_text(values: list[float]) -> str:
-    """Mean and interval, which needs two pairs."""
+    """Return mean and interval; the interval needs two pairs."""
     count, mean = len(values), float(np.mean(values))
     if count < 2:
         return f"{mean:+.2f} ({count})"
@@ -277,7 +283,7 @@ def _interval_text(values: list[float]) -> str:
 
 
 def half_interval(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of Student's t around the mean of two values or more."""
+    """Return half of the 95 % interval of Student's t around the mean of two or more values."""
     count = len(values)
     return float(scipy.stats.t.ppf(0.975, count - 1) * np.std(values, ddof=1) / math.sqrt(count))
 

@@ -1,1 +1,1 @@
-"""A training run, from its config to scores and an export."""
+"""Train an encoder, from its config to scores and an export."""

@@ -1,4 +1,4 @@
-"""Measures during a run how much of a teacher the student keeps, on sentences that are not used for training."""
+"""Measure during a run how much of a teacher the student keeps, on sentences that are not used for training."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from jax_sentemb.models.dense import DENSE
 from jax_sentemb.parallel import gather, gather_texts
 from jax_sentemb.types import Params
 
-TIMED, RUNS = 256, 3  # sentences that are timed, and how often
+TIMED, RUNS = 256, 3  # number of sentences that are timed, and number of timed runs
 
 
 class HeldOut(NamedTuple):
@@ -39,7 +39,7 @@ def held_out_sentences(config: Config, examples: Examples | None, corpus: Lines,
 
     Args:
         config: The settings of the run.
-        examples: The sentences of data.validation, with the teacher's vectors as labels; None without any.
+        examples: The sentences of data.validation, with the teacher's vectors as labels; None if there are none.
         corpus: The text of `examples`.
         parts: The number of parts of the corpus, of which each process has one.
 
@@ -85,7 +85,7 @@ def _of_files(files: str, columns: tuple[str, str], method: Distillation) -> Hel
 
 
 class Agreement:
-    """Measures the agreement of parameters with the teacher on held-out sentences."""
+    """Measure the agreement of parameters with the teacher on held-out sentences."""
 
     def __init__(self, method: Distillation, held_out: HeldOut, embedder: Embedder) -> None:
         """`embedder` gives the exported vectors."""
@@ -102,7 +102,7 @@ class Agreement:
         return {f"{AGREEMENT}{name}": value for name, value in agreement(vectors, self._held_out.vectors, mapped).items()}
 
     def summary(self, params: Params) -> dict[str, Any]:
-        """Return what scores.json and the model card say about the teacher.
+        """Return the facts about the teacher in scores.json and the model card.
 
         Returns:
             "names" of the teachers, "sentences" (their number), "agreement" by measure, and "sentences_per_second" of the
@@ -120,12 +120,12 @@ class Agreement:
 
 
 def speeds(encoders: dict[str, Callable[[list[str]], Any]], sentences: list[str]) -> dict[str, float]:
-    """Return how many sentences a second each function encodes; the runs alternate, and the fastest counts."""
+    """Return the sentences per second that each function encodes; the runs alternate, and the fastest counts."""
     seconds = dict.fromkeys(encoders, float("inf"))
     for run in range(1 + RUNS):
         for name, encode in encoders.items():
-            begin = time.monotonic()
+            started = time.monotonic()
             encode(sentences)
-            if run:  # the first one compiles
-                seconds[name] = min(seconds[name], time.monotonic() - begin)
+            if run:  # the first run compiles
+                seconds[name] = min(seconds[name], time.monotonic() - started)
     return {name: round(len(sentences) / value, 1) for name, value in seconds.items()}

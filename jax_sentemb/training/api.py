@@ -1,4 +1,4 @@
-"""`jax_sentemb.train`: from a list of sentences to a SentenceEncoder in one call.
+"""Train a SentenceEncoder on a list of sentences in one call: `jax_sentemb.train`.
 
 import jax_sentemb
 
@@ -25,7 +25,7 @@ from jax_sentemb.recipes import change, read_config, resolve_names
 from jax_sentemb.streams import print_line
 from jax_sentemb.training import run as training_run
 
-CORPUS = "sentences.txt"  # in the work directory: the sentences that were given in memory
+CORPUS = "sentences.txt"  # file in the work directory with sentences that were given in memory
 
 
 def train(
@@ -38,34 +38,36 @@ def train(
     layers: int | str | Sequence[int] = "",
     **settings: Any,
 ) -> SentenceEncoder:
-    """A SentenceEncoder trained on `sentences`, without labels.
+    """Return a SentenceEncoder trained on `sentences`, without labels.
 
-    sentences: a list, tuple, NumPy array, pandas Series or column of a `datasets.Dataset`; or a str or Path that names files, as
-    data.files does (globs, .txt, .jsonl, .csv, .parquet, hf:NAME...). Sentences that repeat count once.
+    An interrupt (Ctrl-C, a notebook's stop button), SIGTERM or SIGHUP ends the training and keeps the best weights so far. The
+    script continues with them, and a second signal has its usual effect. If standard output or error is closed during the training
+    (`python script.py | head`), the training continues.
 
-    model: a directory or hub name of a BERT or sentence-transformers model; "" trains a new one of the recipe's size. For a recipe
-    on word vectors, the file of the vectors.
+    Args:
+        sentences: A list, tuple, NumPy array, pandas Series or column of a `datasets.Dataset`; or a str or Path that names files,
+            as data.files does (globs, .txt, .jsonl, .csv, .parquet, hf:NAME...). Repeated sentences count once.
+        model: A directory or hub name of a BERT or sentence-transformers model; "" trains a new one of the recipe's size. For a
+            recipe on word vectors, the file of the vectors.
+        recipe: A name (`jax-sentemb recipes` lists them), a .py or .yaml file, or a Config. "" is `distill_encoder` with a teacher,
+            otherwise `simcse`.
+        workdir: The directory for checkpoints, metrics.jsonl, report.html and the export. The same call continues an interrupted
+            run in it. None uses a temporary directory that exists as long as the encoder.
+        teacher: The model whose vectors a small encoder learns, or a directory of vectors (method.teacher).
+        layers: The layers of `model` to start from, or of the teacher if no model is given: 3 takes three layers spread evenly up
+            to the last, (1, 3, 5) those with these numbers from 1 (encoder.layers).
+        **settings: Any setting by the name of its field (`learning_rate=1e-5`, `max_steps=200`). If two sections have the name,
+            give the section too (`eval__batch_size=32`, or **{"eval.batch_size": 32}).
 
-    recipe: a name (`jax-sentemb recipes` lists them), a .py or .yaml file, or a Config; "" is `distill_encoder` with a teacher,
-    else `simcse`.
+    Returns:
+        The encoder of the exported weights.
 
-    teacher: the model whose vectors a small encoder learns, or a directory of vectors (method.teacher).
-
-    layers: start from some layers of `model`, or of the teacher if no model is given: 3 takes three layers spread evenly up to the
-    last one, (1, 3, 5) those with these numbers from 1 (encoder.layers).
-
-    workdir: checkpoints, metrics.jsonl, report.html and the export go there, and the same call again continues an interrupted run;
-    None: a temporary directory that lives as long as the encoder.
-
-    settings: any setting by the name of its field (`learning_rate=1e-5`, `max_steps=200`), with its section where two sections
-    have the name (`eval__batch_size=32`, or **{"eval.batch_size": 32}).
-
-    Standard output and error that are closed meanwhile (`python script.py | head`) do not stop it. BusyError where another run is
-    at work in `workdir`.
-
-    An interrupt (Ctrl-C, a notebook's stop button), SIGTERM or SIGHUP ends training and keeps the best weights so far: the script
-    goes on with them, and a second signal has its usual effect. ConfigError, DataError and ModelFileError for what cannot be run,
-    before anything is compiled; NumericsError for a training that diverges.
+    Raises:
+        ConfigError: A setting is invalid; raised before anything is compiled.
+        DataError: The sentences cannot be used; raised before anything is compiled.
+        ModelFileError: The model is damaged; raised before anything is compiled.
+        BusyError: Another run is using `workdir`.
+        NumericsError: The training diverges.
     """
     with spelled(keyword):
         recipe = recipe or ("distill_encoder" if str(teacher) else "simcse")
@@ -97,7 +99,7 @@ def _layers_text(layers: int | str | Sequence[int]) -> str:
 
 
 def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path, temporary: bool = False) -> SentenceEncoder:
-    """The encoder of a run in `workdir`."""
+    """Return the encoder of a run in `workdir`."""
     corpus = workdir / CORPUS
     if not isinstance(sentences, str | Path):
         if problem := problem_with(sentences):
@@ -105,12 +107,12 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path,
         config.data.files = str(corpus)
     check(config)
 
-    def begin() -> None:
+    def write_corpus() -> None:
         if not isinstance(sentences, str | Path):
-            _write(sentences, corpus)  # behind the lock: another run in this directory reads its own sentences there
+            _write(sentences, corpus)  # after locking: another run may be reading its own sentences from this file
 
     with unchanged_logging():
-        if training_run.run(config, workdir, begin, temporary=temporary) == PREEMPTED:
+        if training_run.run(config, workdir, write_corpus, temporary=temporary) == PREEMPTED:
             _export_best(workdir)
     if not (folder := export_of(workdir)):
         raise ConfigError(f"{workdir}: the model of this run cannot be exported; jax-sentemb evaluate can score it")
@@ -118,7 +120,7 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path,
 
 
 def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, settings: Mapping[str, Any]) -> Config:
-    """The recipe with the model, the files and the settings of a call."""
+    """Return the recipe with the model, the files and the settings of a call."""
     if isinstance(sentences, Config):
         raise ConfigError("train(sentences, model, recipe): the first argument is the text; give a Config as recipe=")
     if isinstance(sentences, str) and not sentences.strip():
@@ -142,7 +144,7 @@ def _config(sentences: Any, model: str | Path, recipe: str | Path | Config, sett
 
 
 def _write(sentences: Iterable[Any], path: Path) -> None:
-    """Sentences in memory as a text file, one a line; line breaks and other runs of white space become one space."""
+    """Write sentences in memory as a text file, one a line; line breaks and other runs of white space become one space."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -163,9 +165,10 @@ def _write(sentences: Iterable[Any], path: Path) -> None:
 
 
 def _export_best(workdir: Path) -> None:
-    """Exports the best weights of a run that was interrupted, or the last ones if it kept none.
+    """Export the best weights of a run that was interrupted, or the last weights if there are no best ones.
 
-    KeyboardInterrupt where it had not begun: a recipe with a `pretrain` run was interrupted in that one.
+    Raises:
+        KeyboardInterrupt: A recipe with a `pretrain` run was interrupted in that run.
     """
     if not (workdir / "model.json").is_file():
         raise KeyboardInterrupt("interrupted in the run before this one; with workdir= the same call continues")

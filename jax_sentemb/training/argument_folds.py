@@ -1,4 +1,4 @@
-"""Cross-validation on an argument corpus, for the supervised rows of IS-BERT's Table 2: one fold is tested, the rest trains."""
+"""Cross-validate on an argument corpus, for the supervised rows of IS-BERT's Table 2: one fold is tested, the rest trains."""
 
 from typing import NamedTuple
 
@@ -24,18 +24,23 @@ class Split(NamedTuple):
 
 
 def is_split(data: Data) -> bool:
-    """Whether `data.files` is arguments:FILE."""
+    """Return whether `data.files` is arguments:FILE."""
     return data.files.startswith(SOURCE)
 
 
-def parts(data: Data) -> int:
-    """The number of folds of `data.scheme`: ten, or the number of topics."""
+def fold_count(data: Data) -> int:
+    """Return the number of folds of `data.scheme`: ten, or the number of topics."""
     return FOLDS if data.scheme == "10-fold" else len(_read(data).topics)
 
 
 def split(data: Data) -> Split:
-    """Splits off fold `data.fold` of `data.scheme`. ConfigError for an unknown fold, DataError if either side is empty."""
-    task, count = _read(data), parts(data)
+    """Split off fold `data.fold` of `data.scheme`.
+
+    Raises:
+        ConfigError: The fold does not exist.
+        DataError: No pair is left for training, or none that can be tested.
+    """
+    task, count = _read(data), fold_count(data)
     if data.fold >= count:
         raise ConfigError(
             Setting("data.fold", data.fold),
@@ -49,20 +54,22 @@ def split(data: Data) -> Split:
     test: dict[str, ScoredPairs] = {}
     left_out, start = [], 0
     for topic, pairs in task.topics.items():
-        here = tested[start : start + len(pairs.gold)]
+        is_test = tested[start : start + len(pairs.gold)]
         start += len(pairs.gold)
         train += [
             (pairs.first[row], pairs.second[row], float(TOP_SCORE * (pairs.gold[row] - lowest) / max(spread, 1e-9)))
-            for row in np.flatnonzero(~here)
+            for row in np.flatnonzero(~is_test)
         ]
-        rows = np.flatnonzero(here)
+        rows = np.flatnonzero(is_test)
         if len(rows) >= FEWEST and np.ptp(pairs.gold[rows]) > 0:
             test[topic] = ScoredPairs([pairs.first[row] for row in rows], [pairs.second[row] for row in rows], pairs.gold[rows])
         elif len(rows):
             left_out.append(topic)
     if not train or not test:
-        what = "no pair is left for training" if not train else f"no topic has {FEWEST} pairs and two gold scores"
-        raise DataError(f"{task.name}, ", Setting("data.scheme", data.scheme), ", ", Setting("data.fold", data.fold), f": {what}")
+        problem = "no pair is left for training" if not train else f"no topic has {FEWEST} pairs and two gold scores"
+        raise DataError(
+            f"{task.name}, ", Setting("data.scheme", data.scheme), ", ", Setting("data.fold", data.fold), f": {problem}"
+        )
     return Split(train, StsTask(NAME, test), left_out, task.warnings)
 
 

@@ -1,4 +1,4 @@
-"""Selects the best checkpoint (`eval.select`) and stops training early (`eval.patience`)."""
+"""Select the best checkpoint (`eval.select`) and stop training early (`eval.patience`)."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ class Progress:
     measured: dict[str, float] = dataclasses.field(default_factory=dict)  # of the start, by names in metrics.jsonl
     best_score: float = -math.inf
     best_step: int = -1
-    kept: str = ""  # which encoder of a method with several has the best score
+    kept: str = ""  # the encoder with the best score, for a method with several encoders
     selected_by: str = ""
     scale: dict[str, int] = dataclasses.field(default_factory=dict)  # settings without which scores cannot be compared
     measured_on: dict[str, Any] = dataclasses.field(default_factory=dict)  # labelled pairs and held-out sentences, by setting
@@ -30,42 +30,55 @@ class Progress:
     rewinds: int = 0
 
 
-def continued(where: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Progress, str]:
-    """Return the progress of a checkpoint for a run that continues it, and what has to be said.
+def continued(path: Path, saved: Mapping[str, Any], now: Progress) -> tuple[Progress, str]:
+    """Return the progress of a checkpoint for a run that continues it, and a note to print.
 
-    Scores that were measured otherwise cannot be compared with those that follow: they are forgotten.
+    If scores are now measured in another way, earlier scores cannot be compared with new ones, so they are forgotten.
 
     Args:
-        where: The checkpoint.
+        path: The checkpoint.
         saved: Its progress.
         now: The progress of the run before it starts.
 
     Raises:
-        ModelFileError: The pairs or the held-out sentences of the scores so far were replaced.
+        ModelFileError: The pairs or the held-out sentences of the earlier scores were replaced.
     """
     progress = dataclasses.replace(now, **{name: value for name, value in saved.items() if name in vars(now)})
     recorded = {name: value for name, value in progress.measured_on.items() if name in now.measured_on}
     expected = {name: now.measured_on[name] for name in recorded}
     remedy = "scores on both cannot be compared: give the old content, or another --workdir"
-    check(where, {KEY: mark(CHECKPOINT, recorded)}, CHECKPOINT, expected, remedy=remedy)
-    changed = [f"{name}={value}, until here {progress.scale.get(name)}" for name, value in now.scale.items()
+    check(path, {KEY: mark(CHECKPOINT, recorded)}, CHECKPOINT, expected, remedy=remedy)
+    changed = [f"{name}={value} (before: {progress.scale.get(name)})" for name, value in now.scale.items()
                if progress.scale.get(name) != value]  # fmt: skip
-    before, notes = progress.selected_by, []
-    if before != now.selected_by:
-        notes.append(f"weights are now selected by {now.selected_by or 'the last step'}, until here by {before or 'the last step'}")
+    previous, notes = progress.selected_by, []
+    if previous != now.selected_by:
+        notes.append(f"weights are now selected by {now.selected_by or 'the last step'}, before by {previous or 'the last step'}")
     if changed:
-        notes.append(f"scores are now measured with {' and '.join(changed)}: earlier ones do not count")
+        notes.append(f"scores are now measured with {' and '.join(changed)}; earlier scores do not count")
         progress = dataclasses.replace(progress, start={}, measured={})
-    if before != now.selected_by or (changed and "/" in before):  # "validation" depends on neither of these settings
+    if previous != now.selected_by or (changed and "/" in previous):  # "validation" depends on neither of these settings
         progress = dataclasses.replace(progress, best_score=-math.inf)
     fresh = {name: getattr(now, name) for name in ("selected_by", "scale", "measured_on")}
     return dataclasses.replace(progress, **fresh), "; ".join(notes)
 
 
 def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encoder: bool, agreement: str = "") -> str:
-    """The selection metric by its name in metrics.jsonl: "validation", Spearman on `dev`, or retrieval; "" for the last weights.
+    """Return the name, as in metrics.jsonl, of the metric that selects weights.
 
-    `agreement`: the name of the agreement with a teacher, "" if it is not measured. ConfigError if this run does not measure it.
+    It is "validation", Spearman on `dev`, the agreement with a teacher, or retrieval.
+
+    Args:
+        options: The settings.
+        validation: Whether sentences are held out.
+        dev: The development set, "" if there is none.
+        is_cross_encoder: Whether there are no embeddings.
+        agreement: The name of the agreement with a teacher, "" if it is not measured.
+
+    Returns:
+        The name; "" if the last weights are exported.
+
+    Raises:
+        ConfigError: This run does not measure the metric of eval.select.
     """
     on_dev = f"eval/{dev}/spearman_cosine" if dev else ""
     if not options.select:
@@ -101,7 +114,7 @@ def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encode
     if options.patience and not name:
         raise ConfigError(
             Setting("eval.patience", options.patience),
-            " needs a score that can stop rising: set ",
+            " needs a score that can stop improving: set ",
             Setting("eval.select"),
             ", ",
             Setting("eval.dev"),
@@ -112,19 +125,22 @@ def selected_by(options: Evaluation, validation: bool, dev: str, is_cross_encode
 
 
 def score(name: str, values: Mapping[str, float]) -> float | None:
-    """A selection metric (higher is better), None if not measured; "validation" is the accuracy, or minus the loss without one."""
+    """Return a selection metric (higher is better), None if it was not measured.
+
+    "validation" is the accuracy, or minus the loss if there is no accuracy.
+    """
     if name == "validation":
         return 100 * values["validation/accuracy"] if "validation/accuracy" in values else -values["validation/loss"]
     return values.get(name)
 
 
-def better(found: Mapping[str, float | None]) -> str:
-    """The name with the highest score; the first one if scores are equal or none was measured."""
-    return max(found, key=lambda name: -math.inf if (value := found[name]) is None else value)
+def better(scores: Mapping[str, float | None]) -> str:
+    """Return the name with the highest score; the first if scores are equal or none was measured."""
+    return max(scores, key=lambda name: -math.inf if (value := scores[name]) is None else value)
 
 
 def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> dict[str, str]:
-    """{"kept_encoder", "kept_because"} for scores.json and model.json; {} for a method with one encoder.
+    """Return {"kept_encoder", "kept_because"} for scores.json and model.json; {} for a method with one encoder.
 
     `kept` is the encoder of the best checkpoint, "" if the last weights are exported.
     """
@@ -132,14 +148,14 @@ def kept_encoder(method: Method, params: Params, kept: str, selected: str) -> di
     if names == [""]:
         return {}
     if len(names) == 1:
-        why = "method.keep asks for it"
+        reason = "it is the value of method.keep"
     elif kept and selected != "validation":
-        why = f"the higher {selected} of {' and '.join(names)}"
+        reason = f"the higher {selected} of {' and '.join(names)}"
     else:
-        why = "no score tells the encoders apart (labelled pairs: eval.dev; without labels: eval.select=retrieval)"
-    return {"kept_encoder": kept or names[0], "kept_because": why}
+        reason = "no score distinguishes the encoders (set eval.dev, or without labels eval.select=retrieval)"
+    return {"kept_encoder": kept or names[0], "kept_because": reason}
 
 
 def should_stop_early(patience: int, eval_steps: int, evaluated: int, best_step: int) -> bool:
-    """Whether the last `patience` evaluations did not improve the best score (`best_step` < 0: there is none yet)."""
+    """Return whether the last `patience` evaluations did not improve the best score (`best_step` < 0: there is none yet)."""
     return 0 < patience * eval_steps <= evaluated - max(best_step, 0)

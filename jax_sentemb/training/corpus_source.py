@@ -1,4 +1,4 @@
-"""Writes corpora into a run's work directory: generated sentences, and the text of a SentEval task."""
+"""Write corpora into a run's work directory: generated sentences, and the text of a SentEval task."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,14 +15,15 @@ PAIR_SEEDS = 1000  # added to the seeds of generated training pairs, so that the
 
 
 def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool) -> tuple[str, str, str]:
-    """Return the paths of `data.files`, written to `workdir` if they are not files, the columns to read, and what joins them.
+    """Return the paths of the corpus, the columns to read, and the text that joins columns.
 
-    grammar:COUNT generates COUNT sentences or labelled pairs. senteval:TASK is all text of a task in the SentEval folder, without
-    labels, and senteval:TASK/PART that of one part (train, dev, test); with `pairs` it is the training part with labels.
-    arguments:FILE is the pairs that `data.scheme` and `data.fold` leave for training, with scores from 0 to 5.
+    The corpus is written to `workdir` if `data.files` does not name files. grammar:COUNT generates COUNT sentences or labelled
+    pairs. senteval:TASK is all text of a task in the SentEval folder, without labels. senteval:TASK/PART is the text of one part
+    (train, dev, test); with `pairs` it is the training part with labels. arguments:FILE is the pairs that `data.scheme` and
+    `data.fold` leave for training, with scores from 0 to 5.
     """
-    kind, _, name = data.files.partition(":")
-    if kind == "grammar":
+    source, _, name = data.files.partition(":")
+    if source == "grammar":
         if not name.isdigit() or int(name) < 1:
             raise ConfigError(Setting("data.files", data.files), ": write grammar:COUNT, for instance grammar:20000")
         if not pairs:
@@ -30,7 +31,7 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
         first, second, gold = synthetic.graded_pairs(int(name), data.subset_seed + PAIR_SEEDS, held_out=False)
         labels = [NLI[min(int(score * 3 / 5), 2)] for score in gold]
         return _pairs(workdir / "pairs.tsv", zip(first, second, gold, labels, strict=True)), data.column, data.join
-    if kind == "senteval":
+    if source == "senteval":
         return _senteval(data, name, senteval, workdir, pairs), "text", ""
     if is_split(data):
         if not pairs:
@@ -44,9 +45,13 @@ def corpus_files(data: settings.Data, senteval: str, workdir: Path, pairs: bool)
 
 
 def corpus_task(files: str) -> str:
-    """The SentEval task that `files` names; ConfigError if it names none."""
-    kind, _, name = files.partition(":")
-    if kind != "senteval":
+    """Return the SentEval task that `files` names.
+
+    Raises:
+        ConfigError: It names none.
+    """
+    source, _, name = files.partition(":")
+    if source != "senteval":
         raise ConfigError(
             Setting("eval.tasks", "corpus"),
             " needs ",
@@ -65,7 +70,7 @@ def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pair
     from jax_sentemb.evaluation.tasks import TaskSpec, load_task
 
     specs = {name: row.spec for name, row in SETS.items() if isinstance(row.spec, TaskSpec)}
-    name, _, part = name.partition("/")
+    name, _, split_name = name.partition("/")
     if name not in specs:
         raise ConfigError(Setting("data.files", data.files), f": unknown task {name!r}; there are {', '.join(specs)}")
     if not senteval or senteval == "grammar":
@@ -76,14 +81,14 @@ def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pair
     check_is_there(name, root)
     task = load_task(name, specs[name], root)
     if pairs:
-        part = part or "train"
+        split_name = split_name or "train"
         if not task.spec.pairs:
             raise ConfigError(
                 Setting("data.files", data.files), f": {name} has single sentences, this method needs pairs with labels"
             )
-    if part and part not in task.splits:
-        raise ConfigError(Setting("data.files", data.files), f": {name} has no part {part!r}, only {', '.join(task.splits)}")
-    splits = [task.splits[part]] if part else list(task.splits.values())
+    if split_name and split_name not in task.splits:
+        raise ConfigError(Setting("data.files", data.files), f": {name} has no part {split_name!r}, only {', '.join(task.splits)}")
+    splits = [task.splits[split_name]] if split_name else list(task.splits.values())
     if not pairs:
         return _lines(workdir / "corpus.txt", [text for split in splits for side in (split.first, split.second) for text in side])
     split = splits[0]
@@ -92,7 +97,7 @@ def _senteval(data: settings.Data, name: str, senteval: str, workdir: Path, pair
 
 
 def _lines(path: Path, sentences: Iterable[str]) -> str:
-    write_text(path, "".join(sentence + "\n" for sentence in sentences))  # a process that has the old file open keeps its content
+    write_text(path, "".join(sentence + "\n" for sentence in sentences))  # a process that has opened the old file keeps its content
     return str(path)
 
 

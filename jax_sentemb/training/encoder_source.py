@@ -1,4 +1,4 @@
-"""Loads or creates a run's encoder: tokenizer, configuration and first weights."""
+"""Load or create a run's encoder: tokenizer, configuration and first weights."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -32,15 +32,20 @@ class EncoderSource(Protocol):
     loaded: Params  # by part: "encoder", "cnn"...; {} for a new encoder; complete after `tokenizer`
 
     def blank(self) -> TokenEncoder:
-        """An encoder of the right sizes without parameters, for the checks of a method before data is read."""
+        """Return an encoder of the right sizes without parameters, for the checks of a method before data is read."""
         ...
 
     def tokenizer(self, sentences: Lines) -> Tokenizer | WordTokenizer:
-        """The tokenizer, loaded or trained on `sentences`."""
+        """Return the tokenizer, loaded or trained on `sentences`."""
         ...
 
     def config(self, tokenizer: Any) -> BertConfig | WordsConfig:
-        """The configuration of the encoder with the tokenizer of this source; ConfigError or ModelFileError if they do not fit."""
+        """Return the configuration of the encoder with the tokenizer of this source.
+
+        Raises:
+            ConfigError: They do not fit each other.
+            ModelFileError: They do not fit each other, because of a file.
+        """
         ...
 
 
@@ -48,7 +53,7 @@ class BertSource:
     """A BERT from `encoder.weights`, or a new one with a new vocabulary.
 
     `lengths` are the longest sentences by setting, {"data.max_seq_length": 32, ...}: the encoder needs a position for each token.
-    `prompt` stands before every sentence.
+    `prompt` is put before every sentence.
     """
 
     def __init__(self, encoder: Encoder, data: Data, lengths: dict[str, int], prompt: str = "") -> None:
@@ -59,21 +64,25 @@ class BertSource:
             self._config, self.loaded["encoder"] = take_layers(self._config, self.loaded["encoder"], encoder.layers)
 
     def blank(self) -> TokenEncoder:
-        """A BERT of the right sizes."""
+        """Return a BERT of the right sizes."""
         return make_encoder(self._config or self._new(self._data.vocab_size))
 
     def tokenizer(self, sentences: Lines) -> Tokenizer:
-        """The tokenizer of data.tokenizer, else that of encoder.weights, else a new one."""
+        """Return the tokenizer of data.tokenizer, or else that of encoder.weights, or else a new one."""
         if self._data.tokenizer:
-            found = given_tokenizer(self._data.tokenizer, self._folder)
+            tokenizer = given_tokenizer(self._data.tokenizer, self._folder)
         elif self._folder:
-            found = load_tokenizer(self._folder)
+            tokenizer = load_tokenizer(self._folder)
         else:
-            found = new_tokenizer(sentences, self._data.vocab_size)
-        return found.with_prompt(self._prompt) if self._prompt else found
+            tokenizer = new_tokenizer(sentences, self._data.vocab_size)
+        return tokenizer.with_prompt(self._prompt) if self._prompt else tokenizer
 
     def config(self, tokenizer: Tokenizer) -> BertConfig:
-        """The configuration with the tokenizer's special tokens. ConfigError if the vocabulary or a sentence is too large."""
+        """Return the configuration with the tokenizer's special tokens.
+
+        Raises:
+            ConfigError: The vocabulary or a sentence is too large.
+        """
         config = self._config or dataclasses.replace(self._new(tokenizer.vocab_size), pad_token_id=tokenizer.pad_id)
         config = dataclasses.replace(config, mask_token_id=tokenizer.mask_id, sep_token_id=tokenizer.sep_id)
         check_rows(tokenizer.vocab_size, config.vocab_size, "data.tokenizer and encoder.weights")
@@ -102,16 +111,16 @@ class WordSource:
         self.loaded: Params = {}
 
     def blank(self) -> TokenEncoder:
-        """Word vectors of the width of new ones."""
+        """Return word vectors as wide as new ones."""
         return make_encoder(WordsConfig(3, self._words.hidden_size))
 
     def tokenizer(self, sentences: Lines) -> WordTokenizer:
-        """Builds the vocabulary, and puts its vectors into `loaded`."""
+        """Build the vocabulary, and put its vectors into `loaded`."""
         tokenizer, self.loaded = word_table(self._words, sentences, self._scored(), self._seed)
         return tokenizer
 
     def config(self, tokenizer: WordTokenizer) -> WordsConfig:
-        """Number and width of the vectors."""
+        """Return number and width of the vectors."""
         vectors = self.loaded["encoder" if self._words.trained else FROZEN]["vectors"]
         return WordsConfig(len(vectors), vectors.shape[1], tokenizer.pad_id)
 
@@ -121,11 +130,11 @@ def take_layers(config: BertConfig, encoder: Params, layers: str) -> tuple[BertC
 
     Args:
         config: The architecture of the whole encoder.
-        encoder: Its parameters, with the parts "layer_0", "layer_1"... and others, which are kept.
+        encoder: Its parameters: the parts "layer_0", "layer_1"... and others, which all stay.
         layers: The value of encoder.layers.
 
     Raises:
-        ConfigError: The encoder does not have these layers, or cannot be used without those between them.
+        ConfigError: The encoder does not have these layers, or cannot be used without the layers between them.
     """
     numbers = chosen_layers(layers, config.num_hidden_layers)
     family = FAMILIES[config.model_type]
@@ -134,9 +143,9 @@ def take_layers(config: BertConfig, encoder: Params, layers: str) -> tuple[BertC
             Setting("encoder.layers", layers),
             f": layers of a {family.title} differ by their position; choose its first ones, such as 1,2,3",
         )
-    kept = {name: part for name, part in encoder.items() if not name.startswith("layer_")}
+    other_parts = {name: part for name, part in encoder.items() if not name.startswith("layer_")}
     chosen = {f"layer_{position}": encoder[f"layer_{number - 1}"] for position, number in enumerate(numbers)}
-    return dataclasses.replace(config, num_hidden_layers=len(numbers)), {**kept, **chosen}
+    return dataclasses.replace(config, num_hidden_layers=len(numbers)), {**other_parts, **chosen}
 
 
 def starting_config(encoder: Encoder) -> BertConfig:
@@ -148,21 +157,24 @@ def starting_config(encoder: Encoder) -> BertConfig:
 
 
 def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
-    """The tokenizer of data.tokenizer. ModelFileError if a piece has another number in the tokenizer beside the weights.
+    """Return the tokenizer of data.tokenizer.
 
-    Pieces that only one of them has may differ: a domain's words can replace unused ones.
+    Pieces that only one of both tokenizers has may differ, since the words of a domain can replace unused pieces.
+
+    Raises:
+        ModelFileError: A piece has another number in the tokenizer of the weights.
     """
     given = load_tokenizer(name)
     folder = weights and transformer_folder(weights)
     if weights and folder and any((folder / file).is_file() for file in TOKENIZER_FILES):
-        own = load_tokenizer(weights)
-        numbers = own.numbers
+        original = load_tokenizer(weights)
+        numbers = original.numbers
         if any(numbers.get(piece, number) != number for piece, number in given.numbers.items()):
             raise ModelFileError(
                 Setting("data.tokenizer", name),
                 f" has {given.vocab_size} tokens (SHA-256 {given.fingerprint[:12]}), that of ",
                 Setting("encoder.weights"),
-                f" {own.vocab_size} ({own.fingerprint[:12]}), with other numbers for the same tokens: leave ",
+                f" {original.vocab_size} ({original.fingerprint[:12]}), with other numbers for the same tokens: leave ",
                 Setting("data.tokenizer"),
                 " out",
             )
@@ -170,29 +182,29 @@ def given_tokenizer(name: str, weights: Path | None) -> Tokenizer:
 
 
 def word_table(words: Words, corpus: Lines, scored: Iterable[str], seed: int) -> tuple[WordTokenizer, dict[str, Params]]:
-    """The vocabulary and the parts of the parameters that belong to it: "vectors" [V, E] and "counts" [V].
+    """Return the vocabulary and its parts of the parameters: "vectors" [V, E] and "counts" [V].
 
-    The vocabulary has the words of the corpus by frequency, then those of the `scored` sentences, at most `max_words`; with a file
-    of vectors only words that it has. Unknown words and padding have the vector 0 (Tang and de Sa 2019). New vectors are drawn from
-    N(0, 0.1^2). "counts" are frequencies in the corpus; negative words are drawn by them.
+    The vocabulary has the words of the corpus by frequency, then those of the `scored` sentences, at most `max_words`. With a file
+    of vectors it has only words of that file. Unknown words and padding have the vector 0 (Tang and de Sa 2019). New vectors are
+    drawn from N(0, 0.1^2). "counts" are frequencies in the corpus, by which negative words are drawn.
     """
     counts = count_words((corpus[row] for row in range(len(corpus))), words.lowercase)
-    wanted = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-    wanted += sorted(count_words(scored, words.lowercase).keys() - counts.keys())
+    vocabulary = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    vocabulary += sorted(count_words(scored, words.lowercase).keys() - counts.keys())
     table: dict[str, np.ndarray] = {}
     if words.vectors:
-        found = read_word_vectors(words.vectors, set(wanted))
-        table = dict(zip(found.words, found.vectors, strict=True))
-        wanted = [word for word in wanted if word in table]
-    wanted = wanted[: words.max_words]
-    tokenizer = WordTokenizer.of(wanted, words.lowercase)
+        file_vectors = read_word_vectors(words.vectors, set(vocabulary))
+        table = dict(zip(file_vectors.words, file_vectors.vectors, strict=True))
+        vocabulary = [word for word in vocabulary if word in table]
+    vocabulary = vocabulary[: words.max_words]
+    tokenizer = WordTokenizer.of(vocabulary, words.lowercase)
     width = len(next(iter(table.values()))) if table else words.hidden_size
     vectors = np.zeros((tokenizer.vocab_size, width), np.float32)
     if table:
-        vectors[2:] = [table[word] for word in wanted]
+        vectors[2:] = [table[word] for word in vocabulary]
     else:
-        vectors[2:] = np.random.default_rng(seed).normal(0, 0.1, (len(wanted), width))
-    frequency = np.array([0, 0, *(counts[word] for word in wanted)], np.float32)
+        vectors[2:] = np.random.default_rng(seed).normal(0, 0.1, (len(vocabulary), width))
+    frequency = np.array([0, 0, *(counts[word] for word in vocabulary)], np.float32)
     if words.trained:
         return tokenizer, {"encoder": {"vectors": vectors}, FROZEN: {"counts": frequency}}
     return tokenizer, {FROZEN: {"vectors": vectors, "counts": frequency}}

@@ -1,4 +1,4 @@
-"""Evaluates a run: loads its evaluation sets, scores during and after training, prints the score table."""
+"""Evaluate a run: load its evaluation sets, score during and after training, print the score table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +33,7 @@ GRAMMAR_PAIRS = 1000
 
 
 def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str], str]:
-    """The evaluation sets, the names of missing ones, and the set that selects the best checkpoint ("" for none)."""
+    """Return the evaluation sets, the names of missing sets, and the set that selects the best checkpoint ("" for none)."""
     tasks: dict[str, StsTask] = {}
     missing_tasks: list[str] = []
     dev = ""
@@ -61,13 +61,18 @@ def evaluation_tasks(options: Evaluation) -> tuple[dict[str, StsTask], list[str]
 
 
 class DownstreamTasks:
-    """Classification, regression, probing and argument tasks that are scored once, after training.
+    """Score classification, regression, probing and argument tasks once, after training.
 
-    `names` as for jax-sentemb evaluate. ConfigError or DataError, before training, for an unknown or missing task;
     `missing_tasks` names the missing tasks of a group.
     """
 
     def __init__(self, names: str, folder: str, classifier: str) -> None:
+        """Load the tasks `names`, which are given as for jax-sentemb evaluate.
+
+        Raises:
+            ConfigError: A task is unknown.
+            DataError: A task is missing or damaged.
+        """
         from jax_sentemb.evaluation import catalog, suite, transfer
 
         if not folder or folder == "grammar":
@@ -81,7 +86,11 @@ class DownstreamTasks:
         self.protocols = suite.Protocols(PROTOCOLS["simcse"], transfer.check_protocol(classifier))
 
     def score(self, name: str, encode: Embed) -> dict[str, dict[str, Any]]:
-        """Task -> {"protocol", "headline" (numbers of the tables), "scores" (all)}. Prints the tables; raises a task's error."""
+        """Score the tasks and print their tables.
+
+        Returns:
+            Task -> {"protocol", "headline" (numbers of the tables), "scores" (all)}.
+        """
         from jax_sentemb.evaluation import suite, tables
         from jax_sentemb.evaluation.model_spec import EvalModel
 
@@ -101,12 +110,14 @@ class DownstreamTasks:
 
 
 class Scorer:
-    """Scores parameters: on the development set and by label-free diagnostics during training, on every set at the end.
+    """Score parameters: by a development set and label-free diagnostics during training, on every set at the end.
 
-    `similarities` has the similarities of the pairs of each set from its latest scoring, `truncated` the number of sentences that
-    the latest scoring cut, `vectors` the embeddings of the sample from its latest diagnostics. A cross-encoder, whose embedder
-    reads joined pairs, has no diagnostics, since they need embeddings.
-    `strict`: a collapse of the embeddings raises NumericsError.
+    A cross-encoder, whose embedder reads joined pairs, has no diagnostics, since they need embeddings.
+
+    Attributes:
+        similarities: The similarities of the pairs of each set from its latest scoring.
+        truncated: The number of sentences that the latest scoring cut.
+        vectors: The embeddings of the sample from its latest diagnostics.
     """
 
     def __init__(
@@ -118,6 +129,7 @@ class Scorer:
         log: Log,
         strict: bool,
     ) -> None:
+        """With `strict`, a collapse of the embeddings raises NumericsError."""
         self.embedder, self.tasks, self.dev_task = embedder, tasks, dev
         self.sample, self.log, self.strict = sample, log, strict
         self.is_cross_encoder = isinstance(embedder.tokenizer, JoinedPairs)
@@ -128,7 +140,7 @@ class Scorer:
         self._diagnosed: tuple[Params, dict[str, Any]] | None = None
 
     def diagnostics(self, params: Params) -> dict[str, Any]:
-        """The diagnostics of `diagnose` for the sample; {} for a cross-encoder. Computed once for the same parameters in a row."""
+        """Return the diagnostics of the sample; {} for a cross-encoder. They are computed once for the same parameters in a row."""
         if self.is_cross_encoder:
             return {}
         if self._diagnosed is None or self._diagnosed[0] is not params:
@@ -137,12 +149,12 @@ class Scorer:
         return dict(self._diagnosed[1])
 
     def measure(self, step: int, params: Params, label: str = "") -> dict[str, float]:
-        """Logs and returns {name: value} of the diagnostics and of the scores on the development set if there is one.
+        """Log and return {name: value} of the diagnostics and of the scores on the development set if there is one.
 
         `label` names another candidate for export, whose values are logged as LABEL/NAME.
         """
-        found = self.diagnostics(params)
-        values = {f"diagnostics/{name}": float(value) for name, value in found.items()}
+        diagnostics = self.diagnostics(params)
+        values = {f"diagnostics/{name}": float(value) for name, value in diagnostics.items()}
         score = None
         if self.dev_task:
             task = self.tasks[self.dev_task]
@@ -152,17 +164,17 @@ class Scorer:
                 values[f"eval/{task.name}/spearman_cosine"] = score
                 values[f"eval/{task.name}/pearson_cosine"] = result["pearson"]["all"]
             except NumericsError as error:
-                found["collapsed"] = bool(found)
+                diagnostics["collapsed"] = bool(diagnostics)
                 self.log.warn(step, f"step {step}: {error}")
         self.log.event(step, {f"{label}/{name}" if label else name: value for name, value in values.items()})
-        shown = [f"{self.dev_task} {score:.2f}"] if score is not None else []
-        digits = {"uniformity": 2, "spread": 3} if shown else {"retrieval": 2, "uniformity": 2, "spread": 3}
-        shown += [f"{name} {found[name]:.{places}f}" for name, places in digits.items() if name in found]
-        self.log.say(f"step {step}{label and f', {label}'}: {', '.join(shown)}")
-        if found.get("collapsed") and step:  # a new encoder starts with nearly equal vectors
+        summary = [f"{self.dev_task} {score:.2f}"] if score is not None else []
+        digits = {"uniformity": 2, "spread": 3} if summary else {"retrieval": 2, "uniformity": 2, "spread": 3}
+        summary += [f"{name} {diagnostics[name]:.{decimals}f}" for name, decimals in digits.items() if name in diagnostics]
+        self.log.say(f"step {step}{label and f', {label}'}: {', '.join(summary)}")
+        if diagnostics.get("collapsed") and step:  # a new encoder starts with nearly equal vectors
             problem = (
-                f"step {step}: the embeddings collapse (spread {found['spread']:.3f}, "
-                f"effective rank {found['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
+                f"step {step}: the embeddings collapse (spread {diagnostics['spread']:.3f}, "
+                f"effective rank {diagnostics['effective_rank']:.1f}): raise encoder.dropout or lower optimizer.learning_rate"
             )
             self.log.warn(step, problem)
             if self.strict:
@@ -170,17 +182,17 @@ class Scorer:
         return values
 
     def measured_by(self, encode: Embed) -> dict[str, float]:
-        """As `measure`, of another model and without the log: retrieval of halves, and the score on the development set."""
-        parts = [encode(sentences) for sentences in (self.sample, *self.parts)]
-        values = {"diagnostics/retrieval": float(diagnose(parts[0], (parts[1], parts[2]))["retrieval"])}
+        """Measure another model without the log: retrieval of halves, and the score on the development set."""
+        embeddings = [encode(sentences) for sentences in (self.sample, *self.parts)]
+        values = {"diagnostics/retrieval": float(diagnose(embeddings[0], (embeddings[1], embeddings[2]))["retrieval"])}
         if self.dev_task:
             task = {self.dev_task: self.tasks[self.dev_task]}
-            found = correlate_tasks(task_cosines(encode, task), task)
-            values[f"eval/{self.dev_task}/spearman_cosine"] = found[self.dev_task]["spearman"]["all"]
+            results = correlate_tasks(task_cosines(encode, task), task)
+            values[f"eval/{self.dev_task}/spearman_cosine"] = results[self.dev_task]["spearman"]["all"]
         return values
 
     def all_tasks(self, params: Params) -> dict[str, dict]:
-        """The results of every evaluation set."""
+        """Return the results of every evaluation set."""
         return self._results(params, self.tasks)
 
     def _results(self, params: Params, tasks: dict[str, StsTask]) -> dict[str, dict]:
@@ -192,24 +204,24 @@ class Scorer:
             return vectors
 
         if self.is_cross_encoder:
-            found = task_pair_scores(lambda pairs: score_of_pair(embed(pairs)), tasks)
+            similarities = task_pair_scores(lambda pairs: score_of_pair(embed(pairs)), tasks)
         else:
-            found = task_cosines(embed, tasks)
-        self.similarities |= found
-        return correlate_tasks(found, tasks)
+            similarities = task_cosines(embed, tasks)
+        self.similarities |= similarities
+        return correlate_tasks(similarities, tasks)
 
     def all_spearman(self, params: Params) -> dict[str, float]:
-        """Spearman x 100 over all pairs of every set."""
+        """Return Spearman x 100 over all pairs of every set."""
         return {name: result["spearman"]["all"] for name, result in self.all_tasks(params).items()}
 
 
 def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Spearman x 100 of "bag of words" and "tf-idf" with gold for each set; document frequencies are those of `corpus`."""
+    """Return Spearman x 100 of "bag of words" and "tf-idf" with gold for each set; document frequencies are those of `corpus`."""
     scores: dict[str, dict[str, float]] = {"bag of words": {}, "tf-idf": {}}
     for name, task in tasks.items():
         pairs = list(task.subsets.values())
-        first, second = ([sentence for part in pairs for sentence in part[side]] for side in (0, 1))
-        gold = np.concatenate([part.gold for part in pairs])
+        first, second = ([sentence for subset in pairs for sentence in subset[side]] for side in (0, 1))
+        gold = np.concatenate([subset.gold for subset in pairs])
         for label, values in (
             ("bag of words", bag_of_words_similarity(first, second)),
             ("tf-idf", tf_idf_similarity(first, second, corpus)),
@@ -220,15 +232,21 @@ def word_overlap_scores(tasks: dict[str, StsTask], corpus: Sequence[str]) -> dic
 
 
 def score_table(scores: dict[str, dict], missing_tasks: list[str], baselines: dict[str, dict[str, float]]) -> str:
-    """The final scores as text: Spearman and Pearson x 100 over all pairs, and mean and weighted mean over subsets."""
+    """Return the final scores as text: Spearman and Pearson x 100 over all pairs, and mean and weighted mean over subsets."""
     if not scores:
         return "no evaluation set: give --config.eval.data=SENTEVAL_FOLDER or --config.eval.dev=PAIRS.tsv for scores"
     rows: list[list[str]] = []
     for name, result in scores.items():
-        numbers = [result[kind][which] for kind in ("spearman", "pearson") for which in ("all", "mean", "wmean")]
+        numbers = [
+            result[correlation][aggregate] for correlation in ("spearman", "pearson") for aggregate in ("all", "mean", "wmean")
+        ]
         rows.append([name, f"{result['n']:,}", *(f"{number:.2f}" for number in numbers)])
         rows += [[f"  {label}", "", f"{values[name]:.2f}"] for label, values in baselines.items() if name in values]
-    columns = ["set", "pairs", *(f"{kind} {which}" for kind in ("Spearman", "Pearson") for which in ("all", "mean", "wmean"))]
+    columns = [
+        "set",
+        "pairs",
+        *(f"{correlation} {aggregate}" for correlation in ("Spearman", "Pearson") for aggregate in ("all", "mean", "wmean")),
+    ]
     lines = [table(columns, rows, "Correlation with the gold scores, x 100")]
     if missing_tasks:
         lines.append(f"absent, not scored: {', '.join(missing_tasks)}")

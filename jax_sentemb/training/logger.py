@@ -1,4 +1,4 @@
-"""Logs a run from process 0: JSON lines in metrics.jsonl (the complete log), a progress bar, TensorBoard, W&B."""
+"""Log a run from process 0: JSON lines in metrics.jsonl (the complete log), a progress bar, TensorBoard, W&B."""
 
 import json
 import os
@@ -20,15 +20,19 @@ from jax_sentemb.public_text import without_folders
 from jax_sentemb.streams import lasting, print_line
 from jax_sentemb.terminal import bar, in_notebook
 
-# Limits in seconds of the time between two lines of progress without a terminal, which is a twentieth of the run so far.
+# Without a terminal, a line of progress follows after a twentieth of the time so far, within these limits in seconds.
 SHORTEST, LONGEST = 30.0, 600.0
 
 
 class Log:
-    """Writes events of a run to `workdir`/metrics.jsonl, the terminal and, if wanted, TensorBoard and Weights & Biases."""
+    """Write events of a run to `workdir`/metrics.jsonl, the terminal and, if chosen, TensorBoard and Weights & Biases."""
 
     def __init__(self, workdir: Path, options: Train | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        """Weights & Biases shows the `settings` of the run. ConfigError if a needed package is not installed."""
+        """Show the `settings` of the run in Weights & Biases.
+
+        Raises:
+            ConfigError: A package that is needed is not installed.
+        """
         options = options or Train()
         self.is_main = jax.process_index() == 0
         self.path = workdir / "metrics.jsonl"
@@ -39,10 +43,10 @@ class Log:
         self.begin: tuple[float, int] | None = None  # time and step of the first progress
         self._last_line = 0.0  # time of the latest line of progress
         self.losses: deque[tuple[int, float]] = deque(maxlen=100)  # step and loss of the last steps
-        self._unwritten = ""  # lines that could not be written yet because the disk was full
+        self._unwritten = ""  # lines that are not written yet, because the disk was full
 
     def rewind(self, step: int) -> None:
-        """Deletes events after `step`: a run that continues from a checkpoint, or starts again (-1), writes them again."""
+        """Delete the events after `step`: a run that continues from a checkpoint, or starts again (-1), writes them again."""
         if not self.is_main or not self.path.exists():
             return
         with os.fdopen(open_in_place(self.path, os.O_RDONLY), "rb") as file:  # line by line, as logs can be long
@@ -53,10 +57,7 @@ class Log:
                 new.writelines(line.rstrip(b"\n") + b"\n" for line in file if _step_of(line) <= step)
 
     def event(self, step: int, values: Mapping[str, Any]) -> None:
-        """Write a line {"step": ..., "time": Unix seconds, **values}, without folders of this machine.
-
-        Numbers also go to TensorBoard and Weights & Biases.
-        """
+        """Write a line {"step": ..., "time": Unix seconds, **values}; numbers also go to TensorBoard and Weights & Biases."""
         if not self.is_main:
             return
         values = {name: without_folders(value) if isinstance(value, str) else _plain(value) for name, value in values.items()}
@@ -87,17 +88,17 @@ class Log:
                 os.close(descriptor)
 
     def values(self, step: int, values: Mapping[str, float], digits: int) -> None:
-        """Log measured values and print them with so many digits."""
+        """Log measured values and print them with `digits` decimals."""
         self.event(step, values)
         self.say(f"step {step}: " + ", ".join(f"{name.replace('/', ' ', 1)} {value:.{digits}f}" for name, value in values.items()))
 
     def warn(self, step: int, text: str) -> None:
-        """Prints a warning, and logs it for the report."""
+        """Print a warning, and log it for the report."""
         self.event(step, {"warning": text})
         self.say(f"warning: {text}")
 
     def say(self, text: str) -> None:
-        """Prints a line above the progress bar."""
+        """Print a line above the progress bar."""
         if self.is_main:
             if self.bar is None:
                 print_line(plain(text), "stderr")
@@ -105,7 +106,7 @@ class Log:
                 self.bar.write(plain(text), file=self._stream)
 
     def progress(self, step: int, total: int, loss: float, sentences: float) -> None:
-        """Shows loss, sentences and steps per second and the time left; without a terminal as a line at growing intervals."""
+        """Show loss, sentences and steps per second and the time left; without a terminal, as a line at growing intervals."""
         if not self.is_main:
             return
         if sys.stderr.isatty() or in_notebook():
@@ -119,26 +120,26 @@ class Log:
         pause = min(max(SHORTEST, (now - start) / 20), LONGEST)
         if step > first and (now - self._last_line > pause or step == total):
             self._last_line = now
-            each = (now - start) / (step - first)  # seconds a step, evaluations included
-            took, left = (tqdm.format_interval(count * each) for count in (step - first, total - step))
+            step_time = (now - start) / (step - first)  # seconds, evaluations included
+            elapsed, remaining = (tqdm.format_interval(count * step_time) for count in (step - first, total - step))
             self.say(
-                f"step {step}/{total}: loss {loss:.4f}, {sentences:,.0f} sentences/s, {1 / max(each, 1e-9):,.3g} steps/s, "
-                f"{took} done, {left} left"
+                f"step {step}/{total}: loss {loss:.4f}, {sentences:,.0f} sentences/s, {1 / max(step_time, 1e-9):,.3g} steps/s, "
+                f"{elapsed} done, {remaining} left"
             )
 
     def finish_progress(self) -> None:
-        """Ends the progress bar; later output is written below it."""
+        """End the progress bar; later output is written below it."""
         if self.bar is not None:
             self.bar.close()
             self.bar = None
 
     def summary(self, values: Mapping[str, float]) -> None:
-        """Writes the final scores into Weights & Biases' table of runs."""
+        """Write the final scores into Weights & Biases' table of runs."""
         if self.wandb is not None:
             self.wandb.summary.update(dict(values))
 
     def close(self) -> None:
-        """Ends the progress bar and closes TensorBoard and Weights & Biases, which marks a run that ends by an error as failed."""
+        """End the progress bar and close TensorBoard and Weights & Biases, which marks a run that ends by an error as failed."""
         self.finish_progress()
         if self._unwritten:
             self._write("")
@@ -153,7 +154,7 @@ class Log:
 
 
 def check_writers(options: Train) -> None:
-    """Raises ConfigError if a package that the log needs is not installed."""
+    """Raise ConfigError if a package that the log needs is not installed."""
     if options.tensorboard:
         _import_tensorboard()
     if options.wandb:
@@ -161,7 +162,7 @@ def check_writers(options: Train) -> None:
 
 
 def _step_of(line: bytes) -> int:
-    """The step of an event; sys.maxsize for a line that a crash has cut or damaged."""
+    """Return the step of an event; sys.maxsize for a line that a crash has cut or damaged."""
     try:
         return int(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -193,9 +194,12 @@ def _import_wandb() -> Any:
 
 
 def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
-    """The run of this work directory at Weights & Biases; its id is kept there, so that a continued run stays one run."""
-    known = workdir / "wandb_id.txt"
-    name = known.read_text(encoding="utf-8").strip() if known.exists() else None
+    """Return the run of this work directory at Weights & Biases.
+
+    Its id is stored in the work directory, so that a continued run remains one run.
+    """
+    id_file = workdir / "wandb_id.txt"
+    name = id_file.read_text(encoding="utf-8").strip() if id_file.exists() else None
     wandb = _import_wandb()
     try:
         run = wandb.init(
@@ -204,8 +208,8 @@ def _wandb(workdir: Path, project: str, settings: Mapping[str, Any]) -> Any:
     except wandb.Error as error:
         reason = (str(error).splitlines() or ["unknown"])[0]
         raise ConfigError(Setting("train.wandb", project), f": {reason} (WANDB_MODE=offline needs no account)") from None
-    write_text(known, f"{run.id}\n")
-    # The step count of Weights & Biases only grows; ours returns to that of the checkpoint when a run continues.
+    write_text(id_file, f"{run.id}\n")
+    # The step count of Weights & Biases only grows, but a run that continues returns to the step of the checkpoint.
     run.define_metric("step")
     run.define_metric("*", step_metric="step")
     return run

@@ -1,4 +1,4 @@
-"""The training loop, the prefetching of its batches, and the reporting of its metrics."""
+"""Run the training loop, prefetch its batches, and report its metrics."""
 
 import contextlib
 import math
@@ -24,7 +24,7 @@ PREFETCH = 2  # batches that are prepared and sent to the device in advance
 
 
 def batches_on_device(at: Callable[[int], Parts], start: int, end: int, mesh: Mesh) -> Generator[Parts]:
-    """Yields batches start..end-1 on the devices; a thread prepares them in advance."""
+    """Yield batches start..end-1 on the devices; a thread prepares them in advance."""
     with ThreadPoolExecutor(1) as thread:
         waiting = [
             thread.submit(lambda step=step: shard_batch(at(step), mesh)) for step in range(start, min(start + PREFETCH, end))
@@ -43,13 +43,13 @@ def _finite(tree: PyTree[Array]) -> Bool[Array, ""]:
 
 
 def check_finite(step: int, tree: PyTree[Array]) -> None:
-    """Raises NotFinite if a state or parameters have NaN or Inf, which can follow from an update with a finite loss."""
+    """Raise NotFinite if a state or parameters have NaN or Inf, which can follow from an update with a finite loss."""
     if not bool(_finite(tree)):
         raise NotFinite(step, "the weights are not finite after the update")
 
 
 class Metrics:
-    """Reports the metrics of each step after the next step is dispatched, so that the device never waits for the host.
+    """Report the metrics of each step after the next step is dispatched, so that the device never waits for the host.
 
     Every `logging_steps` steps and at the end it logs them, with the speed since the last line.
     """
@@ -60,18 +60,22 @@ class Metrics:
         self._clock, self._clocked = time.monotonic(), -1  # starts after the first step, which compiles
 
     def add(self, step: int, metrics: dict[str, Scalar]) -> None:
-        """Stores the metrics of a step and reports those of the previous step."""
+        """Store the metrics of a step and report those of the previous step."""
         self.flush()
         self._waiting = step, metrics
 
     def flush(self) -> None:
-        """Reports the stored metrics. NotFinite for a loss or a gradient that is NaN or Inf."""
+        """Report the stored metrics.
+
+        Raises:
+            NotFinite: The loss or the gradient is NaN or Inf.
+        """
         if self._waiting is not None:
             (step, metrics), self._waiting = self._waiting, None
             self._report(step, {name: float(value) for name, value in jax.device_get(metrics).items()})
 
     def restart_clock(self, step: int) -> None:
-        """Excludes the time of an evaluation or a save from the speed."""
+        """Exclude the time of an evaluation or a save from the speed."""
         self._clock, self._clocked = time.monotonic(), step
 
     def _report(self, step: int, values: dict[str, float]) -> None:
@@ -97,24 +101,27 @@ class Hooks(NamedTuple):
 
     evaluate: Callable[[int, TrainState], TrainState]  # may lower the learning rate; may raise Preempted
     save: Callable[[int, TrainState], None]
-    exhausted: Callable[[], bool]  # called after an evaluation: whether training ends early
+    exhausted: Callable[[], bool]  # whether training ends early; called after an evaluation
     eval_steps: int  # 0: never
     save_steps: int  # 0: never
     total_steps: int  # after the last step the caller evaluates and saves
 
     def due(self, step: int) -> tuple[bool, bool]:
-        """Whether to evaluate, and whether to save, after this step."""
+        """Return whether to evaluate, and whether to save, after this step."""
         evaluate, save = (
-            bool(every) and step % every == 0 and step < self.total_steps for every in (self.eval_steps, self.save_steps)
+            bool(interval) and step % interval == 0 and step < self.total_steps for interval in (self.eval_steps, self.save_steps)
         )
         return evaluate, save
 
 
 def fit(state: TrainState, step: Step, batches: Iterable[Parts], metrics: Metrics, hooks: Hooks, stop: StopSignal) -> TrainState:
-    """Runs a step for each batch; evaluates, saves and logs in between. Ends early after a stop signal or if `exhausted`.
+    """Run a step for each batch; evaluate, save and log in between. End early after a stop signal or if `exhausted`.
 
-    Raises NotFinite before it saves a state that is not finite. Signals are handled after the first step has compiled. A signal
-    during an evaluation saves at once; the next start evaluates again.
+    Signals are handled after the first step has compiled. A signal during an evaluation saves at once; the next start evaluates
+    again.
+
+    Raises:
+        NotFinite: The state or the loss is not finite; raised before the state is saved.
     """
     for number, batch in enumerate(batches, int(state.step) + 1):
         with jax.transfer_guard("disallow"):

@@ -1,4 +1,4 @@
-"""Learning-rate schedules and optimizers."""
+"""Make learning-rate schedules and optimizers."""
 
 from collections.abc import Callable, Hashable, Mapping
 from fractions import Fraction
@@ -17,9 +17,10 @@ REST = ""  # the label of the parts that are trained in every step
 def optimizer_by_part(
     make: Callable[[Fraction], optax.GradientTransformation], shares: Mapping[str, Fraction]
 ) -> optax.GradientTransformation:
-    """`make(share)` for each part of `shares`, the share of the steps in which it has a gradient; `make(1)` for the other parts.
+    """Return `make(share)` for each part of `shares`, and `make(1)` for all other parts.
 
-    In a step without a gradient a part keeps its values, moments and step count, like a model that is trained separately.
+    A share is that of the steps in which the part has a gradient. In a step without a gradient a part keeps its values, moments and
+    step count, like a model that is trained separately.
     """
 
     def label(params: Params) -> dict[str, str]:
@@ -32,7 +33,7 @@ def optimizer_by_part(
 
 
 def own_schedule(schedule: optax.Schedule, share: Fraction) -> optax.Schedule:
-    """Converts a schedule over the steps of a run to one over the steps of a part that has this share of them."""
+    """Convert a schedule over the steps of a run to a schedule over the steps of a part that has this share of them."""
 
     def rate(count: jax.typing.ArrayLike) -> jax.typing.ArrayLike:
         return schedule(jnp.asarray(count) * share.denominator // share.numerator)
@@ -41,7 +42,7 @@ def own_schedule(schedule: optax.Schedule, share: Fraction) -> optax.Schedule:
 
 
 def while_trained(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """`inner`, except that state and parameters do not change in a step whose gradients are all zero."""
+    """Return `inner`, except that state and parameters do not change in a step whose gradients are all zero."""
 
     def update(
         updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
@@ -53,7 +54,7 @@ def while_trained(inner: optax.GradientTransformation) -> optax.GradientTransfor
 
 
 def adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
-    """BERT's optimiser: m / (sqrt(v) + epsilon) of uncorrected moving averages; its first steps are larger than Adam's."""
+    """Return BERT's optimiser: m / (sqrt(v) + epsilon) of uncorrected moving averages. Its first steps are larger than Adam's."""
 
     def init(params: optax.Params) -> optax.ScaleByAdamState:
         zeros = optax.tree.zeros_like(params)
@@ -72,33 +73,39 @@ def adam_without_bias_correction(b1: float, b2: float, epsilon: float) -> optax.
 
 
 def make_schedule(options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1) -> optax.Schedule:
-    """Learning rate as a function of the step: warm-up from 0, then the form of lr_scheduler_type."""
+    """Return the learning rate as a function of the step: warm-up from 0, then the form of lr_scheduler_type."""
     rate, warmup = options.learning_rate, options.warmup_steps or round(options.warmup_ratio * total_steps)
-    rest = max(total_steps - warmup, 1)
-    after = {
-        "linear": optax.linear_schedule(rate, 0.0, rest),
-        "cosine": optax.cosine_decay_schedule(rate, rest),
+    remaining_steps = max(total_steps - warmup, 1)
+    main_schedule = {
+        "linear": optax.linear_schedule(rate, 0.0, remaining_steps),
+        "cosine": optax.cosine_decay_schedule(rate, remaining_steps),
         "constant": optax.constant_schedule(rate),
         "exponential": optax.exponential_decay(rate, max(steps_per_epoch, 1), options.lr_decay, staircase=True),
         "steps": _rate_by_step(
             rate, {step - warmup: value for step, value in rate_steps(options.lr_scheduler_type, options.lr_steps).items()}
         ),
     }[options.lr_scheduler_type]
-    return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), after], [warmup]) if warmup else after
+    return optax.join_schedules([optax.linear_schedule(0.0, rate, warmup), main_schedule], [warmup]) if warmup else main_schedule
 
 
 def rate_depends_on_length(options: settings.Optimizer) -> bool:
-    """Whether the schedule of `make_schedule` depends on the total number of steps."""
-    of_ratio = options.warmup_ratio > 0 and not options.warmup_steps
-    return of_ratio or options.lr_scheduler_type in ("linear", "cosine")
+    """Return whether the schedule of `make_schedule` depends on the total number of steps."""
+    has_ratio = options.warmup_ratio > 0 and not options.warmup_steps
+    return has_ratio or options.lr_scheduler_type in ("linear", "cosine")
 
 
 def make_optimizer(
     options: settings.Optimizer, total_steps: int, steps_per_epoch: int = 1, shares: Mapping[str, Fraction] | None = None
 ) -> optax.GradientTransformation:
-    """Clipping by global norm, then AdamW, RMSprop (epsilon outside the root, as in TensorFlow) or SGD; vectors have no decay.
+    """Return the optimiser of a run, with clipping by global norm before it. Vectors have no weight decay.
 
-    `shares`: parts of the parameters with their own optimiser, whose schedule counts the part's own steps (`optimizer_by_part`).
+    It is AdamW, RMSprop (epsilon outside the root, as in TensorFlow) or SGD.
+
+    Args:
+        options: The settings.
+        total_steps: Steps of the run.
+        steps_per_epoch: For the exponential schedule.
+        shares: Parts of the parameters with their own optimiser, whose schedule counts the part's own steps (`optimizer_by_part`).
     """
     b1, b2, epsilon = options.adam_beta1, options.adam_beta2, options.adam_epsilon
     if options.name == "rmsprop":
@@ -109,7 +116,7 @@ def make_optimizer(
         scaled = optax.scale_by_adam(b1, b2, epsilon)
     else:
         scaled = adam_without_bias_correction(b1, b2, epsilon)
-    parts = [optax.clip_by_global_norm(options.max_grad_norm)] if options.max_grad_norm else []
+    clipping = [optax.clip_by_global_norm(options.max_grad_norm)] if options.max_grad_norm else []
     decay = optax.add_decayed_weights(options.weight_decay, lambda params: jax.tree.map(lambda leaf: leaf.ndim > 1, params))
     schedule = make_schedule(options, total_steps, steps_per_epoch)
 
@@ -118,16 +125,16 @@ def make_optimizer(
 
     drops = [optax.inject_hyperparams(optax.scale)(step_size=1.0)] if options.plateau_factor < 1 else []
     updates = [optimizer_by_part(lambda share: optax.chain(*stages(share)), shares)] if shares else stages(Fraction(1))
-    return optax.chain(*parts, *updates, *drops)
+    return optax.chain(*clipping, *updates, *drops)
 
 
 def drop_rate(state: TrainState, factor: float) -> tuple[TrainState, float]:
-    """Multiplies the learning rate of the later steps by `factor`; also returns the product of all such factors."""
+    """Multiply the learning rate of the later steps by `factor`; return the state and the product of all such factors."""
     total = optax.tree.get(state.opt_state, "step_size") * factor
     return state._replace(opt_state=optax.tree.set(state.opt_state, step_size=total)), float(total)
 
 
 def _rate_by_step(rate: float, steps: dict[int, float]) -> optax.Schedule:
-    """`rate` until the first of `steps`, then the rate of the latest of them."""
+    """Return a schedule with `rate` until the first of `steps`, then with the rate of the latest of them."""
     schedules = [optax.constant_schedule(value) for value in (rate, *steps.values())]
     return optax.join_schedules(schedules, list(steps)) if steps else schedules[0]

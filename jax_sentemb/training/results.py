@@ -1,4 +1,4 @@
-"""Writes the results of a run: final scores, the export, and samples for the report."""
+"""Write the results of a run: final scores, the export, and samples for the report."""
 
 import functools
 from pathlib import Path
@@ -27,11 +27,11 @@ from jax_sentemb.training.setup import RunSetup, corpus_sample
 from jax_sentemb.training.starting_encoder import compared, worse_than_start
 from jax_sentemb.types import Params
 
-ROWS_PER_SENTENCE = 4  # rows of training for each sentence of the report, whose share of a short run is then small
+ROWS_PER_SENTENCE = 4  # training rows for each sentence of the report, so that the report takes a small part of a short run
 
 
 class Results:
-    """Scores parameters on all sets, and writes scores.json, samples/*.json and export/ of a work directory."""
+    """Score parameters on all sets, and write scores.json, samples/*.json and export/ of a work directory."""
 
     def __init__(
         self,
@@ -43,20 +43,24 @@ class Results:
         log: Log,
         workdir: Path,
     ) -> None:
-        """`metadata`: `model_metadata` of the run; `agreement` measures the agreement with a teacher, if there is one."""
+        """Take `model_metadata` of the run as `metadata`; `agreement` measures the agreement with a teacher, if there is one."""
         self._agreement = agreement
         self._config, self._setup, self._metadata = config, setup, metadata
         self._scorer, self._log, self._workdir = scorer, log, workdir
         self._mark = {KEY: metadata[KEY]}
 
     def score(self, params: Params, step: int, start: dict[str, float], measured: dict[str, float], kept: dict[str, str]) -> None:
-        """Prints the final scores and writes them to scores.json, then writes the verified export.
+        """Print the final scores and write them to scores.json, then write the verified export.
 
-        `start`: scores of the untrained weights; `measured`: what selects, of the start, by names in metrics.jsonl; `kept`: which
-        encoder is exported, and why (`kept_encoder`).
+        Args:
+            params: The weights to export.
+            step: Their step.
+            start: Scores of the untrained weights.
+            measured: The metric that selects weights, measured on the start, by names in metrics.jsonl.
+            kept: The encoder that is exported, and the reason (`kept_encoder`).
         """
         setup, scorer = self._setup, self._scorer
-        diagnostics = scorer.diagnostics(params)  # before `replicate`, which makes another tree: not computed again
+        diagnostics = scorer.diagnostics(params)  # before `replicate`: its new tree would be diagnosed again
         params = replicate(params)
         scores = scorer.all_tasks(params) if setup.tasks else {}
         if setup.tasks and (cut := scorer.truncated):
@@ -72,7 +76,7 @@ class Results:
             "missing_tasks": setup.missing_tasks,
         } | kept
         if kept:
-            self._log.say(f"exported is the {kept['kept_encoder']} encoder: {kept['kept_because']}")
+            self._log.say(f"the {kept['kept_encoder']} encoder is exported: {kept['kept_because']}")
         results["diagnostics"] = diagnostics
         end = {f"eval/{name}/spearman_cosine": result["spearman"]["all"] for name, result in scores.items()}
         end |= {f"diagnostics/{name}": value for name, value in results["diagnostics"].items()}
@@ -103,30 +107,35 @@ class Results:
         if results["verdict"]:
             self._log.warn(step, results["verdict"])
         elif loaded and not compared(measured, end):
-            self._log.say("not known whether the export is better than its start: that needs scored pairs, --config.eval.dev")
+            advice = "give labelled pairs with --config.eval.dev=pairs.tsv"
+            self._log.say(f"cannot tell whether the export is better than the start: {advice}")
 
     def sample(self, when: str, step: int, params: Params, trained_rows: int) -> None:
-        """Writes samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.
+        """Write samples/`when`.json: neighbours and similarities under these weights, so that the report needs no model.
 
-        `params` are those that were scored last; `trained_rows` of the whole run limit the number of sentences.
+        Args:
+            when: "start" or "end".
+            step: The step of the weights.
+            params: The weights, which were scored last.
+            trained_rows: Rows of the whole run, which limit the number of sentences.
         """
         scorer, config = self._scorer, self._config
         with not_vital(self._workdir):
-            wanted = min(config.eval.report_sentences, max(len(scorer.sample), trained_rows // ROWS_PER_SENTENCE))
+            count = min(config.eval.report_sentences, max(len(scorer.sample), trained_rows // ROWS_PER_SENTENCE))
             sentences, vectors = scorer.sample, scorer.vectors  # the diagnostics of these weights have embedded them
-            if scorer.is_cross_encoder or not wanted:
+            if scorer.is_cross_encoder or not count:
                 sentences, vectors = [], []
-            elif wanted != len(sentences):
-                sentences = corpus_sample(self._setup, wanted, config.train.seed)
+            elif count != len(sentences):
+                sentences = corpus_sample(self._setup, count, config.train.seed)
                 vectors = scorer.embedder(params, sentences)
-            found = collect_samples(dict(zip(sentences, vectors, strict=True)), scorer.similarities, self._setup.tasks)
-            write_json(self._workdir / "samples" / f"{when}.json", {"step": step, **found, **self._mark})
+            samples = collect_samples(dict(zip(sentences, vectors, strict=True)), scorer.similarities, self._setup.tasks)
+            write_json(self._workdir / "samples" / f"{when}.json", {"step": step, **samples, **self._mark})
 
     def _export(self, params: Params, step: int, extra: dict[str, Any]) -> None:
         config, workdir = self._config, self._workdir
         write_metadata(workdir, self._setup.encoder_config, {**self._metadata, **extra})
         try:
-            if not isinstance(config.encoder, Words):  # word models have a directory format of their own
+            if not isinstance(config.encoder, Words):  # word models have their own directory format
                 check_exportable(config.method.pooling, config.method.convolution)
         except ConfigError as error:  # the model can still be evaluated from its work directory
             stale = f"; {workdir / 'export'} is of an earlier run" if (workdir / "export").is_dir() else ""

@@ -1,4 +1,4 @@
-"""Runs one training from settings to scores and export, in a locked work directory."""
+"""Run one training from settings to scores and export, in a locked work directory."""
 
 import contextlib
 import dataclasses
@@ -22,16 +22,19 @@ from jax_sentemb.reporting.html_report import not_vital, write_report
 from jax_sentemb.streams import print_line
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.training.signals import Preempted
-from jax_sentemb.training.starting_encoder import stated_start, with_start
+from jax_sentemb.training.starting_encoder import read_start, with_start
 from jax_sentemb.training.sweep import run_all
 from jax_sentemb.training.trainer import Trainer
 
 
 def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None, *, temporary: bool = False) -> int:
-    """Trains, scores and exports into `workdir`. Exit code 0, or 75 if a signal stopped the run after saving.
+    """Train, score and export into `workdir`; return exit code 0, or 75 if a signal stopped the run after saving.
 
-    `begin` is called when `workdir` is locked and nothing is read yet; not for a sweep. The last lines name the results,
-    but not those of a `temporary` work directory.
+    Args:
+        config: The settings.
+        workdir: The work directory.
+        begin: Called when `workdir` is locked and nothing is read yet; not for a sweep.
+        temporary: Do not print the paths of the results at the end.
     """
     if config.sweep or config.variants:
         code = run_all(config, workdir, _run_one, _check_data)
@@ -40,18 +43,18 @@ def run(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None,
     else:
         code = _run_one(config, workdir, begin)
     if code == 0 and is_main_process() and not temporary:
-        print_line(where_the_results_are(config, workdir))
+        print_line(results_text(config, workdir))
     return code
 
 
-def where_the_results_are(config: Config, workdir: Path) -> str:
-    """The last lines of a run: report, table or export, and a command to go on with."""
+def results_text(config: Config, workdir: Path) -> str:
+    """Return the last lines of a run: report, table or export, and a command to continue with."""
     lines = [("report", f"{workdir / 'report.html'}")]
     if config.sweep or config.variants:
         lines.append(("table", f"{workdir / 'sweep.md'}"))
     elif export := export_of(workdir):
-        own = workdir / "corpus.txt"  # of generated sentences
-        files = config.data.files if user_path(config.data.files).is_file() else str(own) if own.is_file() else "corpus.txt"
+        written = workdir / "corpus.txt"  # of generated sentences
+        files = config.data.files if user_path(config.data.files).is_file() else str(written) if written.is_file() else "corpus.txt"
         if config.method.is_cross_encoder:
             command = ["jax-sentemb", "evaluate", "--model", str(workdir), "--data", "path/to/SentEval/data", "--tasks", "sts"]
         elif not config.method.trains_sentences:  # not an encoder of sentences yet
@@ -64,13 +67,13 @@ def where_the_results_are(config: Config, workdir: Path) -> str:
 
 
 def _check_data(config: Config, workdir: Path) -> None:
-    """Raises the errors of a run whose data, weights and method do not fit each other; the tokens stay in the cache."""
-    start = stated_start(config)
+    """Raise the errors of a run whose data, weights and method do not fit each other; the tokens stay in the cache."""
+    start = read_start(config)
     prepare(with_start(config, start)[0], workdir, start)
 
 
 def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: None) -> int:
-    """As `run`, for one run of a sweep or without one."""
+    """Do the same as `run`, for one run of a sweep or without a sweep."""
     check_path(workdir)
     try:
         workdir.mkdir(parents=True, exist_ok=True)
@@ -96,27 +99,27 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
 
 @contextlib.contextmanager
 def _lock(workdir: Path) -> Iterator[None]:
-    """Locks `workdir`/LOCK, which names its holder. The operating system releases the lock when the holder ends, for any reason."""
+    """Lock `workdir`/LOCK, which names its holder. The operating system releases the lock when the holder ends, for any reason."""
     path = workdir / "LOCK"
     os.close(open_in_place(path, os.O_WRONLY | os.O_CREAT))  # refuses a link with a clear message
-    who, lock = _holder(path), FileLock(path, timeout=0)
+    holder, lock = _holder(path), FileLock(path, timeout=0)
     try:
         lock.acquire()
     except Timeout:
-        until = time.monotonic() + 1  # a run that has just started may not have written its name yet
-        while not (who := _holder(path)) and time.monotonic() < until:
+        deadline = time.monotonic() + 1  # a run that has just started may not have written its name yet
+        while not (holder := _holder(path)) and time.monotonic() < deadline:
             time.sleep(0.02)
         raise BusyError(
             Setting("--workdir", workdir),
-            f" is in use by {who or 'another run'}: wait for it, or give another ",
+            f" is in use by {holder or 'another run'}: wait for it, or give another ",
             Setting("--workdir"),
         ) from None
     try:
-        if who:
-            print_line(f"note: {path} was held by {who}, which is gone: taken over", "stderr")
-        mine = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
+        if holder:
+            print_line(f"note: {holder} held {path} but no longer runs; continuing", "stderr")
+        own_facts = {"host": platform.node(), "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S %z")}
         with naming(path):
-            _write_holder(path, json.dumps(mine) + "\n")
+            _write_holder(path, json.dumps(own_facts) + "\n")
         yield
     finally:
         with contextlib.suppress(OSError, ConfigError):
@@ -133,7 +136,7 @@ def _write_holder(path: Path, text: str) -> None:
 
 
 def _holder(path: Path) -> str:
-    """The holder that LOCK names, "" if none."""
+    """Return the holder that LOCK names, "" if it names none."""
     try:
         with os.fdopen(open_in_place(path, os.O_RDONLY), encoding="utf-8") as file:
             holder = json.loads(file.read(1 << 16))
@@ -143,7 +146,7 @@ def _holder(path: Path) -> str:
 
 
 def _pretraining(config: Config) -> Config:
-    """The config of the pretraining run, with the weights, tokenizer, seed and evaluation folder of the whole run."""
+    """Return the config of the pretraining run, with the weights, tokenizer, seed and evaluation folder of the whole run."""
     assert config.pretrain is not None
     first = config.pretrain
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Run metadata: what an export and a report state about a run."""
+"""Collect the metadata of a run for its export and its report."""
 
 import dataclasses
 import platform
@@ -24,7 +24,7 @@ SHOWN = ("method.", "optimizer.")  # sections of settings on the model card
 
 
 def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | None) -> dict[str, Any]:
-    """The metadata of the run `name` in an export. It is published with the model, so it has file names and no paths."""
+    """Return the metadata of the run `name` in an export. It is published with the model, so it has file names and no paths."""
     method, convolution = config.method, config.method.convolution
     published = {"method.teacher": ", ".join(Path(name).name for name in teacher_names(getattr(method, "teacher", "")))}
     recipe = {name: published.get(name, value) for name, value in flatten(config).items() if name.startswith(SHOWN)}
@@ -33,9 +33,9 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
         "method": type(method).__name__,
         "base_model": None if config.pretrain else Path(getattr(config.encoder, "weights", "")).name or None,
         "pooling": method.pooling,
-        **(_of_words(config, config.encoder) if isinstance(config.encoder, Words) else {}),
+        **(_word_metadata(config, config.encoder) if isinstance(config.encoder, Words) else {}),
         "convolution": dataclasses.asdict(convolution) if convolution else None,
-        **_of_start(config, start),
+        **_start_metadata(config, start),
         "scores_pairs": method.is_cross_encoder,
         "max_seq_length": config.eval.max_seq_length,
         "missing_tasks": setup.missing_tasks,
@@ -53,19 +53,22 @@ def model_metadata(config: Config, setup: RunSetup, name: str, start: Start | No
     }
 
 
-def _of_words(config: Config, words: Words) -> dict[str, Any]:
-    """Return what an export of a model on word vectors has besides; `vectors` is the file to which words can be added from."""
+def _word_metadata(config: Config, words: Words) -> dict[str, Any]:
+    """Return the additional metadata of a model on word vectors.
+
+    `vectors` identifies the file from which words can be added.
+    """
     vectors = vectors_source(words)
     return {"settings": dataclasses.asdict(config.method), **({"vectors": vectors._asdict()} if vectors else {})}
 
 
 def _saved_fingerprint(tokenizer: Tokenizer | WordTokenizer) -> str:
-    """The fingerprint of the tokenizer as the run saves it, without a prompt."""
+    """Return the fingerprint of the tokenizer as the run saves it, without a prompt."""
     return (tokenizer.with_prompt("") if isinstance(tokenizer, Tokenizer) else tokenizer).fingerprint
 
 
-def _of_start(config: Config, start: Start | None) -> dict[str, Any]:
-    """Return what an export keeps of the run's start: prompts and the like; unit length and dense layers if they still apply.
+def _start_metadata(config: Config, start: Start | None) -> dict[str, Any]:
+    """Return what an export keeps of the run's start: prompts, and unit length and dense layers if they still apply.
 
     Layers that the method trains replace those of the start, and their vectors have length 1, as a teacher's targets do.
     """
@@ -80,16 +83,16 @@ def _of_start(config: Config, start: Start | None) -> dict[str, Any]:
 
 
 def description(setup: RunSetup, steps: int, devices: int) -> str:
-    """The first lines of a run as a table: its corpus, the lengths of its sentences, its steps, and absent evaluation sets."""
+    """Return the first lines of a run: its corpus, the lengths of its sentences, its steps, and absent evaluation sets."""
     report = setup.examples.report
     tokens = {name.removesuffix("_tokens"): value for name, value in report.items() if name.endswith("_tokens")}
-    others = {name: value for name, value in report.items() if isinstance(value, int) and not name.endswith(("_tokens", "_length"))}
+    counts = {name: value for name, value in report.items() if isinstance(value, int) and not name.endswith(("_tokens", "_length"))}
     lengths = [f"{name} {value}" for name, value in tokens.items()]
     lengths += [f"cut at {report['max_seq_length']}"] if "max_seq_length" in report else []
     lengths += [f"{report['unknown_token_rate']:.2%} unknown"] if "unknown_token_rate" in report else []
     rows = {
-        "encoder": "" if setup.loaded else "new, random weights; --config.encoder.weights names one to start from",
-        "corpus": ", ".join(f"{value:,} {name}" for name, value in others.items() if value),
+        "encoder": "" if setup.loaded else "new, with random weights; --config.encoder.weights starts from a model",
+        "corpus": ", ".join(f"{value:,} {name}" for name, value in counts.items() if value),
         "tokens": ", ".join(lengths),
         "training": f"{steps:,} steps on {devices} {jax.devices()[0].platform} device{'s' * (devices > 1)}",
         "absent": ", ".join(setup.missing_tasks),
@@ -98,7 +101,7 @@ def description(setup: RunSetup, steps: int, devices: int) -> str:
 
 
 def about(setup: RunSetup, steps: int, params: Params, selected: str) -> dict[str, Any]:
-    """The content of run.json: versions, devices, corpus, and number of parameters."""
+    """Return the content of run.json: versions, devices, corpus, and number of parameters."""
     return {
         **_versions(),
         "devices": {
@@ -131,7 +134,7 @@ def _versions() -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Replaces a file by `content` as JSON, in the main process."""
+    """Replace a file by `content` as JSON, in the main process."""
     if is_main_process():
         path.parent.mkdir(exist_ok=True)
         files.write_json(path, content)

@@ -1,4 +1,4 @@
-"""What a run depends on: settings and the content of its inputs. A run does not continue after one of them was replaced."""
+"""Identify the sources of a run: settings and the content of its inputs. A run does not continue after one of them was replaced."""
 
 import dataclasses
 import hashlib
@@ -37,13 +37,13 @@ RESUMABLE_SETTINGS = (
     "data.num_workers",
     "variants",  # of a study; a run has the method of one variant
 )
-# Settings that name content, which is compared in their place; files may be renamed.
+# Settings that name content. The content is compared instead of the name, so files may be renamed.
 INPUTS = ("data.files", "data.tokenizer", "encoder.weights", "encoder.vectors", "method.teacher")
-LENGTH = ("train.max_steps", "train.num_train_epochs")  # more steps continue a run, where its rate does not depend on them
+LENGTH = ("train.max_steps", "train.num_train_epochs")  # more steps continue a run if its rate does not depend on them
 
 
 def run_sources(config: Config, setup: RunSetup, steps: int, start: Start | None) -> dict[str, Any]:
-    """Return what the weights of a run depend on, in the order in which a message names the first difference.
+    """Return everything that the weights of a run depend on, in the order in which a message names the first difference.
 
     Args:
         config: The settings.
@@ -73,19 +73,19 @@ def run_sources(config: Config, setup: RunSetup, steps: int, start: Start | None
 
 
 def selection_sources(config: Config, setup: RunSetup) -> dict[str, Any]:
-    """Return the content that scores during a run are measured on, as JSON; scores on other content cannot be compared."""
-    found: dict[str, Any] = {}
+    """Return the content on which scores are measured during a run, as JSON; scores on other content cannot be compared."""
+    sources: dict[str, Any] = {}
     if setup.dev:
-        found["eval.dev"] = Source(corpus_name(config.eval.dev) or setup.dev, _pairs_digest(setup.tasks[setup.dev]))._asdict()
+        sources["eval.dev"] = Source(corpus_name(config.eval.dev) or setup.dev, _pairs_digest(setup.tasks[setup.dev]))._asdict()
     if setup.held_out:
         digest = hashlib.sha256(json.dumps(setup.held_out.sentences).encode())
         digest.update(setup.held_out.vectors.tobytes())
-        found["eval.held_out"] = Source(corpus_name(config.eval.held_out) or "data.validation", digest.hexdigest())._asdict()
-    return found
+        sources["eval.held_out"] = Source(corpus_name(config.eval.held_out) or "data.validation", digest.hexdigest())._asdict()
+    return sources
 
 
 def run_mark(name: str, sources: dict[str, Any]) -> dict[str, Any]:
-    """Return the mark of the files of a run that a report or an export reads beside its checkpoints."""
+    """Return the mark of the files of a run that a report or an export reads in addition to its checkpoints."""
     return {KEY: mark(RUN, {"run": Source(name, fingerprint(CHECKPOINT, sources))})}
 
 
@@ -120,5 +120,5 @@ def _names(paths: list[str]) -> str:
 
 
 def _pairs_digest(task: StsTask) -> str:
-    pairs = {name: [part.first, part.second, part.gold.tolist()] for name, part in task.subsets.items()}
+    pairs = {name: [subset.first, subset.second, subset.gold.tolist()] for name, subset in task.subsets.items()}
     return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()

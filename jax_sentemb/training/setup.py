@@ -1,4 +1,4 @@
-"""Builds corpus, tokenizer, batches, first weights and evaluation sets of a run; checks them before anything compiles."""
+"""Build corpus, tokenizer, batches, first weights and evaluation sets of a run, and check them before anything compiles."""
 
 import dataclasses
 import functools
@@ -46,11 +46,11 @@ class EvaluationSets(NamedTuple):
 
     tasks: dict[str, StsTask]
     missing: list[str]  # names of sets that were not found
-    dev: str  # the task that selects the best checkpoint, "" without one
+    dev: str  # the task that selects the best checkpoint, "" if there is none
     final: DownstreamTasks | None  # tasks that are scored after training
 
     def sentences(self) -> Iterator[str]:
-        """Iterates over all sentences of all sets."""
+        """Yield all sentences of all sets."""
         for task in self.tasks.values():
             for pairs in task.subsets.values():
                 yield from pairs.first
@@ -71,18 +71,21 @@ class RunSetup(NamedTuple):
     loaded: Params  # by part: "encoder", "cnn"...; {} for a new encoder
     tasks: dict[str, StsTask]
     missing_tasks: list[str]
-    dev: str  # the task that selects the best checkpoint, "" without one
+    dev: str  # the task that selects the best checkpoint, "" if there is none
     final: DownstreamTasks | None  # tasks that are scored after training
     rows: Callable[[np.ndarray], np.ndarray]  # the records of the files that have these sentences or pairs
-    parts: int = 1  # of the corpus: one, or one for each process
+    parts: int = 1  # number of parts of the corpus: 1, or one for each process
     held_out: HeldOut | None = None  # sentences on which the agreement with a teacher is measured
     teacher: str = ""  # the fingerprint of the vectors of a teacher for the corpus of this process
 
 
 def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSetup:
-    """Builds the setup of a run that keeps the readout of `start`.
+    """Build the setup of a run that keeps the readout of `start`.
 
-    ConfigError, DataError or ModelFileError for parts that are missing or do not fit each other.
+    Raises:
+        ConfigError: Settings, data and weights do not fit each other.
+        DataError: The corpus or an evaluation set is missing or malformed.
+        ModelFileError: The weights are missing or damaged.
     """
     method, seed, parts = config.method, config.train.seed, corpus_parts(config)
     data = own_data(config.data, parts)
@@ -105,21 +108,28 @@ def prepare(config: Config, workdir: Path, start: Start | None = None) -> RunSet
     loaded = {name: part for name, part in source.loaded.items() if name != DENSE or uses_dense} | _from_examples(
         method, examples, seed, parts
     )
-    made = (corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded)
-    return RunSetup(*made, *scored, corpus.rows, parts, agreeing, corpus.teacher)
+    built = (corpus.sentences, corpus.tokenizer, examples, batches, validation, encoder_config, loaded)
+    return RunSetup(*built, *scored, corpus.rows, parts, agreeing, corpus.teacher)
 
 
 def _from_examples(method: Method, examples: Examples, seed: int, parts: int) -> Params:
-    """Return `method.from_examples`; for a corpus in parts that of the first process, with its row numbers in the whole corpus."""
-    found = method.from_examples(examples, seed)
-    if parts == 1 or not found:
-        return found
-    first = jax.tree.map(lambda leaf: gather(leaf)[0], found)
+    """Return `method.from_examples`.
+
+    If each process has a part of the corpus, the result is that of the first process, with row numbers of the whole corpus.
+    """
+    params = method.from_examples(examples, seed)
+    if parts == 1 or not params:
+        return params
+    first = jax.tree.map(lambda leaf: gather(leaf)[0], params)
     return {part: {**values, "rows": values["rows"] * parts} for part, values in first.items()}
 
 
 def corpus_parts(config: Config) -> int:
-    """The number of parts of the corpus: 1 or, if data.files has {process}, that of the processes; ConfigError for one process."""
+    """Return the number of parts of the corpus: that of the processes if data.files has {process}, otherwise 1.
+
+    Raises:
+        ConfigError: data.files has {process} in a run of one process, or the processes would have different vocabularies.
+    """
     name, count = config.data.files, jax.process_count()
     if PROCESS not in name:
         return 1
@@ -130,7 +140,7 @@ def corpus_parts(config: Config) -> int:
     if isinstance(config.encoder, Words) or not (config.encoder.weights or config.data.tokenizer):
         raise ConfigError(
             Setting("data.files", name),
-            ": each process would make a vocabulary of its own part: give ",
+            ": each process would make its own vocabulary; give ",
             Setting("encoder.weights"),
             " or ",
             Setting("data.tokenizer"),
@@ -139,7 +149,10 @@ def corpus_parts(config: Config) -> int:
 
 
 def own_data(data: Data, parts: int) -> Data:
-    """The data settings of this process: its files of a divided corpus, and its share, rounded up, of numbers of sentences."""
+    """Return the data settings of this process.
+
+    They name its files of a divided corpus, and its share of numbers of sentences, rounded up.
+    """
     if parts == 1:
         return data
     files = data.files.replace(PROCESS, str(jax.process_index()))
@@ -148,13 +161,13 @@ def own_data(data: Data, parts: int) -> Data:
 
 
 def run_encoder(config: Config, encoder_config: BertConfig | WordsConfig, mesh: Mesh) -> TokenEncoder:
-    """The encoder as a run trains it on the devices of `mesh`: its precision, dropout and what of it is kept in memory."""
+    """Return the encoder as a run trains it on the devices of `mesh`, with its precision, dropout and use of memory."""
     options, platform = config.train, mesh.devices.flat[0].platform
     check_last_layers(config, encoder_config)
     names = "attention_block", "remat", "fused_attention", "last_layers"
     memory: dict[str, Any] = {name: getattr(options, name) for name in names}
     memory["mesh"] = mesh if options.fused_attention == "pallas" else None
-    memory["scan"] = platform != "cpu"  # a CPU gains nothing by it, and its results stay as they were
+    memory["scan"] = platform != "cpu"  # a CPU gains nothing by it
     memory["activations"] = jnp.dtype(options.activations or ("float32" if platform == "cpu" else options.precision))
     return make_encoder(encoder_config, jnp.dtype(options.precision), getattr(config.encoder, "dropout", 0.0), **memory)
 
@@ -177,7 +190,7 @@ def check_last_layers(config: Config, encoder_config: BertConfig | WordsConfig) 
 
 
 def check_attention(options: Train, mesh: Mesh) -> None:
-    """Raises ConfigError for an attention kernel that the devices of `mesh` do not have."""
+    """Raise ConfigError for an attention kernel that the devices of `mesh` do not have."""
     platform = mesh.devices.flat[0].platform
     if options.fused_attention == "cudnn" and platform not in ("gpu", "cuda"):
         raise ConfigError(
@@ -204,15 +217,15 @@ def trained_method(config: Config, encoder_config: BertConfig | WordsConfig, den
 
 
 def corpus_sample(setup: RunSetup, count: int, seed: int) -> list[str]:
-    """Up to `count` random sentences of the corpus, in its order; of a divided one equally many of each part."""
-    own = min(count // setup.parts, len(setup.examples))
-    chosen = np.random.default_rng(seed).choice(len(setup.examples), own, replace=False)
-    found = [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
-    return gather_texts(found) if setup.parts > 1 else found
+    """Return up to `count` random sentences of the corpus, in its order; of a divided corpus, equally many of each part."""
+    own_count = min(count // setup.parts, len(setup.examples))
+    chosen = np.random.default_rng(seed).choice(len(setup.examples), own_count, replace=False)
+    sentences = [setup.sentences[int(line)] for line in setup.examples.line[np.sort(chosen)]]
+    return gather_texts(sentences) if setup.parts > 1 else sentences
 
 
 def _encoder_source(config: Config, evaluated: Callable[[], Iterator[str]], prompt: str) -> EncoderSource:
-    """The source of encoder and tokenizer; `evaluated` iterates over the evaluation sentences, whose words get vectors too."""
+    """Return the source of encoder and tokenizer; `evaluated` yields the evaluation sentences, whose words also get vectors."""
     if isinstance(config.encoder, Words):
         return WordSource(config.encoder, evaluated, config.train.seed)
     lengths = {"data.max_seq_length": config.data.max_seq_length, "eval.max_seq_length": config.eval.max_seq_length}
@@ -220,7 +233,7 @@ def _encoder_source(config: Config, evaluated: Callable[[], Iterator[str]], prom
 
 
 def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> EvaluationSets:
-    """The sets of `eval.*`, and the tested part of an argument corpus."""
+    """Return the sets of `eval.*`, and the tested part of an argument corpus."""
     tasks, missing, dev = evaluation_tasks(options)
     if is_split(data):
         tested = split(data)
@@ -239,7 +252,7 @@ def _evaluation_sets(options: Evaluation, data: Data, method: Method) -> Evaluat
 
 
 def _corpus(data: Data, method: Method, source: EncoderSource, senteval: str, workdir: Path) -> Corpus:
-    """The corpus, which is read and tokenised when `method` makes its examples. Generated text is written into `workdir`."""
+    """Return the corpus, which is read and tokenised when `method` makes its examples. Generated text is written into `workdir`."""
     if data.pack and not method.reads_packed:
         raise ConfigError(
             Setting("data.pack", True), f": {type(method).__name__} reads single sentences; only MaskedLM reads packed rows"

@@ -1,4 +1,4 @@
-"""Stops a run after a checkpoint when a signal comes."""
+"""Stop a run after a checkpoint when a signal arrives."""
 
 import contextlib
 import os
@@ -14,18 +14,19 @@ STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP
 
 
 class Preempted(KeyboardInterrupt):
-    """Raised by a signal during work that can be repeated later."""
+    """Interrupt work that can be repeated later, because a signal arrived."""
 
 
 class StopSignal:
-    """Handles STOPPING after `watch`: the first signal makes `at(step)` True, a second SIGTERM or SIGINT ends the process at once.
+    """Handle STOPPING after `watch`: the first signal makes `at(step)` True, a second SIGTERM or SIGINT ends the process at once.
 
     A signal that was ignored when the process started stays ignored: `nohup` ignores SIGHUP, a shell's & ignores SIGINT. Before
     `watch` and after the end of the block, signals have their usual effect, since there is nothing to save. In a run of several
-    processes any of them may get the signal: JAX's preemption service catches SIGTERM there, and all stop at the same step.
+    processes any process may get the signal: JAX's preemption service catches SIGTERM there, and all processes stop at the same
+    step.
 
-    Python runs a handler between two bytecodes, once for all signals of a number that came before. Of those in between only the
-    bytes tell that the C handler writes into a pipe, one each (signal.set_wakeup_fd).
+    Python runs a handler between two bytecodes, once for all signals of a number that arrived before. The signals in between are
+    known only from the bytes, one for each signal, that the C handler writes into a pipe (signal.set_wakeup_fd).
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class StopSignal:
         self._caught = b""
 
     def at(self, step: int) -> bool:
-        """Whether to save and stop after this step."""
+        """Return whether to save and stop after this step."""
         if self._several and not self.reached:
             from jax.experimental import multihost_utils
 
@@ -45,9 +46,9 @@ class StopSignal:
         return self.reached
 
     def watch(self) -> None:
-        """Installs the handlers, once. If JAX catches SIGTERM, SIGHUP is turned into SIGTERM.
+        """Install the handlers, once. If JAX catches SIGTERM, SIGHUP is turned into SIGTERM.
 
-        Only the main thread can install them: a run in another thread cannot be stopped by a signal.
+        Only the main thread can install them, so a run in another thread cannot be stopped by a signal.
         """
         if self._previous or threading.current_thread() is not threading.main_thread():
             return
@@ -57,12 +58,12 @@ class StopSignal:
         else:
             self._open_pipe()
         for number, handler in handlers.items():
-            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: not from Python, which could not put it back
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):  # None: Python did not install it and could not restore it
                 self._previous[number] = signal.signal(number, handler)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A block in which a signal raises Preempted, for work that can be repeated later; in a run of one process only."""
+        """Let a signal in the block raise Preempted, for work that can be repeated later; only in a run of one process."""
         if self.reached and not self._several:
             raise Preempted
         self._interruptible = not self._several
@@ -77,10 +78,10 @@ class StopSignal:
     def _note(self, number: int, frame: Any) -> None:
         self.reached = True
         self._read_pipe()
-        for other in self._previous:
-            if other == number or other not in self._caught:  # the handler of those that were caught runs next
-                # of SIGHUP a shell that ends sends a second one to its jobs
-                signal.signal(other, signal.SIG_IGN if other in STOPPING[2:] else signal.SIG_DFL)
+        for caught in self._previous:
+            if caught == number or caught not in self._caught:  # the handlers of caught signals run next
+                # A shell that ends sends a second SIGHUP to its jobs.
+                signal.signal(caught, signal.SIG_IGN if caught in STOPPING[2:] else signal.SIG_DFL)
         self._read_pipe()
         for second in set(self._caught[1:]) & set(STOPPING[:2]):
             signal.signal(second, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""The sentence encoder that a run starts from: its readout, and whether the export is worse than it."""
+"""Handle the sentence encoder that a run starts from: its readout, and whether the export is worse than it."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,27 +18,27 @@ from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.training.encoder_source import starting_config
 from jax_sentemb.types import Params
 
-CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts with which a method goes on where the directory has them
-# Falls that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 where labels rose
-# (experiments/adapting).
+CONTINUED = ("encoder", "cnn", "pooler", "token_head")  # parts that a method continues to train if the directory has them
+# Losses that are not reported: of Spearman x 100, and of the reciprocal rank x 100, which fell by up to 2.3 in runs whose scores
+# on labelled pairs rose (experiments/adapting).
 NOISE = {"eval": 0.1, "agreement": 0.1, "diagnostics": 4.0}
 
 
 class Start(NamedTuple):
-    """How a sentence encoder, from which a run starts, makes an embedding."""
+    """The way in which a sentence encoder, from which a run starts, makes an embedding."""
 
     name: str  # encoder.weights
     readout: Readout
     max_seq_length: int
     settings: EncodeSettings
-    dense: tuple[str, ...] = ()  # activations of the layers behind the pooling
+    dense: tuple[str, ...] = ()  # activations of the layers after the pooling
 
 
-def stated_start(config: Config) -> Start | None:
-    """The readout that the directory of `encoder.weights` states.
+def read_start(config: Config) -> Start | None:
+    """Return the readout in the directory of `encoder.weights`.
 
-    None for a new encoder, a directory without a pooling, an export of masked-language-model training, a cross-encoder, and where
-    `encoder.readout` is "method".
+    It is None for a new encoder, a directory without a pooling, an export of masked-language-model training, a cross-encoder, and
+    if `encoder.readout` is "method".
     """
     encoder = config.encoder
     if not isinstance(encoder, Encoder) or not encoder.weights or encoder.readout == "method" or config.method.is_cross_encoder:
@@ -53,7 +53,7 @@ def stated_start(config: Config) -> Start | None:
 
 
 def is_kept(config: Config, start: Start | None) -> bool:
-    """Whether the run reads the encoder as its start did, so that its step 0 is the start itself."""
+    """Return whether the run reads the encoder as its start did, so that its step 0 is the start itself."""
     method = config.method
     return (
         start is not None and start.readout.cnn is None and method.convolution is None and method.pooling == start.readout.pooling
@@ -61,7 +61,10 @@ def is_kept(config: Config, start: Start | None) -> bool:
 
 
 def dense_layers(config: Config, start: Start | None) -> tuple[str, ...]:
-    """Activations of the layers behind the pooling: those of the method, or of the start if the run reads the encoder as it did."""
+    """Return the activations of the layers after the pooling.
+
+    They are those of the method, or of the start if the run reads the encoder as the start did.
+    """
     if config.method.dense is not None:
         return config.method.dense
     return start.dense if start is not None and is_kept(config, start) else ()
@@ -77,40 +80,40 @@ def check_anchor(config: Config) -> None:
 
 
 def with_start(config: Config, start: Start | None) -> tuple[Config, list[str]]:
-    """The config with the pooling and the length of `stated_start`, and what is said about it.
+    """Return the config with the pooling and the length of the start, and notes to print.
 
     A method that is defined for another embedding keeps its own. The length is `eval.max_seq_length`, unless that was set.
     """
     check_anchor(config)
     if start is None:
         return config, []
-    notes, wanted = [], start.readout.pooling
+    notes, pooling = [], start.readout.pooling
     if not is_kept(config, start) and start.readout.cnn is None:
-        changed = _with_pooling(config, str(wanted))
+        changed = _with_pooling(config, str(pooling))
         if changed is None:
             notes.append(
-                f"{start.name} is read by its {wanted} pooling; {type(config.method).__name__} needs an embedding of its own "
-                f"({config.method.pooling}{' behind a convolution' if config.method.convolution else ''})"
+                f"{start.name} has {pooling} pooling, but {type(config.method).__name__} needs its own embedding "
+                f"({config.method.pooling}{' after a convolution' if config.method.convolution else ''})"
             )
         else:
             notes.append(
-                f"{start.name} is a sentence encoder with {wanted} pooling, which this run keeps in place of "
-                f"{config.method.pooling}; encoder.readout=method asks for that"
+                f"{start.name} is a sentence encoder with {pooling} pooling, which this run keeps; "
+                f"for {config.method.pooling} pooling set encoder.readout=method"
             )
             config = dataclasses.replace(config, method=changed)
     if config.eval.max_seq_length == Evaluation.max_seq_length != start.max_seq_length and is_kept(config, start):
         config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, max_seq_length=start.max_seq_length))
     if start.dense:
         is_used = is_kept(config, start) and config.method.dense is None
-        kept = "kept as they are, and the loss is on the embedding before them" if is_used else "left out"
-        notes.append(f"{start.name} has dense layers behind its pooling, which are {kept}")
+        use = "not trained, and the loss is on the embedding before them" if is_used else "left out"
+        notes.append(f"{start.name} has dense layers after its pooling, which are {use}")
     if start.settings.default_prompt:
-        notes.append(f"{start.name} has the default prompt {start.settings.default_prompt!r}, which stands before every sentence")
+        notes.append(f"{start.name} has the default prompt {start.settings.default_prompt!r}, which is put before every sentence")
     return config, notes
 
 
 def _with_pooling(config: Config, pooling: str) -> Method | None:
-    """The method with another pooling; None where it is defined for its own."""
+    """Return the method with another pooling; None if it is defined for its own pooling."""
     method: Any = config.method
     encoder = config.encoder
     if method.convolution is not None or not isinstance(encoder, Encoder):
@@ -129,32 +132,33 @@ def averaged(params: Params, loaded: Params, share: float) -> Params:
         return params
     parts = [name for name in CONTINUED if name in params and name in loaded]
     start = {name: loaded[name] for name in parts}
-    # A frozen weight stays exact.
+    # In this form a frozen weight stays exact.
     mixed = jax.tree.map(lambda trained, old: old + (1 - share) * (trained - old), {name: params[name] for name in parts}, start)
     return {**params, **mixed}
 
 
 def compared(start: Mapping[str, float], end: Mapping[str, float]) -> bool:
-    """Whether both were scored on labelled pairs or against a teacher, which tell the better one (docs/adapting.md)."""
+    """Return whether both were scored on labelled pairs or against a teacher, which show the better one (docs/adapting.md)."""
     return any(name in end and name.endswith(("spearman_cosine", SELECTING)) for name in start)
 
 
 def worse_than_start(start: Mapping[str, float], end: Mapping[str, float]) -> str:
-    """The warning about an export that is worse than its start, "" if it is not; both are values by their names in metrics.jsonl.
+    """Return the warning about an export that is worse than its start, "" if it is not worse.
 
-    Compared by labelled pairs where both were scored on them, else by the agreement with a teacher, else by split-half retrieval.
+    Both arguments are values by their names in metrics.jsonl. They are compared by labelled pairs if both were scored on them,
+    otherwise by the agreement with a teacher, otherwise by split-half retrieval.
     """
     names = [name for name in start if name in end and name.endswith("spearman_cosine")]
     names += [name for name in (SELECTING, "diagnostics/retrieval") if name in start and name in end]
     for name in names[:1]:
-        kind, *parts = name.split("/")
-        if start[name] - end[name] > NOISE[kind]:
-            what = {"eval": parts[0], "agreement": "agreement with the teacher"}.get(kind, "split-half retrieval")
-            pairs = "by scored pairs (--config.eval.dev), " if kind == "diagnostics" else ""
-            selected = "agreement" if kind == "agreement" else "dev"
+        group, *set_names = name.split("/")
+        if start[name] - end[name] > NOISE[group]:
+            measure = {"eval": set_names[0], "agreement": "agreement with the teacher"}.get(group, "split-half retrieval")
+            pairs = "by scored pairs (--config.eval.dev), " if group == "diagnostics" else ""
+            selected = "agreement" if group == "agreement" else "dev"
             return (
-                f"the export is worse than its start: {what} {end[name]:.2f}, the start {start[name]:.2f}. "
-                f"Use the start as it is, or keep the best weights, the start among them: {pairs}--config.eval.eval_steps=10 "
+                f"the export is worse than its start: {measure} {end[name]:.2f}, the start {start[name]:.2f}. "
+                f"Use the start, or export the best weights, which may be those of the start: {pairs}--config.eval.eval_steps=10 "
                 f"--config.eval.select={selected}"
             )
     return ""

@@ -1,4 +1,4 @@
-"""The train state, the loss and gradients of a batch, and the jitted train step of all methods."""
+"""Define the train state, the loss and gradients of a batch, and the jitted train step of all methods."""
 
 import functools
 from collections.abc import Callable
@@ -37,9 +37,9 @@ def create_state(
     seed: int,
     mesh: Mesh,
 ) -> TrainState:
-    """The state at step 0, on the devices of `mesh`.
+    """Return the state at step 0, on the devices of `mesh`.
 
-    `loaded`: parameters by part ("encoder", "cnn"...) of a model directory, {} for a new model.
+    `loaded` has parameters by part ("encoder", "cnn"...) from a model directory; {} for a new model.
     """
     run_key, encoder_key, method_key = jax.random.split(jax.random.key(seed), 3)
     inputs = _with_encoder(encoder, loaded, encoder_key), run_key, method_key
@@ -51,25 +51,28 @@ def create_state(
 def state_shapes(
     method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation, loaded: Params, mesh: Mesh
 ) -> TrainState:
-    """The state of `create_state` as shapes with their shardings: nothing is computed, `loaded` may be shapes too."""
+    """Return the state of `create_state` as shapes with their shardings. Nothing is computed, and `loaded` may also be shapes."""
     create = make_creator(method, encoder, optimizer)
     shapes = jax.eval_shape(lambda loaded, key: create(_with_encoder(encoder, loaded, key), key, key), loaded, jax.random.key(0))
     shardings = fsdp_sharding(mesh, shapes)
-    return jax.tree.map(lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where), shapes, shardings)
+    return jax.tree.map(lambda leaf, sharding: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes, shardings)
 
 
 def _with_encoder(encoder: TokenEncoder, loaded: Params, key: Key[jax.Array, ""]) -> Params:
-    """Parameters with those of an encoder: loaded, or drawn."""
+    """Return the parameters with those of an encoder, loaded or drawn."""
     if "encoder" in loaded or FROZEN in loaded:
         return loaded
     assert isinstance(encoder, nn.Module), "word vectors are always loaded"
-    plain = encoder.clone(fused_attention="", mesh=None)  # the same parameters; a kernel on several devices does not take one row
-    return {**loaded, "encoder": _drawn(plain, key)}
+    plain = encoder.clone(fused_attention="", mesh=None)  # the same parameters; a kernel on several devices does not accept one row
+    return {**loaded, "encoder": _new_parameters(plain, key)}
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _drawn(encoder: nn.Module, key: Key[jax.Array, ""]) -> Params:
-    """The parameters of a new encoder. A program of its own, which methods and seeds share: compiling it is slow."""
+def _new_parameters(encoder: nn.Module, key: Key[jax.Array, ""]) -> Params:
+    """Return the parameters of a new encoder.
+
+    This is a separate program that methods and seeds share, because compiling it is slow.
+    """
     blank = Rows(jnp.zeros((1, 3), jnp.int32), jnp.ones((1, 3), bool))
     return dict(encoder.init(key, blank)["params"])
 
@@ -77,7 +80,7 @@ def _drawn(encoder: nn.Module, key: Key[jax.Array, ""]) -> Params:
 def make_creator(
     method: Method, encoder: TokenEncoder, optimizer: optax.GradientTransformation
 ) -> Callable[[Params, Key[Array, ""], Key[Array, ""]], TrainState]:
-    """The function from (parameters with those of the encoder, the run's key, the method's key) to the state at step 0."""
+    """Return the function from (parameters with those of the encoder, the run's key, the method's key) to the state at step 0."""
     method = anchored(method)
 
     def create(loaded: Params, run_key: Key[Array, ""], method_key: Key[Array, ""]) -> TrainState:
@@ -105,14 +108,21 @@ def make_step(
     chunk: int = 0,
     shardings: PyTree | None = None,
 ) -> Step:
-    """The jitted train step: (state, batch) -> (state, metrics). The state is donated; its arrays have the given `shardings`.
+    """Return the jitted train step: (state, batch) -> (state, metrics). The state is donated.
 
-    Without `shardings` each device has the whole state. chunk > 0 caches gradients (Gao et al. 2021): sentences are encoded `chunk`
-    at a time without keeping activations, the objective is differentiated with respect to what was encoded, and a second pass
-    computes the gradients of the parameters from that. Dropout depends on the sentence, so loss and gradients equal those of the
-    whole batch. The same holds for a batch in parts of different widths; `chunk` divides the size of each part.
+    `chunk` > 0 caches gradients (Gao et al. 2021): sentences are encoded `chunk` at a time without keeping activations. The
+    objective is differentiated with respect to the encodings, and a second pass computes the gradients of the parameters from that.
+    Dropout depends on the sentence, so loss and gradients equal those of the whole batch. The same holds for a batch in parts of
+    different widths; `chunk` divides the size of each part.
+
+    Args:
+        method: The method.
+        encoder: The encoder.
+        optimizer: The optimiser.
+        mesh: The devices.
+        chunk: Sentences that are encoded at once; 0: all.
+        shardings: Those of the arrays of the state. None: each device has the whole state.
     """
-
     method = anchored(method)
 
     def step(state: TrainState, batch: Parts) -> tuple[TrainState, Metrics]:
@@ -136,9 +146,10 @@ def make_step(
 def _fsdp(
     mesh: Mesh, shardings: PyTree | None, trained: Callable[[Params], Params]
 ) -> tuple[Callable[[PyTree], PyTree], Callable[[Params], Params]]:
-    """How a step gathers the split arrays of a state, once, and scatters gradients to the devices that update them.
+    """Return how a step gathers the split arrays of a state, once, and scatters gradients to the devices that update them.
 
-    Without these two the compiler splits products along the split parameters, and sends activations between devices instead.
+    Without these two functions the compiler splits products along the split parameters, and sends activations between devices
+    instead.
     """
     if shardings is None or mesh.shape["fsdp"] == 1:
         return lambda state: state, lambda gradients: gradients
@@ -147,20 +158,19 @@ def _fsdp(
         return jax.lax.with_sharding_constraint(arrays, replicated(mesh))
 
     def scatter(gradients: Params) -> Params:
-        own = trained(shardings.params)
-        return jax.lax.with_sharding_constraint(gather(gradients), own)  # a sum over devices, of which each takes its part
+        own_shardings = trained(shardings.params)
+        return jax.lax.with_sharding_constraint(gather(gradients), own_shardings)  # a sum over devices; each device keeps its part
 
     return gather, scatter
 
 
 def parts_of(batch: Parts) -> tuple[Batch, ...]:
-    """The parts of a batch; a whole batch is one part."""
+    """Return the parts of a batch; a whole batch is one part."""
     return (batch,) if isinstance(batch, Batch) else batch
 
 
 def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[[TrainState, Parts], Metrics]:
-    """The jitted validation step with a fixed RNG key: (state, batch) -> loss and metrics."""
-
+    """Return the jitted validation step with a fixed RNG key: (state, batch) -> loss and metrics."""
     method = anchored(method)
 
     def measure(state: TrainState, batch: Parts) -> Metrics:
@@ -175,16 +185,16 @@ def make_measure(method: Method, encoder: TokenEncoder, mesh: Mesh) -> Callable[
 def make_embed(
     method: Method, config: BertConfig | WordsConfig, dense: tuple[str, ...] = ()
 ) -> Callable[[Params, Rows], Float[Array, "rows width"]]:
-    """The embedding of rows in evaluations, behind `dense` layers of these activations: without dropout, in float32."""
+    """Return the embedding of rows in evaluations, after `dense` layers with these activations: without dropout, in float32."""
     encoder = make_encoder(config)
     return lambda params, rows: apply_dense(params.get(DENSE, {}), dense, method.embed(encoder, params, rows))
 
 
 def split_frozen(method: Method, encoder: TokenEncoder, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the trained and the frozen parameters, or what belongs to each; `join_frozen` puts them together again.
+    """Return the trained and the frozen parameters, or arrays that belong to each; `join_frozen` joins them again.
 
-    Frozen are word vectors that are not trained, the start of an anchor, its layers after the pooling (a method that has its own
-    trains them), and the lower layers of each encoder if `encoder.last_layers` is set.
+    Frozen are word vectors that are not trained, the start of an anchor, its layers after the pooling (unless the method trains its
+    own), and the lower layers of each encoder if `encoder.last_layers` is set.
     """
     names = {FROZEN, ANCHOR} | ({DENSE} if method.dense is None else set())
     frozen = {name: part for name, part in params.items() if name in names}
@@ -203,16 +213,16 @@ def join_frozen(trained: Params, frozen: Params) -> Params:
 def encode_parts(
     method: Method, encoder: TokenEncoder, params: Params, state: TrainState, parts: tuple[Batch, ...], key: Key[Array, ""]
 ) -> Encoded:
-    """Encodes a batch with `method`, in the batch's order; the seeds of the sentences are drawn from `key`."""
+    """Encode a batch with `method`, in the batch's order; the seeds of the sentences are drawn from `key`."""
     seeds = _seeds(parts, key)
-    encoded = [method.encode(encoder, params, state, part, own) for part, own in zip(parts, seeds, strict=True)]
-    return _together(parts, encoded)
+    encoded = [method.encode(encoder, params, state, part, part_seeds) for part, part_seeds in zip(parts, seeds, strict=True)]
+    return _join_parts(parts, encoded)
 
 
 def loss_and_gradients(
     method: Method, encoder: TokenEncoder, state: TrainState, parts: tuple[Batch, ...], key: Key[Array, ""], chunk: int = 0
 ) -> tuple[Scalar, Metrics, Carry, Params]:
-    """Loss, metrics, carry, and the gradients of the trained parameters; `chunk` as in `make_step`."""
+    """Return loss, metrics, carry, and the gradients of the trained parameters; `chunk` as in `make_step`."""
     trained, frozen = split_frozen(method, encoder, state.params)
     if chunk and chunk < sum(len(part.tokens) for part in parts):
 
@@ -239,18 +249,19 @@ def _cached_gradients(
     seeds: list[Seeds],
     chunk: int,
 ) -> tuple[Scalar, Metrics, Carry, Params]:
+    """Return the same as `loss_and_gradients`, with cached gradients."""
     trained, frozen = split
     chunks = [split_microbatches(part, chunk) for part in zip(parts, seeds, strict=True)]
-    encoded = [merge_microbatches(jax.lax.map(lambda one: encode(trained, *one), part)) for part in chunks]
+    encoded = [merge_microbatches(jax.lax.map(lambda inputs: encode(trained, *inputs), part)) for part in chunks]
 
     def loss_of(trained: Params, encoded: list[PyTree]) -> Objective:
-        return method.objective(join_frozen(trained, frozen), state, _together(parts, encoded))
+        return method.objective(join_frozen(trained, frozen), state, _join_parts(parts, encoded))
 
     (loss, (metrics, carry)), (gradients, to_encoded) = jax.value_and_grad(loss_of, (0, 1), has_aux=True)(trained, encoded)
 
-    def add(total: Params, one: PyTree) -> tuple[Params, None]:
-        (batch, own), cotangent = one
-        _, pull_back = jax.vjp(lambda trained: encode(trained, batch, own), trained)
+    def add(total: Params, inputs: PyTree) -> tuple[Params, None]:
+        (batch, chunk_seeds), cotangent = inputs
+        _, pull_back = jax.vjp(lambda trained: encode(trained, batch, chunk_seeds), trained)
         return jax.tree.map(jnp.add, total, pull_back(cotangent)[0]), None
 
     for part, cotangents in zip(chunks, to_encoded, strict=True):
@@ -259,21 +270,22 @@ def _cached_gradients(
 
 
 def _seeds(parts: tuple[Batch, ...], key: Key[Array, ""]) -> list[Seeds]:
-    """For each part the seeds of its sentences, uint32: those that they have in the whole batch."""
+    """Return for each part the seeds of its sentences, uint32: those that they have in the whole batch."""
     seeds = jax.random.bits(key, (sum(len(part.tokens) for part in parts),), jnp.uint32)
     return [seeds if part.place is None else seeds[part.place] for part in parts]
 
 
-def _together(parts: tuple[Batch, ...], encoded: list[PyTree]) -> Encoded:
-    """Joins what was encoded of the parts, in the order of the whole batch; narrower arrays are padded with zeros."""
+def _join_parts(parts: tuple[Batch, ...], encoded: list[PyTree]) -> Encoded:
+    """Join the encodings of the parts, in the order of the whole batch; narrower arrays are padded with zeros."""
     if len(parts) == 1:
         return encoded[0]
     order = jnp.argsort(jnp.concatenate([part.place for part in parts if part.place is not None]))
 
     def join(*leaves: Array) -> Array:
-        full = [max(sizes) for sizes in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
+        full_shape = [max(sizes) for sizes in zip(*(leaf.shape[1:] for leaf in leaves), strict=True)]
         padded = [
-            jnp.pad(leaf, [(0, 0), *((0, size - own) for size, own in zip(full, leaf.shape[1:], strict=True))]) for leaf in leaves
+            jnp.pad(leaf, [(0, 0), *((0, size - length) for size, length in zip(full_shape, leaf.shape[1:], strict=True))])
+            for leaf in leaves
         ]
         return jnp.concatenate(padded)[order]
 

@@ -1,4 +1,4 @@
-"""Runs a config for every combination of some settings and every method of a study, each in its own folder."""
+"""Run a config for every combination of some settings and every method of a study, each in its own folder."""
 
 import contextlib
 import copy
@@ -23,7 +23,7 @@ from jax_sentemb.reporting.sweep_table import VARIANT, draw, headline, terminal_
 from jax_sentemb.training.sweep_sources import changed_since, remembering, replaced_inputs, row_mark
 
 MAX_RUNS = 1000  # of one command
-OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not one between the items of a tuple: (1,2),(3,4)
+OUTER_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not a comma between the items of a tuple: (1,2),(3,4)
 
 
 class Expanded(NamedTuple):
@@ -36,34 +36,40 @@ class Expanded(NamedTuple):
 
 
 def parse(text: str) -> dict[str, list[str]]:
-    """Parses "NAME=VALUE,VALUE NAME=FIRST..LAST" to {"train.seed": ["1", "2"], ...}.
+    """Parse "NAME=VALUE,VALUE NAME=FIRST..LAST" to {"train.seed": ["1", "2"], ...}.
 
     A value with commas needs brackets, (1,2), or "|" between the values. "NAME,NAME=..." gives several settings the same value:
     data.subset_seed,train.seed=1..5 is five runs.
+
+    Raises:
+        ConfigError: The text is malformed.
     """
-    found: dict[str, list[str]] = {}
+    values_of: dict[str, list[str]] = {}
     for entry in text.split():
         name, equals, values = entry.partition("=")
         span = re.fullmatch(r"(\d+)\.\.(\d+)", values)
         if not equals or not values:
             raise ConfigError(Setting("sweep", text), ": write SETTING=VALUE,VALUE for instance train.seed=1..10")
         if span:
-            several = range(int(span[1]), int(span[2]) + 1)
-            found[name] = [str(number) for number in several[: MAX_RUNS + 1]]
+            numbers = range(int(span[1]), int(span[2]) + 1)
+            values_of[name] = [str(number) for number in numbers[: MAX_RUNS + 1]]
         else:
-            found[name] = [value for value in (values.split("|") if "|" in values else OUTER_COMMA.split(values)) if value]
-        if not found[name]:
+            values_of[name] = [value for value in (values.split("|") if "|" in values else OUTER_COMMA.split(values)) if value]
+        if not values_of[name]:
             raise ConfigError(Setting("sweep", text), f": {name} has no value")
     settings = swept(text)
-    if twice := [name for name in settings if settings.count(name) > 1]:
-        raise ConfigError(Setting("sweep", text), f": {twice[0]} is given twice")
-    return found
+    if repeated := [name for name in settings if settings.count(name) > 1]:
+        raise ConfigError(Setting("sweep", text), f": {repeated[0]} is given twice")
+    return values_of
 
 
 def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
-    """The values and the config of every run. ConfigError, before the first run starts, if one of them is invalid.
+    """Return the values and the config of every run.
 
     The method changes fastest, so that methods can be compared in pairs, with equal seeds, while a study runs.
+
+    Raises:
+        ConfigError: A run is invalid; raised before the first run starts.
     """
     settings = parse(config.sweep)
     if settings.get("data.fold") == ["all"]:
@@ -72,101 +78,109 @@ def variants(config: Config) -> list[tuple[dict[str, str], Config]]:
         settings.setdefault(VARIANT, list(config.variants))
     if math.prod(map(len, settings.values())) > MAX_RUNS:
         raise ConfigError(Setting("sweep", config.sweep), f": more than {MAX_RUNS:,} runs")
-    found = []
+    runs = []
     for values in itertools.product(*settings.values()):
         chosen = {name: value for names, value in zip(settings, values, strict=True) for name in names.split(",")}
         try:
-            found.append((chosen, _chosen_config(config, chosen)))
+            runs.append((chosen, _chosen_config(config, chosen)))
         except ConfigError as error:
             error.at(*([f"variant {chosen[VARIANT]}: "] if VARIANT in chosen else []))
             raise
-    return found
+    return runs
 
 
 def _chosen_config(config: Config, chosen: dict[str, str]) -> Config:
-    """The config of one run: that of the study, then its variant's method and settings, then the values `chosen` by the sweep."""
-    one = copy.deepcopy(config)
-    one.sweep, one.variants = "", {}
+    """Return the config of a run.
+
+    It is that of the study, changed by its variant's method and settings, then by the values `chosen` by the sweep.
+    """
+    run_config = copy.deepcopy(config)
+    run_config.sweep, run_config.variants = "", {}
     overrides: dict[str, Any] = {name: value for name, value in chosen.items() if name != VARIANT}
     if VARIANT in chosen:
         if chosen[VARIANT] not in config.variants:
             raise ConfigError(f"unknown; the variants of this config are {', '.join(config.variants) or 'none'}")
         variant = copy.deepcopy(config.variants[chosen[VARIANT]])
-        one.method = variant.method
+        run_config.method = variant.method
         settings = variant.settings | overrides
         if "data.subset" in settings:
-            _change(one, {"data.subset": settings["data.subset"]}, False)
-        overrides = variant.settings | variant.by_subset.get(one.data.subset, {}) | overrides
-    _change(one, overrides, VARIANT not in chosen)
-    check(one)
-    return one
+            _change(run_config, {"data.subset": settings["data.subset"]}, False)
+        overrides = variant.settings | variant.by_subset.get(run_config.data.subset, {}) | overrides
+    _change(run_config, overrides, VARIANT not in chosen)
+    check(run_config)
+    return run_config
 
 
 def _all_folds(config: Config, settings: dict[str, list[str]]) -> list[str]:
-    from jax_sentemb.training.argument_folds import parts
+    from jax_sentemb.training.argument_folds import fold_count
 
-    if others := sorted({"data.files", "data.scheme"} & settings.keys()):
+    if other_settings := sorted({"data.files", "data.scheme"} & settings.keys()):
         raise ConfigError(
             "sweep: ",
             Setting("data.fold", "all"),
-            f" cannot be combined with a sweep of {others[0]}, which changes the folds: run them separately",
+            f" cannot be combined with a sweep of {other_settings[0]}, which changes the folds: run them separately",
         )
-    return [str(fold) for fold in range(parts(config.data))]
+    return [str(fold) for fold in range(fold_count(config.data))]
 
 
 def run_all(
     config: Config, workdir: Path, run: Callable[[Config, Path], int], check_data: Callable[[Config, Path], None] = lambda *_: None
 ) -> int:
-    """Runs every variant in its own folder; writes tables after each run and plots at the end. Returns the last error's code, or 0.
+    """Run every variant in its own folder; return the exit code of the last error, or 0.
 
-    If the data or the training of a run fails, the other runs still follow. A signal ends the sweep. The same command then skips
-    the runs that sweep.json lists with scores, and with the same settings and content of their inputs, and continues the stopped
-    run. sweep.json and the report keep the finished runs of other sweeps in this work directory, so a study may be run in parts.
-    The tables have this sweep's runs. Before the first run of all, `check_data` is called for the smallest subsets; its errors end
-    the sweep.
+    Tables are written after each run, and plots at the end. If the data or the training of a run fails, the other runs still
+    follow. A signal ends the sweep. The same command then skips the runs that sweep.json lists with scores and the same settings,
+    and continues the stopped run. sweep.json and the report keep the finished runs of other sweeps in this work directory, so a
+    study may be run in parts. The tables have this sweep's runs.
+
+    Args:
+        config: The study or the sweep.
+        workdir: The folder of the runs' folders.
+        run: Does one run and returns its exit code.
+        check_data: Called before the first run for the smallest subsets; its errors end the sweep.
     """
     expanded = _expanded(config)
     finished_rows = _finished_rows(workdir)
     marks, reasons = _marks(expanded, finished_rows)
-    others = _kept_rows(expanded, finished_rows, marks, workdir)
+    other_rows = _kept_rows(expanded, finished_rows, marks, workdir)
     baselines = {name: variant.baseline for name, variant in config.variants.items() if variant.baseline}
     rows = {
-        one.folder: _row(one, baselines, finished_rows[one.folder])
-        for one in expanded
-        if one.folder in marks and not reasons[one.folder]
+        item.folder: _row(item, baselines, finished_rows[item.folder])
+        for item in expanded
+        if item.folder in marks and not reasons[item.folder]
     }
     if not rows:
         _check_smallest(expanded, workdir, check_data)
 
     def save() -> list[dict[str, Any]]:
-        """Writes sweep.json and the tables; the finished rows in the order of the sweep."""
-        finished = [rows[one.folder] for one in expanded if one.folder in rows]
-        write_json(workdir / "sweep.json", others + finished)
+        """Write sweep.json and the tables; return the finished rows in the order of the sweep."""
+        finished = [rows[item.folder] for item in expanded if item.folder in rows]
+        write_json(workdir / "sweep.json", other_rows + finished)
         write_tables(workdir, finished, baselines)
         return finished
 
     code = 0
-    for one in expanded:
-        reason = reasons.get(one.folder)
-        state = ": done before" * (one.folder in marks) + f", but it {reason}" * bool(reason)
-        print(plain(f"--- {one.label}{state}"), flush=True)
-        if one.folder in rows:
+    for item in expanded:
+        reason = reasons.get(item.folder)
+        state = ": already done" * (item.folder in marks) + f", but it {reason}" * bool(reason)
+        print(plain(f"--- {item.label}{state}"), flush=True)
+        if item.folder in rows:
             continue
-        row = _row(one, baselines) | {KEY: row_mark(one.config)}
+        row = _row(item, baselines) | {KEY: row_mark(item.config)}
         try:
-            if stopped := run(one.config, workdir / one.folder):
+            if stopped := run(item.config, workdir / item.folder):
                 return stopped
-            row |= _result(workdir / one.folder)
+            row |= _result(workdir / item.folder)
         except ConfigError as error:  # invalid settings affect every run
-            raise error.at(f"{one.label}: ") from None
+            raise error.at(f"{item.label}: ") from None
         except UserError as error:
-            print(plain(f"error: {one.label}: {error}"), file=sys.stderr, flush=True)
+            print(plain(f"error: {item.label}: {error}"), file=sys.stderr, flush=True)
             row["error"] = without_folders(str(error))
             code = error.exit_code
         except Exception:
-            print(plain(f"error: {one.label}: the run failed, and the sweep ends:"), file=sys.stderr, flush=True)
+            print(plain(f"error: {item.label}: the run failed, and the sweep ends:"), file=sys.stderr, flush=True)
             raise
-        rows[one.folder] = row
+        rows[item.folder] = row
         if is_main_process():
             workdir.mkdir(parents=True, exist_ok=True)
             save()
@@ -179,29 +193,33 @@ def run_all(
 
 
 def _expanded(config: Config) -> list[Expanded]:
-    """The runs of a sweep, without folders in their names; ConfigError for two that would share a folder."""
+    """Return the runs of a sweep.
+
+    Raises:
+        ConfigError: Two runs would share a folder.
+    """
     expanded = []
-    for chosen, one in variants(config):
+    for chosen, run in variants(config):
         public = {name: public_value(value) for name, value in chosen.items()}
-        expanded.append(Expanded(public, one, _label(public), _folder(_label(public))))
+        expanded.append(Expanded(public, run, _label(public), _folder(_label(public))))
     labels: dict[str, str] = {}
-    for one in expanded:
-        if one.label != labels.setdefault(one.folder, one.label):
+    for run in expanded:
+        if run.label != labels.setdefault(run.folder, run.label):
             raise ConfigError(
-                f"sweep: {labels[one.folder]} and {one.label} would share the folder {one.folder}: run them in two work directories"
+                f"sweep: {labels[run.folder]} and {run.label} would share the folder {run.folder}: run them in two work directories"
             )
     return expanded
 
 
-def _row(one: Expanded, baselines: dict[str, str], result: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The row of a run in sweep.json, with the `result` of an earlier command; the baseline is that of this one."""
-    row: dict[str, Any] = {"settings": one.chosen, "folder": one.folder}
-    row |= {"baseline": baselines[one.chosen[VARIANT]]} if one.chosen.get(VARIANT) in baselines else {}
+def _row(run: Expanded, baselines: dict[str, str], result: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the row of a run in sweep.json, with the `result` of an earlier command; the baseline is that of this command."""
+    row: dict[str, Any] = {"settings": run.chosen, "folder": run.folder}
+    row |= {"baseline": baselines[run.chosen[VARIANT]]} if run.chosen.get(VARIANT) in baselines else {}
     return row | {name: value for name, value in (result or {}).items() if name != "baseline"}
 
 
 def _check_smallest(expanded: list[Expanded], workdir: Path, check: Callable[[Config, Path], None]) -> None:
-    """Calls `check` for the smallest subset of every variant, corpus and batch size, so that a study fails before its first run."""
+    """Call `check` for the smallest subset of every variant, corpus and batch size, so that a study fails before it starts."""
     smallest: dict[tuple[Any, ...], Expanded] = {}
     for run in expanded:
         data = run.config.data
@@ -225,11 +243,7 @@ def _folder(label: str) -> str:
 
 
 def _finished_rows(workdir: Path) -> dict[str, dict[str, Any]]:
-    """Return the rows of sweep.json whose folder has scores, by folder; {} if the file is missing or not JSON: the runs repeat.
-
-    Raises:
-        ModelFileError: A row has another format, or does not say what it was made from.
-    """
+    """Return the rows of sweep.json whose folder has scores, by folder; {} if the file is missing or unreadable."""
     try:
         rows = json.loads(read_limited(workdir / "sweep.json"))
     except (OSError, ValueError, RecursionError):
@@ -267,15 +281,15 @@ def _kept_rows(
 
 
 def _result(folder: Path) -> dict[str, Any]:
-    """The entries of a finished run in the tables: its scores, the step of its weights, the number of its sentences."""
+    """Return the entries of a finished run in the tables: its scores, the step of its weights, the number of its sentences."""
     content = json.loads(read_limited(folder / "scores.json"))
-    found: dict[str, Any] = {"scores": headline(content)}
+    result: dict[str, Any] = {"scores": headline(content)}
     if "step" in content:
-        found["step"] = content["step"]
+        result["step"] = content["step"]
     with contextlib.suppress(OSError):
         corpus = json.loads(read_limited(folder / "run.json")).get("corpus", {})
-        found |= {"sentences": corpus["sentences"]} if "sentences" in corpus else {}
-    return found
+        result |= {"sentences": corpus["sentences"]} if "sentences" in corpus else {}
+    return result
 
 
 def _change(config: Config, settings: dict[str, Any], create: bool) -> None:

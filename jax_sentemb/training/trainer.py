@@ -1,4 +1,4 @@
-"""Training run: resume, train, evaluate, save, rewind after NaN, score and export."""
+"""Train a run: resume, train, evaluate, save, rewind after NaN, score and export."""
 
 import contextlib
 import dataclasses
@@ -48,24 +48,27 @@ from jax_sentemb.training.run_metadata import about, description, model_metadata
 from jax_sentemb.training.run_sources import run_mark, run_sources, selection_sources
 from jax_sentemb.training.setup import check_attention, corpus_sample, prepare, run_encoder, trained_method
 from jax_sentemb.training.signals import Preempted, StopSignal
-from jax_sentemb.training.starting_encoder import averaged, dense_layers, is_kept, stated_start, with_start
+from jax_sentemb.training.starting_encoder import averaged, dense_layers, is_kept, read_start, with_start
 from jax_sentemb.training.step import create_state, make_embed, make_step
 from jax_sentemb.training.validation import Validation
 from jax_sentemb.types import Batch, Params, TrainState
 
 ON_HALVES = "diagnostics/retrieval"
-REWINDS = 3  # of train.on_nan, in a run
+REWINDS = 3  # most rewinds of train.on_nan in a run
 
 
 class Trainer:
-    """Trains a run in its work directory, from its newest checkpoint on: `with Trainer(...)`, `train`, `finish`.
+    """Train a run in its work directory, from its newest checkpoint on: `with Trainer(...)`, `train`, `finish`.
 
-    Raises ConfigError, DataError or ModelFileError, before anything is compiled, for a run that cannot start or continue.
+    Raises:
+        ConfigError: The run cannot start or continue with these settings; raised before anything is compiled.
+        DataError: The corpus or an evaluation set cannot be read; raised before anything is compiled.
+        ModelFileError: The weights or a checkpoint cannot be read; raised before anything is compiled.
     """
 
     def __init__(self, config: Config, workdir: Path) -> None:
         check_writers(config.train)
-        self.start = stated_start(config)
+        self.start = read_start(config)
         config, notes = with_start(config, self.start)
         self.config, self.workdir = config, workdir
         self.mesh = make_mesh(config.data.batch_size, fsdp=config.train.fsdp)
@@ -112,11 +115,15 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """Steps done."""
+        """Return the number of steps done."""
         return int(self.state.step)
 
     def train(self) -> None:
-        """Trains to the last step, or until evaluations stop improving. Saves and raises Preempted if a signal came."""
+        """Train to the last step, or until evaluations stop improving.
+
+        Raises:
+            Preempted: A signal arrived; the state is saved.
+        """
         if self.step < self.steps:
             reused = " (later runs of these shapes reuse the compiled programs)" if keeps_compiled_programs() else ""
             self.log.say(f"compiling{reused}")
@@ -143,7 +150,11 @@ class Trainer:
                     raise Preempted
 
     def finish(self) -> None:
-        """Scores and exports the best weights, or the last ones without a selection metric. Preempted if a signal came."""
+        """Score and export the best weights, or the last weights if there is no selection metric.
+
+        Raises:
+            Preempted: A signal arrived.
+        """
         self.stop.watch()
         self.checkpoints.wait()
         params, step = self._best()
@@ -155,7 +166,7 @@ class Trainer:
             self.results.sample("end", step, params, self.steps * self.config.data.batch_size)
 
     def say_stopped(self) -> None:
-        """Prints the step at which a run stopped."""
+        """Print the step at which a run stopped."""
         self.checkpoints.wait()
         self.log.say(f"stopped at step {self.step} of {self.steps} and saved; the same command continues")
 
@@ -183,7 +194,7 @@ class Trainer:
         return Scorer(embedder, setup.tasks, setup.dev, sample, self.log, config.train.strict)
 
     def _continue(self) -> bool:
-        """Restores state and progress from the newest checkpoint; returns whether there is one."""
+        """Restore state and progress from the newest checkpoint; return whether there is one."""
         restored = self.checkpoints.restore(self.state)
         if restored is None:
             return False
@@ -194,15 +205,15 @@ class Trainer:
                 f"give at least {self.step}, or another ",
                 Setting("--workdir"),
             )
-        where = self.workdir / "checkpoints" / str(self.step)
-        self.progress, note = continued(where, saved, self.progress)
+        path = self.workdir / "checkpoints" / str(self.step)
+        self.progress, note = continued(path, saved, self.progress)
         self.log.say(f"continuing at step {self.step} of {self.steps}")
         if note:
             self.log.say(note)
         return True
 
     def _describe(self) -> None:
-        """Writes model.json and the tokenizer, which an export from a checkpoint needs, and the run's settings and versions."""
+        """Write model.json and the tokenizer, which an export from a checkpoint needs, and the run's settings and versions."""
         setup, workdir = self.setup, self.workdir
         if is_main_process():
             setup.tokenizer.save(workdir / "tokenizer")
@@ -214,7 +225,10 @@ class Trainer:
         write_json(workdir / "run.json", {**facts, "settings_sha256": fingerprint(settings), **self.mark})
 
     def _batch(self, step: int) -> tuple[Batch, ...]:
-        """The batch of a step in parts, whose sizes are multiples of the number of devices and of the gradient-caching chunk."""
+        """Return the batch of a step in parts.
+
+        Their sizes are multiples of the number of devices and of the gradient-caching chunk.
+        """
         multiple = math.lcm(self.mesh.size, self.config.train.grad_cache_chunk or 1)
         return self.setup.batches.parts(self._batch_number(step), *process_share(self.mesh), multiple)
 
@@ -222,9 +236,10 @@ class Trainer:
         return after_skips(step, self.progress.skipped)
 
     def _evaluate(self, step: int, state: TrainState) -> TrainState:
-        """Scores a state and saves its weights if they are the best. Returns it; `plateau_factor` may lower its learning rate.
+        """Score a state and save its weights if they are the best; return it. `plateau_factor` may lower its learning rate.
 
-        Preempted if a signal came.
+        Raises:
+            Preempted: A signal arrived.
         """
         progress, log = self.progress, self.log
         with self.stop.interruptible():
@@ -237,7 +252,7 @@ class Trainer:
                 values = self.agreement(state.params)
                 measured |= values
                 log.values(step, values, 2)
-            kept, params, found = self._better(step, state.params, score(progress.selected_by, measured))
+            kept, params, best_score = self._better(step, state.params, score(progress.selected_by, measured))
         progress.evaluated = step
         if step == 0:
             start = self.start
@@ -247,9 +262,9 @@ class Trainer:
             progress.start = self._start_scores(measured, state.params)
             self.results.sample("start", step, state.params, self.steps * self.config.data.batch_size)
             if is_kept(self.config, start) and progress.selected_by in progress.measured:  # a sentence encoder may be the best
-                self._keep(step, params, found, kept)
-        elif found is not None and found > progress.best_score:
-            self._keep(step, params, found, kept)
+                self._keep(step, params, best_score, kept)
+        elif best_score is not None and best_score > progress.best_score:
+            self._keep(step, params, best_score, kept)
         elif self.config.optimizer.plateau_factor < 1:
             state, total = drop_rate(state, self.config.optimizer.plateau_factor)
             log.event(step, {"learning_rate_factor": total})
@@ -258,37 +273,37 @@ class Trainer:
             )
         return state
 
-    def _keep(self, step: int, params: Params, found: float | None, kept: str) -> None:
-        """Saves the weights that are the best so far."""
+    def _keep(self, step: int, params: Params, best_score: float | None, kept: str) -> None:
+        """Save the weights that are the best so far."""
         check_finite(step, params)
         progress = self.progress
-        progress.best_score, progress.best_step, progress.kept = -math.inf if found is None else found, step, kept
-        said = {name: getattr(progress, name) for name in ("start", "measured", "best_score", "best_step", "kept")}
-        self.checkpoints.save_best(step, params, said)
+        progress.best_score, progress.best_step, progress.kept = -math.inf if best_score is None else best_score, step, kept
+        facts = {name: getattr(progress, name) for name in ("start", "measured", "best_score", "best_step", "kept")}
+        self.checkpoints.save_best(step, params, facts)
 
     @property
     def on_dev(self) -> str:
-        """The name of the score on the development set in metrics.jsonl."""
+        """Return the name of the score on the development set in metrics.jsonl."""
         return f"eval/{self.setup.dev}/spearman_cosine"
 
-    def _better(self, step: int, params: Params, found: float | None) -> tuple[str, Params, float | None]:
-        """Name, parameters and score of the method's best encoder; `found` is the score of its first one."""
-        several = self.config.method.encoders(params)
-        default, *others = several
-        scores = {default: found}
+    def _better(self, step: int, params: Params, default_score: float | None) -> tuple[str, Params, float | None]:
+        """Return name, parameters and score of the method's best encoder; `default_score` is the score of its first encoder."""
+        encoders = self.config.method.encoders(params)
+        default, *other_names = encoders
+        scores = {default: default_score}
         if (
             step and "/" in self.progress.selected_by
         ):  # at step 0 all are equal; the validation loss is that of all encoders together
-            measured = {name: self.scorer.measure(step, several[name], f"{name} encoder") for name in others}
+            measured = {name: self.scorer.measure(step, encoders[name], f"{name} encoder") for name in other_names}
             scores |= {name: score(self.progress.selected_by, values) for name, values in measured.items()}
         kept = better(scores)
-        return kept, several[kept], scores[kept]
+        return kept, encoders[kept], scores[kept]
 
     def _start_scores(self, measured: dict[str, float], params: Params) -> dict[str, float]:
         if self.config.eval.data == "grammar":
             return self.scorer.all_spearman(params)
-        found = score(self.on_dev, measured)
-        return {} if found is None else {self.setup.dev: found}
+        dev_score = score(self.on_dev, measured)
+        return {} if dev_score is None else {self.setup.dev: dev_score}
 
     def _exhausted(self) -> bool:
         return should_stop_early(self.config.eval.patience, self.eval_steps, self.progress.evaluated, self.progress.best_step)
@@ -298,7 +313,7 @@ class Trainer:
         self.checkpoints.save(step, state, dataclasses.asdict(self.progress))
 
     def _rewind(self, error: NotFinite) -> None:
-        """Restores the last checkpoint and skips the batches before `error`; raises it if `train.on_nan` is empty."""
+        """Restore the last checkpoint and skip the batches before `error`; raise it if `train.on_nan` is empty."""
         progress, window = self.progress, rewind_window(self.config.train.on_nan)
         rows = self.setup.rows(self.setup.batches.lines(self._batch_number(error.step - 1))).tolist()
         report = {"step": error.step, "problem": str(error), "rows": rows, "losses": list(self.log.losses)}
@@ -314,22 +329,25 @@ class Trainer:
             self.log.warn(error.step, str(stopped))
             raise stopped from None
         self.checkpoints.wait()
-        found = self.checkpoints.restore(self.state)
-        self.state = found[0] if found else self._untrained()
-        back = self.step
-        out = [self._batch_number(step) for step in range(max(error.step - window, back), error.step)]
-        progress.skipped = sorted({*progress.skipped, *out})
+        restored = self.checkpoints.restore(self.state)
+        self.state = restored[0] if restored else self._untrained()
+        restored_step = self.step
+        skipped = [self._batch_number(step) for step in range(max(error.step - window, restored_step), error.step)]
+        progress.skipped = sorted({*progress.skipped, *skipped})
         progress.rewinds += 1
-        progress.evaluated = back
-        self.log.rewind(back)
-        self.log.warn(back, f"{error}; not_finite.json has its rows. Back at step {back}, batches {out} are skipped")
+        progress.evaluated = restored_step
+        self.log.rewind(restored_step)
+        self.log.warn(
+            restored_step, f"{error}; not_finite.json has its rows. Back at step {restored_step}, batches {skipped} are skipped"
+        )
 
     def _best(self) -> tuple[Params, int]:
-        """The weights to export, and their step."""
+        """Return the weights to export, and their step."""
         progress, log = self.progress, self.log
         params, at = self.state.params, self.step
         if at < self.steps:
-            log.say(f"training ends at step {at}: {self.config.eval.patience} evaluations were not above step {progress.best_step}")
+            patience = self.config.eval.patience
+            log.say(f"training ends at step {at}: {patience} evaluations without improvement since step {progress.best_step}")
         if progress.best_step < 0 or (progress.best_step == at and not progress.kept):
             return params, at
         at, params = self.checkpoints.restore_best(params) or (at, params)

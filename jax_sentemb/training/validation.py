@@ -1,4 +1,4 @@
-"""Loss and accuracy of a method's training task on held-out sentences."""
+"""Measure loss and accuracy of a method's training task on held-out sentences."""
 
 from collections import defaultdict
 
@@ -16,17 +16,19 @@ from jax_sentemb.types import TrainState
 
 
 class Validation:
-    """Measures a state on held-out sentences, always with the same batches, perturbations and dropout."""
+    """Measure a state on held-out sentences, always with the same batches, perturbations and dropout."""
 
     def __init__(self, method: Method, encoder: TokenEncoder, batches: AnyBatches, mesh: Mesh) -> None:
         self._batches, self._mesh = batches, mesh
         self._measure = make_measure(method, encoder, mesh)
 
     def __call__(self, state: TrainState) -> dict[str, float]:
-        """Means over the batches of "loss" and every metric of the method."""
-        how = *process_share(self._mesh), self._mesh.size
-        found = defaultdict(list)
-        for batch in batches_on_device(lambda step: self._batches.parts(step, *how), 0, self._batches.steps_per_epoch, self._mesh):
+        """Return the means over the batches of "loss" and every metric of the method."""
+        share = *process_share(self._mesh), self._mesh.size
+        values_of = defaultdict(list)
+        for batch in batches_on_device(
+            lambda step: self._batches.parts(step, *share), 0, self._batches.steps_per_epoch, self._mesh
+        ):
             for name, value in self._measure(state, batch).items():
-                found[name].append(value)
-        return {name: float(np.mean(jax.device_get(values))) for name, values in found.items()}
+                values_of[name].append(value)
+        return {name: float(np.mean(jax.device_get(values))) for name, values in values_of.items()}
