@@ -21,6 +21,7 @@ from jax_sentemb.formats.weight_table import to_torch
 from jax_sentemb.inference.load import load
 from jax_sentemb.methods.attention_mi import AttentionMI
 from jax_sentemb.methods.simcse import SimCSE
+from jax_sentemb.methods.tsdae import TSDAE
 from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.attention import Capture
 from jax_sentemb.models.families.table import FAMILIES
@@ -30,7 +31,7 @@ from jax_sentemb.parallel import make_mesh, shard_batch
 from jax_sentemb.side_files.keys import KEYS
 from jax_sentemb.training.encoder_source import take_layers
 from jax_sentemb.training.step import create_state, make_step
-from jax_sentemb.types import Batch, Rows
+from jax_sentemb.types import Batch, Rows, TrainState
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -291,6 +292,24 @@ def test_training_moves_every_weight_of_the_encoder_and_of_the_head(family, tmp_
         if np.array_equal(old, new)
     ]
     assert set(still) <= {"['encoder']['layer_0']['key']['bias']"}  # it adds the same to all scores of a query
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_decodes_or_is_refused(family, tmp_path):
+    random_model("AutoModel", family, {"num_hidden_layers": 1}, tmp_path)
+    config, parts = read_parts(tmp_path)
+    method, encoder = TSDAE(), make_encoder(config)
+    if not FAMILIES[family].can_decode:
+        with pytest.raises(ConfigError, match=r"^encoder\.weights: the layers of a .* cannot decode"):
+            method.check(encoder, 2)
+        return
+    method.check(encoder, 2)
+    rows = padded_rows(config, (20, 9, 15, 7))
+    batch = Batch(rows.tokens.reshape(2, 2, -1), rows.mask.reshape(2, 2, -1))
+    seeds, params = jnp.arange(2, dtype=jnp.uint32), method.init(encoder, parts, jax.random.key(0)).params
+    state = TrainState(params, None, None, None, None, jnp.int32(0))
+    loss = jax.jit(lambda params: method.objective(params, state, method.encode(encoder, params, state, batch, seeds))[0])(params)
+    assert np.isfinite(float(loss))
 
 
 def test_distances_are_in_the_buckets_of_transformers():

@@ -186,6 +186,6 @@ def test_the_head_of_the_start_is_used_and_other_architectures_are_refused(param
     loaded = {"encoder": params["encoder"], "token_head": head}
     assert METHOD.init(ENCODER, loaded, jax.random.key(0)).params["decoder_head"] is head
     modern = ModernBert(ModernBertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
-    says = r"encoder\.weights: the layers of a modernbert cannot decode; start from a BERT or a RoBERTa"
+    says = r"encoder\.weights: the layers of a ModernBERT cannot decode; start from a BERT or a RoBERTa"
     with pytest.raises(ConfigError, match=says):
         METHOD.check(modern, 8)

@@ -66,7 +66,7 @@ def is_ignored(name: str, config: BertConfig) -> bool:
 
 def head_names(config: BertConfig) -> set[str]:
     """Return the torch names of all weights of the heads that are used."""
-    return {weight.torch for part in FAMILIES[config.model_type].heads.values() for weight in part}
+    return {row.torch for part in FAMILIES[config.model_type].heads for row in head_table(config, part)}
 
 
 def check_shapes(config: BertConfig, shapes: Shapes, where: str | Path) -> None:

@@ -20,6 +20,7 @@ from jax_sentemb.models.architectures import bert_config
 from jax_sentemb.models.bert import Bert
 from jax_sentemb.models.decoder import decode, init_cross_attention
 from jax_sentemb.models.encoder import TokenEncoder
+from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.models.heads import check_token_head, init_token_head, token_states
 from jax_sentemb.models.pooling import POOLINGS, sentence_embedding
 from jax_sentemb.models.token_loss import token_loss
@@ -53,8 +54,9 @@ class TSDAE(EmbeddingMethod):
         """Raise ConfigError if a setting is out of range, or the layers of the encoder cannot decode."""
         super().check(encoder, batch_size)
         check_token_head(encoder)
-        if type(encoder) is not Bert:  # layers of its subclasses see positions that a decoder does not have
-            problem = f": the layers of a {bert_config(encoder).model_type} cannot decode; start from a BERT or a RoBERTa"
+        family = FAMILIES[bert_config(encoder).model_type]
+        if not family.can_decode:
+            problem = f": the layers of a {family.title} cannot decode; start from a BERT or a RoBERTa"
             raise ConfigError(Setting("encoder.weights"), problem)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:

@@ -31,6 +31,7 @@ class Family:
     module: str = "bert:Bert"  # file and class in jax_sentemb/models
     config: type[BertConfig] = BertConfig  # its sizes
     layers_are_alike: bool = True  # False: a layer computes something else at another position
+    can_decode: bool = True  # its layers can read a sentence from left to right (TSDAE)
     positions_after_pad: bool = False  # the first token has the position pad_token_id + 1
     has_positions: bool = True  # a table of positions, beyond which no text can go
 

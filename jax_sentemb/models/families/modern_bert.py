@@ -69,6 +69,7 @@ MODERNBERT = Family(
     module="modern_bert:ModernBert",
     config=ModernBertConfig,
     layers_are_alike=False,
+    can_decode=False,
     has_positions=False,
     keys={"layer_norm_eps": "norm_eps", "hidden_act": "hidden_activation"},
     fixed={"type_vocab_size": 0},

@@ -11,6 +11,7 @@ MPNET = Family(
     class_prefix="MPNet",
     weight_prefix="mpnet.",
     module="mpnet:MPNet",
+    can_decode=False,
     positions_after_pad=True,
     fixed={"type_vocab_size": 0},
     defaults={"vocab_size": 30527, "pad_token_id": 1},
