@@ -131,7 +131,8 @@ class Train:
     average_with_start: float = setting(0.0, least=0, below=1)
     # Number of layers that are trained, counted from the last, with pooling and heads; other layers do not change. 0: all layers.
     last_layers: int = setting(0, least=0)
-    # Widths, such as 32,64,128: the loss is the mean over prefixes of the embedding, which all can be used. Empty: the whole one.
+    # Widths such as 32,64,128: the loss is the mean over the prefixes of these widths, so that all of them can be used.
+    # Empty: the full width only.
     matryoshka: tuple[int, ...] = setting((), least=1)
     precision: str = setting("float32", choices=("float32", "bfloat16"))  # of matrix products
     # Type of states between products and of states that are stored for the backward pass. Empty: bfloat16 on accelerators if

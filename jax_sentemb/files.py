@@ -259,7 +259,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 JSON_LIMIT = 1 << 24  # bytes; descriptions of models have a few thousand, and a value needs 20 times its text in memory
-DATA_LIMIT = 1 << 28  # bytes of other files that are read at once: labelled data, logs, trees
+DATA_LIMIT = 1 << 28  # bytes; of other files that are read at once: labelled data, logs, trees
 _repr = reprlib.Repr()  # shows only a few levels and entries of a large value
 _repr.maxstring = _repr.maxother = 100
 shown = _repr.repr  # text of a value from a file, for a message

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 WIDTH = 118  # of a table that does not go to a terminal
-_OBEYED = re.compile("[\x7f-\x9f]")  # control characters that JSON leaves as they are
+_OBEYED = re.compile("[\x7f-\x9f]")  # control characters that JSON does not escape
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", text_columns: Sequence[int] = (0,)) -> str:

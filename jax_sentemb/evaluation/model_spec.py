@@ -4,6 +4,7 @@ The text is PATH[@OPTION+OPTION...], or NAME=PATH... to set the name in tables. 
 
 * a pooling of a BERT (cls, mean, first_last);
 * readouts of a multi-view model (mean, max, min, last, average, concatenation, f, g);
+* a number of at least 1, to score only the first numbers of an embedding;
 * sif or stop-words for word vectors;
 * postprocessing of the embeddings of a task (whiten, remove-first, unit), applied in the given order.
 """
@@ -139,7 +140,7 @@ def with_widths(model: EvalModel) -> list[EvalModel]:
 
 
 def _width(text: str, options: Sequence[str]) -> int | None:
-    """Return the number among the options, how many numbers of an embedding are kept; None without one."""
+    """Return the option that is a number: the number of values of an embedding that are scored. None if there is none."""
     numbers = [int(option) for option in options if option.isdecimal()]
     if len(numbers) > 1 or 0 in numbers:
         raise ConfigError(f"--model {text}: give one number, of at least 1, after @")

@@ -1,4 +1,4 @@
-"""Scores of the first numbers of an embedding, of a model that was trained for it (`train.matryoshka`)."""
+"""Score the first numbers of an embedding, for a model that was trained for it (`train.matryoshka`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,30 +26,30 @@ def width_scores(
         embed: The model.
         tasks: The sets with gold scores.
         sample: Sentences, for the retrieval of one half of a sentence by the other.
-        widths: How many numbers are kept.
+        widths: The numbers of values that are scored.
 
     Returns:
-        For each width, as text, {set: Spearman x 100, "retrieval": mean reciprocal rank x 100}; the whole width is the last one.
+        For each width, as text, {set: Spearman x 100, "retrieval": mean reciprocal rank x 100}; the last is the full width.
     """
-    known: dict[str, np.ndarray] = {}
+    encoded: dict[str, np.ndarray] = {}
 
     def vectors_of(sentences: Sequence[str]) -> np.ndarray:
-        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
-        known.update(zip(new, embed(new), strict=True) if new else ())
-        return np.stack([known[sentence] for sentence in sentences])
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in encoded]
+        encoded.update(zip(new, embed(new), strict=True) if new else ())
+        return np.stack([encoded[sentence] for sentence in sentences])
 
-    parts = list(zip(*(halves(sentence) for sentence in sample), strict=True))
-    first, second = (vectors_of(part) for part in parts)
-    found = {}
+    sentence_halves = list(zip(*(halves(sentence) for sentence in sample), strict=True))
+    first, second = (vectors_of(side) for side in sentence_halves)
+    scores_of_width = {}
     for width in sorted({*widths, first.shape[1]}):
         cosines = task_cosines(lambda sentences, width=width: vectors_of(sentences)[:, :width], tasks) if tasks else {}
         scores = {name: result["spearman"]["all"] for name, result in correlate_tasks(cosines, tasks).items()}
-        found[str(width)] = {**scores, RETRIEVAL: retrieval(first[:, :width], second[:, :width])}
-    return found
+        scores_of_width[str(width)] = {**scores, RETRIEVAL: retrieval(first[:, :width], second[:, :width])}
+    return scores_of_width
 
 
 def trained_widths(directory: Path) -> tuple[int, ...]:
-    """Return the widths for which the model of an export or of a work directory was trained; none for other directories.
+    """Return the widths for which the model of an export or of a work directory was trained; () for other directories.
 
     Raises:
         ModelFileError: The file that names them is damaged.

@@ -266,18 +266,18 @@ def _marks(expanded: list[Expanded], finished: dict[str, dict[str, Any]]) -> tup
 def _kept_rows(
     expanded: list[Expanded], finished: dict[str, dict[str, Any]], marks: dict[str, Any], workdir: Path
 ) -> list[dict[str, Any]]:
-    """Return the rows of other sweeps, without those whose inputs were replaced since then."""
-    folders = {one.folder for one in expanded}
-    others = [row for folder, row in finished.items() if folder not in folders]
+    """Return the rows of other sweeps, without those whose inputs have been replaced."""
+    folders = {run.folder for run in expanded}
+    other_rows = [row for folder, row in finished.items() if folder not in folders]
     digest = remembering()
-    current = [*marks.values(), *(row_mark(one.config, digest) for one in expanded if others and one.folder not in marks)]
-    kept = []
-    for row in others:
+    current = [*marks.values(), *(row_mark(run.config, digest) for run in expanded if other_rows and run.folder not in marks)]
+    kept_rows = []
+    for row in other_rows:
         if name := replaced_inputs(row, current):
             say(f"{workdir / 'sweep.json'}: run {row['folder']} was made before {name} was replaced: it is left out")
         else:
-            kept.append(row)
-    return kept
+            kept_rows.append(row)
+    return kept_rows
 
 
 def _result(folder: Path) -> dict[str, Any]:

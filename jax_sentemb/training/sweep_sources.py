@@ -1,4 +1,4 @@
-"""What a row of a sweep was made from: the settings of its run and the content of the files that they name."""
+"""Identify the sources of a sweep's row: the settings of its run and the content of the files that they name."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -17,11 +17,11 @@ from jax_sentemb.files import fingerprint, user_path
 from jax_sentemb.formats.huggingface import resolve
 from jax_sentemb.provenance import CHECKPOINT, KEY, PACKED_ROWS, RUN, SWEEP, TOKENS, Source, difference, mark
 
-SCHEMES = ("arguments:",)  # before the name of a file in data.files
-GENERATED = ("grammar", "senteval:", "words:")  # begins what is not the name of a file
+SCHEMES = ("arguments:",)  # prefixes of a file name in data.files
+GENERATED = ("grammar", "senteval:", "words:")  # prefixes of values that are not file names
 FORMATS = {file_type.name: file_type.format for file_type in (RUN, CHECKPOINT, TOKENS, PACKED_ROWS)}
 
-Digest = Callable[[str, str, str], str | None]  # of the name of a setting, its value, and eval.tasks
+Digest = Callable[[str, str, str], str | None]  # from the name of a setting, its value, and eval.tasks
 
 
 def row_mark(config: Config, digest: "Digest | None" = None) -> dict[str, Any]:
@@ -41,21 +41,21 @@ def row_mark(config: Config, digest: "Digest | None" = None) -> dict[str, Any]:
 
 
 def remembering() -> Digest:
-    """Return `content_digest` that reads each input once, for the rows that are compared when a sweep starts."""
+    """Return a `content_digest` that reads each input once, for the rows that are compared when a sweep starts."""
     return functools.cache(content_digest)
 
 
-def changed_since(row: Mapping[str, Any], made: Mapping[str, Any]) -> str:
-    """Return how the sources of a row differ from the mark of its run as it would be made now, "" if they do not."""
-    return difference(row, SWEEP, made["sources"])
+def changed_since(row: Mapping[str, Any], current_mark: Mapping[str, Any]) -> str:
+    """Return the difference between the sources of a row and the current mark of its run, "" if there is none."""
+    return difference(row, SWEEP, current_mark["sources"])
 
 
 def replaced_inputs(row: Mapping[str, Any], current: Iterable[Mapping[str, Any]]) -> str:
-    """Return the setting of a row whose file has other content by now, as the marks `current` of other runs tell; "" if none."""
+    """Return the setting of a row whose file was replaced, according to the marks `current` of other runs; "" if none was."""
     sources = row[KEY]["sources"]
-    for made in (each["sources"] for each in current):
+    for current_sources in (current_mark["sources"] for current_mark in current):
         for name, path in sources["paths"].items():
-            if made["paths"].get(name) == path and made[name] != sources[name]:
+            if current_sources["paths"].get(name) == path and current_sources[name] != sources[name]:
                 return name
     return ""
 
@@ -65,9 +65,9 @@ def content_digest(name: str, value: str, tasks: str) -> str | None:
     try:
         if name == "eval.data":
             return None if value == "grammar" else _digest_of(_scored_files(value, tasks))
-        digests = [digest for part in _parts(name, value) for digest in _digests(name, part)]
+        digests = [digest for source in _parts(name, value) for digest in _digests(name, source)]
     except (UserError, OSError):
-        return None  # the run itself says why
+        return None  # the run itself reports the error
     return fingerprint({"digests": digests}) if digests else None
 
 
@@ -83,26 +83,26 @@ def _parts(name: str, value: str) -> Iterable[str]:
     if value.startswith(GENERATED):
         return []
     if name == "method.teacher":
-        return [part for part in teacher_names(value) if not part.startswith(GENERATED)]
+        return [teacher for teacher in teacher_names(value) if not teacher.startswith(GENERATED)]
     if name.endswith(("data.files", "eval.held_out")) and not user_path(value).is_dir():
         return list(sources_of(value))
     return [value]
 
 
-def _digests(name: str, part: str) -> Iterable[str]:
+def _digests(name: str, source: str) -> Iterable[str]:
     """Yield the SHA-256 of a file, of the files of a folder, or of a model or data set on the hub."""
-    if part.startswith(("hf:", "tfds:")):
-        yield fingerprint({"data set": dataset_rows(part, (), ())[1]})
+    if source.startswith(("hf:", "tfds:")):
+        yield fingerprint({"data set": dataset_rows(source, (), ())[1]})
         return
-    path = user_path(part)
+    path = user_path(source)
     if not path.exists() and name.endswith(("weights", "tokenizer", "teacher")):
-        path = resolve(part, "")
+        path = resolve(source, "")
     if path.is_dir():
         yield folder_digest(path, ["*"], ["LOCK", "report.html"])
     elif path.is_file():
         yield file_digest(path)
     elif name != "eval.dev":  # which may be the name of a set of eval.data
-        raise ConfigError(f"{part}: no such file")
+        raise ConfigError(f"{source}: no such file")
 
 
 def _scored_files(folder: str, tasks: str) -> list[Path]:

@@ -109,7 +109,7 @@ class Trainer:
         self.validation = setup.validation and Validation(self.method, self.encoder, setup.validation, self.mesh)
         self.checkpoints = Checkpoints(workdir, sources, config.train.keep_checkpoints, self.log.warn)
         continued = self._continue()
-        self.log.rewind(self.step if continued else -1)  # first, so that files of this run never stand beside events of another
+        self.log.rewind(self.step if continued else -1)  # first, so that files of this run are never next to events of another run
         self._describe()
         self.log.event(self.step, {"event": "start"})
 
