@@ -1,5 +1,6 @@
 """Every architecture beside BERT: equal to transformers on random weights, written under its own name, refused by a list."""
 
+import copy
 import json
 import pkgutil
 from pathlib import Path
@@ -77,6 +78,7 @@ def test_a_row_names_what_transformers_has(family):
     assert theirs.model_type == family
     assert getattr(transformers, f"{row.class_prefix}Model").base_model_prefix == row.weight_prefix.removesuffix(".")
     assert pkgutil.resolve_name(f"jax_sentemb.models.{row.module}").__name__
+    assert (type(theirs) in transformers.AutoModelForMaskedLM._model_mapping) == ("token_head" in row.heads)
     written = theirs.to_dict()
     assert parse_config({"model_type": family}, FILE) == parse_config(written, FILE)
     assert [key for key in written if not KEYS[f"config.json of {family}"].knows(key)] == []
@@ -252,7 +254,11 @@ def test_an_encoder_is_read_from_a_model_with_another_head(family, kind, tmp_pat
 
 @pytest.mark.parametrize("theirs", [(family, {"num_hidden_layers": 3}) for family in FAMILIES], indirect=True, ids=named)
 def test_some_layers_are_an_encoder_that_transformers_reads(theirs, tmp_path):
-    family, folder, _ = theirs
+    family, folder, model = theirs
+    whole = copy.deepcopy(model)
+    del next(part for part in whole.modules() if isinstance(part, torch.nn.ModuleList) and len(part) == 3)[
+        1 if FAMILIES[family].layers_are_alike else 2
+    ]
     config, params = read_encoder(folder)
     if not FAMILIES[family].layers_are_alike:
         with pytest.raises(ConfigError, match="differ by their position"):
@@ -262,9 +268,10 @@ def test_some_layers_are_an_encoder_that_transformers_reads(theirs, tmp_path):
     model = transformers.AutoModel.from_pretrained(tmp_path).eval()
     rows = padded_rows(config, (9,))
     ours = jax.jit(lambda params: make_encoder(config).apply({"params": params}, rows).hidden[-1])(params)
-    with torch.no_grad():
-        expected = model(torch.tensor(rows.tokens).long()).last_hidden_state.numpy()
-    np.testing.assert_allclose(ours, expected, atol=1e-5)
+    for theirs in (model, whole):
+        with torch.no_grad():
+            expected = theirs(torch.tensor(rows.tokens).long()).last_hidden_state.numpy()
+        np.testing.assert_allclose(ours, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
