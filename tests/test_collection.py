@@ -1,8 +1,10 @@
 """The command `jax-sentemb`: its list, encoding into shards that survive kill -9, search, pairs, clusters, and every mistake."""
 
+import gzip
 import importlib
 import io
 import json
+import lzma
 import os
 import re
 import shutil
@@ -699,15 +701,28 @@ def json_lines(capsys):
 
 
 def table_of(folder, ending):
-    file = folder / f"records{ending}"
-    if ending == ".jsonl":
-        file.write_text("".join(json.dumps({"_id": name, "title": "a", "text": text}) + "\n" for name, text in RECORDS))
-    else:
-        file.write_text("_id,title,text\n" + "".join(f"{name},a,{text}\n" for name, text in RECORDS))
+    """The records as a file of any kind, without the rows of a text file that has no columns."""
+    file, kind = folder / f"records{ending}", ending.partition(".gz")[0].partition(".xz")[0]
+    if kind == ".parquet":
+        parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+        ids, texts = zip(*RECORDS, strict=True)
+        parquet.write_table(arrow.table({"_id": ids, "title": ["a"] * 6, "text": [text or None for text in texts]}), file)
+        return file
+    separator = "," if kind == ".csv" else "\t"
+    lines = {
+        ".txt": [text for _, text in RECORDS],
+        ".jsonl": [json.dumps({"_id": name, "title": "a", "text": text}) + "\n" for name, text in RECORDS],  # and a blank line
+    }.get(kind, [separator.join(row) for row in [("_id", "title", "text"), *((name, "a", text) for name, text in RECORDS)]])
+    content = "".join(f"{line}\n" for line in lines).encode()
+    packers = {".gz": gzip.compress, ".xz": lzma.compress}
+    file.write_bytes(packers.get(file.suffix, bytes)(content))
     return file
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".csv"])
+ENDINGS = [".jsonl", ".csv", ".tsv.gz", ".jsonl.xz", ".parquet"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_rows_and_ids_are_those_of_the_file_where_records_have_no_text(model, tmp_path, capsys, ending):
     file = table_of(tmp_path, ending)
     options = ("--model", model, "--corpus", file, "--json")
@@ -850,3 +865,63 @@ def test_parquet_has_the_rows_and_ids_of_records(encoded):
 def test_an_empty_query_is_refused(vectors, model, capsys):
     assert run("search", "--corpus", vectors, "--model", model, "--query", " ") == 2
     assert "--query ' ': the text is empty" in capsys.readouterr().err
+
+
+def test_rows_count_the_records_of_several_files(model, tmp_path, capsys):
+    files = ",".join(str(table_of(tmp_path, ending)) for ending in (".txt", ".jsonl", ".txt.gz", ".csv"))
+    assert run("search", "--model", model, "--corpus", files, "--query", "the dog eats", "--top-k", 4, "--json") == 0
+    hits, notes = json_lines(capsys)
+    assert "8 of 24 records have no text (rows 1, 3, 7, 9, 13, ...)" in notes
+    assert [(hit["row"], hit.get("_id")) for hit in hits] == [(5, None), (11, "d5"), (17, None), (23, "d5")]
+    assert run("encode", "--model", model, "--input", files, "--output", tmp_path / "vectors") == 0
+    assert run("search", "--model", model, "--corpus", tmp_path / "vectors", "--query", "the dog eats", "--top-k", 4) == 0
+    lines = capsys.readouterr().out.splitlines()
+    cells = [(row, name) for _, row, _, _, name in (line.split("\t") for line in lines)]  # an id that is missing is an empty cell
+    assert cells == [("5", ""), ("11", "d5"), ("17", ""), ("23", "d5")]
+
+
+def test_queries_of_several_columns_name_their_column(model, tmp_path, capsys):
+    file = table_of(tmp_path, ".csv")
+    options = ("--model", model, "--corpus", file, "--queries", file, "--query-column", "title,text", "--top-k", 1, "--json")
+    assert run("search", *options) == 0
+    hits, _ = json_lines(capsys)
+    texts = {(row, "title") for row in range(6)} | {(row, "text") for row in (0, 2, 4, 5)}
+    assert {(hit["query"], hit["query_column"]) for hit in hits} == texts
+    assert all((hit["_id"], hit["text"]) in RECORDS for hit in hits)
+
+
+def test_vectors_of_another_program_have_a_row_for_each_record_of_the_text(model, tmp_path, capsys):
+    file = table_of(tmp_path, ".jsonl")
+    random = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    random[[1, 3]] = [100, 0, 0, 0], [99, 0, 0, 0]  # of empty texts
+    np.save(tmp_path / "own.npy", random)
+    assert run("mine", "--corpus", tmp_path / "own.npy", "--corpus-text", file, "--json") == 0
+    pairs, notes = json_lines(capsys)
+    assert "2 of 6 vectors are of empty texts" in notes
+    assert {(pair[side], pair[f"{side}_id"]) for pair in pairs for side in ("first", "second")} == {
+        (row, f"d{row}") for row in (0, 2, 4, 5)
+    }
+    np.save(tmp_path / "short.npy", random[:4])
+    assert run("mine", "--corpus", tmp_path / "short.npy", "--corpus-text", file) == 3
+    assert "has 6 texts (also counting empty ones)" in capsys.readouterr().err
+
+
+def test_every_command_that_reads_a_corpus_counts_its_empty_texts(model, tmp_path, capsys):
+    file = tmp_path / "corpus.txt"
+    words = ["man", "dog", "women", "guitar", "grass"]
+    texts = ("" if number % 7 == 3 else f"{words[number % 5]} runs {words[number // 5 % 5]}" for number in range(40))
+    file.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    note = "6 of 40 records have no text (rows 3, 10, 17, 24, 31, ...)"
+    output = ("--output", tmp_path / "static")
+    for arguments in (
+        ("mine", "--model", model, "--corpus", file),
+        ("cluster", "--model", model, "--corpus", file, "--k", 2),
+        ("search", "--model", model, "--corpus", file, "--query", "a"),
+        ("encode", "--model", model, "--input", file, "--output", tmp_path / "vectors"),
+        ("distill", "--model", model, "--corpus", file, "--width", 8, *output),
+        ("postprocess", "--model", model, "--corpus", file, "--remove", 1, "--output", tmp_path / "centred"),
+    ):
+        assert run(*arguments) == 0
+        assert capsys.readouterr().err.count(note) == 1, arguments
+    assert run("check", file) == 0
+    assert "40 lines, 6 blank" in capsys.readouterr().out

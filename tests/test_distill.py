@@ -113,6 +113,27 @@ def test_training_comes_nearer_to_the_encoder_with_vectors_of_encode_or_without(
     assert not list(teacher.glob(".trained*"))  # the vectors that were encoded on the way
 
 
+def test_vectors_of_a_text_with_blank_lines_have_a_row_for_each_line(teacher, capsys):
+    model, gaps = teacher / "model", teacher / "gaps.txt"
+    lines = [line for number, sentence in enumerate(SENTENCES) for line in ([""] * (number % 5 == 2) + [sentence])]
+    gaps.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    common = ("distill", "--model", model, "--width", 8, "--epochs", 2, "--batch-size", 50)
+    tables = {}
+    for corpus in (teacher / "corpus.txt", gaps):
+        vectors = teacher / f"{corpus.stem} vectors"
+        assert run("encode", "--model", model, "--input", corpus, "--output", vectors) == 0
+        output = teacher / f"{corpus.stem} table"
+        assert run(*common, "--corpus", corpus, "--vectors", vectors, "--output", output) == 0
+        tables[corpus.stem] = read_static(output).vectors
+    np.testing.assert_allclose(tables["gaps"], tables["corpus"], rtol=1e-4, atol=1e-5)
+    damaged = Vectors(vectors)[:].copy()
+    damaged[lines.index("") + 1] = np.nan
+    np.save(teacher / "nan.npy", damaged)
+    capsys.readouterr()
+    assert run(*common, "--corpus", gaps, "--vectors", teacher / "nan.npy", "--output", teacher / "x") == 3
+    assert f"the vector of row {lines.index('') + 1} has NaN or Inf" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "code", "part"),
     [

@@ -146,6 +146,15 @@ def test_a_directory_of_encode_is_used_as_it_is_if_it_has_the_same_text(folder, 
     assert teacher_vectors(str(tmp_path / "file.npy"), "float32", sentences, ALL).fingerprint != alone.fingerprint
 
 
+def test_a_directory_of_a_text_with_blank_lines_has_a_row_for_each_line(folder, tmp_path):
+    lines = [line for number, line in enumerate(LINES) for line in ([""] * (number % 4 == 1) + [line])]
+    (tmp_path / "gaps.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    sentences = open_corpus(str(tmp_path / "gaps.txt"))
+    write_directory(folder, tmp_path / "vectors", sentences.fingerprint, lines)
+    vectors = teacher_vectors(str(tmp_path / "vectors"), "float32", sentences, ALL)
+    np.testing.assert_allclose(vectors.take(np.array([70, 1, 5])), expected(folder)[[70, 1, 5]], atol=1e-5)
+
+
 def test_the_cosine_of_several_teachers_is_the_mean_of_theirs(folder):
     sentences = open_corpus(str(folder / "corpus.txt"))
     names = str(folder / "model"), "words:7"

@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
 def _member(corpus: Collection, group: int, number: int) -> dict[str, Any]:
     """Return a sentence of a group as it is printed."""
     record = corpus.record(number)
-    return {"cluster": group, "row": record.row, "text": corpus.text(number), "column": record.column, "_id": record.id}
+    return {"cluster": group, "row": record.row, **corpus.texts_as(text=number), **corpus.names(record)}
 
 
 def _above(noise: float) -> float:

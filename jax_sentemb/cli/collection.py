@@ -53,6 +53,16 @@ class Collection(NamedTuple):
         """Return the record of a vector."""
         return Record(number) if self.records is None else self.records.record(number)
 
+    def texts_as(self, **numbers: int) -> dict[str, str]:
+        """Return the texts of vectors by name; none if texts are not known."""
+        return {} if self.texts is None else {name: self.texts[number] for name, number in numbers.items()}
+
+    def names(self, record: Record, prefix: str = "") -> dict[str, Any]:
+        """Return the column of a record, if records have several texts, and its id, if some records have ids."""
+        column = {} if record.column is None else {f"{prefix}column": record.column}
+        has_ids = self.records is not None and self.records.has_ids
+        return {**column, f"{prefix or '_'}id": record.id} if has_ids else column
+
 
 def parser_of(command: str, description: str, epilog: str) -> Parser:
     """Options that the three commands share."""
@@ -202,21 +212,22 @@ def say_noise(collection: Collection) -> float:
 
 
 def _cell(value: Any) -> str:
+    if value is None:  # a record without an id
+        return ""
     if isinstance(value, dict | list):  # an id
         return json_text(value)
     return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
 def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
-    """One line each: JSON, or the values separated by tabs, without control sequences; text that is not known is left out.
+    """Print a line for each row: JSON without what is None, or the values separated by tabs, without control sequences.
 
     Ends early if nobody reads on.
     """
     write: Callable[[str], object] = sys.stdout.write
     for row in itertools.takewhile(lambda row: not reader_is_gone(), rows):
-        row = {name: value for name, value in row.items() if value is not None}
         if as_json:
-            write(json_text(row) + "\n")
+            write(json_text({name: value for name, value in row.items() if value is not None}) + "\n")
         else:
             cells = (_cell(value) for value in row.values())
             write("\t".join(plain(cell).replace("\n", " ") for cell in cells) + "\n")

@@ -137,7 +137,8 @@ def naming_model() -> Iterator[None]:
 def corpus_sentences(options: argparse.Namespace) -> Sentences:
     """The text of --corpus, with at least one sentence; DataError without."""
     records = open_text("--corpus", options.corpus, options.column, options.join)
-    note(records.note_on_blank())
+    if blank := records.note_on_blank():
+        note(f"--corpus {options.corpus}: {blank}: they are left out")
     return records.sentences
 
 

@@ -41,10 +41,10 @@ def main(argv: list[str]) -> int:
 
 def _pair(corpus: Collection, score: float, first: int, second: int) -> dict[str, Any]:
     """Return a pair as it is printed."""
-    one, other = corpus.record(first), corpus.record(second)
-    texts = {"first_text": corpus.text(first), "second_text": corpus.text(second)}
-    columns = {"first_column": one.column, "second_column": other.column}
-    return {"score": score, "first": one.row, "second": other.row, **texts, **columns, "first_id": one.id, "second_id": other.id}
+    records = corpus.record(first), corpus.record(second)
+    texts = corpus.texts_as(first_text=first, second_text=second)
+    names = {**corpus.names(records[0], "first_"), **corpus.names(records[1], "second_")}
+    return {"score": score, "first": records[0].row, "second": records[1].row, **texts, **names}
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ def _hit(queries: Collection, query: int, corpus: Collection, number: int, score
     """Return a result as it is printed."""
     query_record, record = queries.record(query), corpus.record(number)
     numbers = {"query": query_record.row, "row": record.row, "score": score}
-    texts = {"query_text": queries.text(query), "text": corpus.text(number)}
-    return {**numbers, **texts, "column": record.column, "_id": record.id, "query_id": query_record.id}
+    texts = {**queries.texts_as(query_text=query), **corpus.texts_as(text=number)}
+    return {**numbers, **texts, **corpus.names(record), **queries.names(query_record, "query_")}
 
 
 if __name__ == "__main__":

@@ -81,6 +81,11 @@ class Records:
         """Whether record i is simply text i, with text and without an id."""
         return self.source is None and not self.sentences.report["blank"]
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether some records have ids."""
+        return self.ids is not None
+
     @functools.cached_property
     def ids(self) -> Sentences | None:
         """The ids of the records of all files that have ids, as JSON; None if no file has them."""

@@ -124,7 +124,8 @@ class Sentences:
         line, end, size = bytearray(), -1, AT_ONCE
         while end < 0 and start + len(line) < limit:
             if len(line) >= LONGEST:
-                raise DataError(f"{self._paths[file]}: sentence {number + 1} has more than {LONGEST:,} bytes; divide it into lines")
+                line_number = self.place(number)[1]
+                raise DataError(f"{self._paths[file]} line {line_number} has more than {LONGEST:,} bytes; divide it into lines")
             block = text.read(start + len(line), min(start + len(line) + size, limit))
             end = block.find(b"\n")
             line += block if end < 0 else block[:end]

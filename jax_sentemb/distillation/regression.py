@@ -18,7 +18,7 @@ from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import DataError, NotFinite
 from jax_sentemb.inference.static import Pieces, mean_of_pieces
-from jax_sentemb.retrieval.sources import VectorSource
+from jax_sentemb.retrieval.sources import SomeRows, VectorSource
 from jax_sentemb.types import Array, Params, Rows
 
 BLOCK = 1 << 13  # rows that are read at once, and shuffled
@@ -54,7 +54,9 @@ def project(targets: VectorSource, width: int) -> Projection:
     for start in range(0, len(targets), BLOCK):
         block = np.asarray(targets[start : start + BLOCK], np.float64)
         if len(odd := np.flatnonzero(~np.isfinite(block).all(axis=1))):
-            raise DataError(f"the vector of sentence {start + odd[0] + 1} has NaN or Inf: a table cannot be trained on it")
+            row = start + int(odd[0])
+            row = int(targets.rows[row]) if isinstance(targets, SomeRows) else row
+            raise DataError(f"the vector of row {row} has NaN or Inf: a table cannot be trained on it")
         total += block.sum(axis=0)
         products += block.T @ block
     mean = total / len(targets)

@@ -53,7 +53,7 @@ class SomeRows:
 
     def __init__(self, source: Any, rows: Int[np.ndarray, " n"]) -> None:
         """`rows` are their numbers, ascending."""
-        self._source, self._rows = source, rows
+        self._source, self.rows = source, rows
         self.shape = (len(rows), *source.shape[1:])
         self.is_int8, self.ranges = getattr(source, "is_int8", False), getattr(source, "ranges", None)
 
@@ -69,16 +69,16 @@ class SomeRows:
 
     def take(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n width"]:
         """Return the rows of these numbers, in this order."""
-        return self._source.take(self._rows[rows])
+        return self._source.take(self.rows[rows])
 
     @property
     def lengths(self) -> Float[np.ndarray, " rows"]:
         """The length of each row."""
-        return self._source.lengths[self._rows]
+        return self._source.lengths[self.rows]
 
     def _selected(self, read: Callable[[slice], np.ndarray], rows: slice) -> np.ndarray:
         """Read all rows from the first to the last of a slice, and return those that belong to it."""
-        numbers = self._rows[rows]
+        numbers = self.rows[rows]
         first, end = (int(numbers[0]), int(numbers[-1]) + 1) if len(numbers) else (0, 0)
         block = read(slice(first, end))
         return block if end - first == len(numbers) else block[numbers - first]

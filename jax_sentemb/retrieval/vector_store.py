@@ -308,6 +308,11 @@ class Vectors:
             found[here] = self._shards[number][rows[here] - (self._ends[number] - len(self._shards[number]))]
         return self._restored(found, rows)
 
+    @property
+    def has_ids(self) -> bool:
+        """Whether records may have ids."""
+        return self.is_marked and sources_of(self.manifest)["records"] is not None
+
     def record(self, row: SupportsIndex) -> Record:
         """Return the record of a row: its number, its column if a record has several texts, and its id, None if it has none."""
         row = whole_number("row", row, 0, len(self) - 1)
