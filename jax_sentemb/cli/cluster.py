@@ -75,7 +75,7 @@ def _lower(corpus: Collection, size: int, threshold: float, noise: float) -> str
 
     proposed = math.floor(10_000 * group_threshold(corpus.vectors, size)) / 10_000
     if not proposed < threshold:
-        return f"{corpus.count:,} sentences have no group of {size}: lower --min-size"
+        return f"{corpus.filled:,} sentences have no group of {size}: lower --min-size"
     advice = f"--threshold {proposed:g} gives groups, or lower --min-size"
     if proposed < noise:
         advice += "; random pairs are as similar with this model: train one on the corpus, or give --k"
@@ -84,7 +84,7 @@ def _lower(corpus: Collection, size: int, threshold: float, noise: float) -> str
 
 def _sizes(groups: Sequence[Sequence[int]], corpus: Collection, how: str) -> str:
     """The number of groups and of their sentences, and a table of the largest ones."""
-    inside, count = sum(map(len, groups)), corpus.count
+    inside, count = sum(map(len, groups)), corpus.filled
     line = f"{len(groups):,} {'group' if len(groups) == 1 else 'groups'}{how} with {inside:,} of {count:,} sentences"
     if not groups:
         return line

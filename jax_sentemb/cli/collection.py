@@ -41,7 +41,7 @@ class Collection(NamedTuple):
     empty: str = ""  # says how many texts are empty, if some are
 
     @property
-    def count(self) -> int:
+    def filled(self) -> int:
         """The number of vectors that are not of empty texts."""
         return len(self.vectors) - len(self.vectors.empty_rows)
 

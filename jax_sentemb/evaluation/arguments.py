@@ -247,7 +247,7 @@ def _afs(path: Path) -> tuple[ScoredPairs, str]:
         entries.append((fields[9], fields[10], gold))
     if not entries:
         raise DataError(f"{path}: no row has a gold score in its first column")
-    dropped = path.stat().st_size - len(text.encode()) - 3 * path.open("rb").read(3).startswith(codecs.BOM_UTF8)
+    dropped = len(path.read_bytes().removeprefix(codecs.BOM_UTF8)) - len(text.encode())
     return _pairs(entries), f"{path}: {dropped} bytes that are not UTF-8 were dropped" if dropped else ""
 
 

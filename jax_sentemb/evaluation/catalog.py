@@ -122,7 +122,7 @@ def _three_splits(files: tuple[str, str, str], counts: tuple[int, int, int]) -> 
 
 
 def _probing(name: str, file: str, short: str = "", aliases: tuple[str, ...] = (), has_hidden_layer: bool = True) -> EvalSet:
-    files = _three_splits((f"{file}.txt",) * 3, (100_000, 10_000, 10_000))
+    files = _three_splits((f"{file}.txt", f"{file}.txt", f"{file}.txt"), (100_000, 10_000, 10_000))
     spec = _task("probing", "split", files, tasks.read_probing)._replace(has_hidden_layer=has_hidden_layer)
     return EvalSet(name, "probing", spec, short, aliases)
 

@@ -88,9 +88,9 @@ def load(name: str, root: Path, smt: bool = False) -> Item:
         missing_warning = f"{name}: the subset {missing} is missing (SentEval does not include it), the score is over {scored} only"
         warnings = (size_warning,) * (pair_count != row.spec.pairs) + (missing_warning,) * bool(missing)
         return Item(name, row.group, data, tuple(row.files(root, smt)), sizes, warnings)
-    files = tuple(row.files(root))
     if isinstance(row.spec, ArgumentSpec):
-        return load_arguments(files[0].parent if len(files) > 1 else files[0])
+        first, *others = row.files(root)
+        return load_arguments(first.parent if others else first)
     data = tasks.load_task(name, row.spec, root)
     return Item(
         name,

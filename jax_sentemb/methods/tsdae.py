@@ -34,7 +34,7 @@ class WrittenTokens(NamedTuple):
     """For each sentence: the loss summed over its tokens after the first, their number, and how many are predicted right."""
 
     loss: Float[Array, " batch"]
-    count: Float[Array, " batch"]
+    tokens: Float[Array, " batch"]
     right: Float[Array, " batch"]
 
 
@@ -90,5 +90,5 @@ class TSDAE(EmbeddingMethod):
 
     def objective(self, params: Params, state: TrainState, encoded: WrittenTokens) -> Objective:
         """Return the mean cross entropy over the tokens of the batch, in nats; metrics: the share predicted right."""
-        count = jnp.maximum(encoded.count.sum(), 1.0)
+        count = jnp.maximum(encoded.tokens.sum(), 1.0)
         return encoded.loss.sum() / count, ({"accuracy": encoded.right.sum() / count}, None)

@@ -1,6 +1,7 @@
 """A decoder made of the layers of a BERT, which sees one vector of each sentence by cross-attention."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +49,9 @@ def decode(
     """
     config, (weights, cross), width = encoder.config, params, rows.tokens.shape[1]
     rate, memory, activations = encoder.dropout, encoder.attention_memory()._replace(fused=""), encoder.activations
-    states = Embeddings(config, activations, parent=None).apply({"params": weights["embeddings"]}, rows.tokens, None, seeds, rate)
+    states: Any = Embeddings(config, activations, parent=None).apply(
+        {"params": weights["embeddings"]}, rows.tokens, None, seeds, rate
+    )
     if "projection" in weights:
         states = matmul(states, weights["projection"]["kernel"], encoder.dtype, activations) + weights["projection"]["bias"]
         states = states.astype(activations)

@@ -71,7 +71,7 @@ class Log:
 
     def _write(self, line: str) -> None:
         text, self._unwritten = self._unwritten + line, ""
-        descriptor = None
+        descriptor, size = None, 0
         try:
             with naming(self.path):
                 descriptor = open_in_place(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
