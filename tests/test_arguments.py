@@ -6,7 +6,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from jax_sentemb.data.word_vectors import read_word_vectors
 from jax_sentemb.errors import ConfigError, DataError, NumericsError
-from jax_sentemb.evaluation import arguments, suite
+from jax_sentemb.evaluation import arguments, catalog
 from jax_sentemb.evaluation.arguments import ArgumentTask, load_arguments, score_supervised, score_unsupervised
 from jax_sentemb.evaluation.sts_data import ScoredPairs
 from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
@@ -75,8 +75,8 @@ def test_labels_are_grades(tmp_path):
     assert task.topics["drones"].gold.tolist() == [2, 0]
     assert task.topics["coal"].gold.tolist() == [0, 1]
     assert task.warnings == ()
-    item = suite.load_arguments(tmp_path / "UKP_ASPECT.tsv")
-    assert "4 pairs on 2 topics instead of the published 3,595 on 28" in item.warnings[0]
+    known = catalog.load_arguments(tmp_path / "UKP_ASPECT.tsv")
+    assert "4 pairs on 2 topics instead of the published 3,595 on 28" in known.warnings[0]
 
 
 def test_labels_are_numbers(tmp_path):

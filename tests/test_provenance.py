@@ -45,8 +45,9 @@ def test_a_source_that_differs_is_named_with_both_values(changed, expected):
 
 
 def test_another_format_and_another_type_of_file_are_named():
-    newer = content(file_type=SEARCH_INDEX._replace(format=2))
-    assert problem(newer) == f"idx has format 2, this version reads format 1; {SEARCH_INDEX.remedy}"
+    current = SEARCH_INDEX.format
+    newer = content(file_type=SEARCH_INDEX._replace(format=current + 1))
+    assert problem(newer) == f"idx has format {current + 1}, this version reads format {current}; {SEARCH_INDEX.remedy}"
     assert problem(content(file_type=VECTORS)) == f"idx is a file of type 'vectors', not 'search index'; {SEARCH_INDEX.remedy}"
     assert not provenance.is_marked(content(file_type=VECTORS), SEARCH_INDEX)
     assert provenance.is_marked(newer, SEARCH_INDEX)

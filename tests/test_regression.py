@@ -86,7 +86,7 @@ def test_a_batch_is_at_most_a_block(tokenizer, targets):
     ("spoil", "named"),
     [
         (lambda rows: rows * 0 + 3, "the same vector"),
-        (lambda rows: np.where(np.arange(len(rows))[:, None] == 6, np.nan, rows), "sentence 7 has NaN"),
+        (lambda rows: np.where(np.arange(len(rows))[:, None] == 6, np.nan, rows), "row 6 has NaN"),
     ],
 )
 def test_vectors_that_teach_nothing_are_refused(targets, spoil, named):

@@ -52,6 +52,6 @@ def test_a_very_long_line_is_read_whole_or_refused(tmp_path, monkeypatch):
         corpus = corpus_of(tmp_path, ("\n".join(texts) + end).encode())
         assert list(corpus) == texts
     monkeypatch.setattr(module, "LONGEST", BLOCK)
-    with pytest.raises(DataError, match="sentence 1 has more than 1,048,576 bytes"):
+    with pytest.raises(DataError, match=r"corpus\.txt line 1 has more than 1,048,576 bytes"):
         corpus[0]
     assert corpus[1] == "last"

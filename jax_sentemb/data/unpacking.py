@@ -42,7 +42,8 @@ class _XzFile(io.RawIOBase):
     """The content of an .xz file, of one or several streams. Unlike lzma.open, it limits the memory of the decompressor."""
 
     def __init__(self, path: Path, mode: str = "rb") -> None:
-        self._file, self._packed = path.open(mode), b""
+        assert mode == "rb"  # the interface of gzip.open
+        self._file, self._packed = path.open("rb"), b""
         self._decoder = lzma.LZMADecompressor(memlimit=XZ_MEMORY)
 
     def readable(self) -> bool:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from jax_sentemb.data.delimited import decode_file, numbered_lines
 from jax_sentemb.errors import ConfigError, DataError, Setting
-from jax_sentemb.evaluation import sts_data, tasks
-from jax_sentemb.evaluation.arguments import AFS_TOPICS
+from jax_sentemb.evaluation import arguments, sts_data, tasks
+from jax_sentemb.evaluation.arguments import AFS_TOPICS, ArgumentTask
 from jax_sentemb.evaluation.downloaded import check_download
 from jax_sentemb.evaluation.sts_data import StsSpec
 from jax_sentemb.evaluation.tasks import TaskSpec
@@ -322,3 +322,18 @@ def check_is_there(name: str, root: Path) -> None:
         check_download(folder)
     if not any(file.exists() for file in files):
         raise AbsentSet(f"{name}: {files[0]} is missing (jax-sentemb evaluate --check lists where files belong)")
+
+
+def load_arguments(path: str | Path) -> ArgumentTask:
+    """Read a corpus of argument pairs, with a warning if a known corpus does not have its published counts.
+
+    Arguments and errors as `arguments.load_arguments`.
+    """
+    task = arguments.load_arguments(path)
+    spec = SETS[task.name].spec if task.name in SETS else None
+    pairs, topics = sum(len(scored.gold) for scored in task.topics.values()), len(task.topics)
+    if not isinstance(spec, ArgumentSpec) or not spec.pairs or (pairs, topics) == (spec.pairs, spec.topics):
+        return task
+    published = f"the published {spec.pairs:,} on {spec.topics}"
+    warning = f"{path}: {pairs:,} pairs on {topics} topics instead of {published}: scores are not comparable"
+    return task._replace(warnings=(*task.warnings, warning))

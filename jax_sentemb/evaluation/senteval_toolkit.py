@@ -54,8 +54,8 @@ def senteval_batcher(
         vectors = with_vectors(stored, sentences)
         return np.stack([vectors[sentence] for sentence in sentences]) if sentences else np.zeros((0, 0), np.float32)
 
-    def with_vectors(vectors: dict[str, np.ndarray], sentences: Iterable[str]) -> dict[str, np.ndarray]:
-        """Add the vectors of new sentences to `vectors` and return it."""
+    def with_vectors(vectors: dict, sentences: Iterable[str]) -> dict:
+        """Add the vectors of new sentences to `vectors`, {sentence: vector}, and return it."""
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in vectors]
         if new:
             rows = np.asarray(encode(new), np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 
 from jax_sentemb import __version__
 from jax_sentemb.errors import DataError, NumericsError, UserError
-from jax_sentemb.evaluation import arguments, sts, sts_data, tasks, transfer
+from jax_sentemb.evaluation import arguments, catalog, sts, sts_data, tasks, transfer
 from jax_sentemb.evaluation.catalog import SETS, AbsentSet, ArgumentSpec, check_is_there, load_sts_task
 from jax_sentemb.evaluation.model_spec import Embeddings, Encode, EvalModel
 from jax_sentemb.evaluation.sts_data import StsSpec
@@ -104,14 +104,9 @@ def load(name: str, root: Path, smt: bool = False) -> Item:
 
 def load_arguments(path: Path) -> Item:
     """Read an argument similarity corpus from a file, or AFS from the folder of its three files."""
-    data = arguments.load_arguments(path)
-    sizes, warnings = {topic: len(pairs.gold) for topic, pairs in data.topics.items()}, data.warnings
-    spec = SETS[data.name].spec if data.name in SETS else None
-    counts = (sum(sizes.values()), len(sizes))
-    if isinstance(spec, ArgumentSpec) and spec.pairs and counts != (spec.pairs, spec.topics):
-        published = f"the published {spec.pairs:,} on {spec.topics}"
-        warnings += (f"{path}: {counts[0]:,} pairs on {counts[1]} topics instead of {published}: scores are not comparable",)
-    return Item(data.name, "arguments", data, data.files, sizes, warnings)
+    data = catalog.load_arguments(path)
+    sizes = {topic: len(pairs.gold) for topic, pairs in data.topics.items()}
+    return Item(data.name, "arguments", data, data.files, sizes, data.warnings)
 
 
 class Loaded(NamedTuple):

@@ -6,7 +6,8 @@ import numpy as np
 
 from jax_sentemb.config import Data
 from jax_sentemb.errors import ConfigError, DataError, Setting
-from jax_sentemb.evaluation.arguments import FEWEST, FOLDS, ArgumentTask, fold_of_pairs, load_arguments
+from jax_sentemb.evaluation.arguments import FEWEST, FOLDS, ArgumentTask, fold_of_pairs
+from jax_sentemb.evaluation.catalog import load_arguments
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask
 
 NAME = "arguments"  # of the evaluation set
