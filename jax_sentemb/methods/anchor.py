@@ -1,4 +1,4 @@
-"""An anchor to the start: a loss term on the distance of an embedding to that of the encoder from which the training started."""
+"""Keep an encoder near its start: a loss term on the distance of an embedding to that of the encoder before training."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from jax_sentemb.methods.wrapped import Wrapped
 from jax_sentemb.models.encoder import TokenEncoder
 from jax_sentemb.types import Array, Batch, Params, TrainState
 
-ANCHOR = "anchor"  # the part of the parameters with the start, which is not trained
+ANCHOR = "anchor"  # the part of the parameters with the weights of the start, which are not trained
 ANCHORED = ("encoder", "cnn")  # parts of the parameters that an embedding depends on
 
 
@@ -33,28 +33,28 @@ class Anchored(Wrapped):
     """
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """Same as the method, with a copy of the first weights: a step donates its state, leaf by leaf."""
+        """Return the state of the inner method, with a copy of the first weights: a step donates its state, leaf by leaf."""
         learned = self.inner.init(encoder, loaded, key)
         start = {name: jax.tree.map(jnp.copy, learned.params[name]) for name in ANCHORED if name in learned.params}
         return learned._replace(params={**learned.params, ANCHOR: start})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> AnchoredEncoding:
-        """Encodes with the inner method and computes the distance of every text to the start."""
+        """Encode with the inner method and compute the distance of every text to the start."""
         rows, embed = batch.rows, self.inner.embed
         start = jax.lax.stop_gradient(embed(encoder, params[ANCHOR], rows))
-        trained = [embed(encoder, own, rows) for own in self.inner.encoders(params).values()]
+        trained = [embed(encoder, weights, rows) for weights in self.inner.encoders(params).values()]
         distance = sum(1.0 - paired_cosine(vectors, start) for vectors in trained) / len(trained)
         return AnchoredEncoding(
             self.inner.encode(encoder, params, state, batch, seeds), jnp.reshape(distance, (len(seeds), -1)).mean(axis=1)
         )
 
     def objective(self, params: Params, state: TrainState, encoded: AnchoredEncoding) -> Objective:
-        """The loss of the method plus the term; metrics: the mean distance."""
+        """Return the loss of the method plus the term; metrics: the mean distance."""
         loss, (metrics, carry) = self.inner.objective(params, state, encoded.inner)
         distance = encoded.distance.mean()
         return loss + self.inner.anchor * distance, ({**metrics, "anchor": distance}, carry)
 
 
 def anchored(method: Method) -> Method:
-    """The method with its term for the distance to the start; the method itself if `anchor` is 0."""
+    """Return the method with its term for the distance to the start; the method itself if `anchor` is 0."""
     return Anchored(method) if method.anchor else method

@@ -27,10 +27,10 @@ class Positions(NamedTuple):
 
 @dataclass
 class AttentionMI:
-    """Adds -weight * mean over slices and sentences of -1/2 log(1 - rho^2); rho correlates the log attention of two views.
+    """Add -weight * mean over slices and sentences of -1/2 log(1 - rho^2); rho correlates the log attention of two views.
 
     A slice pools two attention maps. For every sentence and slice `samples` positions are drawn, the same for both views. The
-    settings choose between paper and published code where they differ (the default is the code, with exceptions as stated):
+    settings choose between paper and published code where they differ (the default is the code, except where noted):
 
     * weight: the paper's for all of Wikipedia. The code's for 10 %, 1 %, 0.1 % and 0.01 % of it are 5e-4, 1e-4, 1e-3, 1e-3.
     * pairing: "layers" pools layers l and l + n/2 of the same head (code), "heads" heads 2h and 2h + 1 of a layer (paper).
@@ -43,7 +43,7 @@ class AttentionMI:
     * sampling: "stratified" takes one entry from each of `samples` equal parts of the pool: uniform, without repetition or sort.
       "gumbel" draws a uniform subset as the code does (slower, it sorts the pool); "replacement" draws with replacement.
       A pool smaller than `samples` repeats entries; the code drops such slices (discard_short=True).
-    * Places to which a layer with local attention (ModernBERT) does not attend are not used, as if dropout had removed them.
+    * Positions to which a layer with local attention (ModernBERT) does not attend are not used, as if dropout had removed them.
     * padding_queries: True adds the rows of [PAD] queries to the pool (code). Default False (paper): padding changes nothing.
     """
 
@@ -87,7 +87,7 @@ class AttentionMI:
             )
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...]:
-        """The 1-based layers whose attention is compared."""
+        """Return the layers whose attention is compared, counted from 1."""
         if self.layers:
             return tuple(self.layers)
         paired = self.pairing == "layers"
@@ -99,20 +99,20 @@ class AttentionMI:
         return tuple(range(last - count + 1, last + 1))
 
     def slices(self, layers: tuple[int, ...], heads: int) -> int:
-        """The number of slices S: half the number of attention maps."""
+        """Return the number of slices S: half the number of attention maps."""
         return len(layers) * heads // 2
 
     def _of_layer(
-        self, per_slice: Int[Array, "batch slices samples"], place: int, layers: tuple[int, ...], heads: int
+        self, per_slice: Int[Array, "batch slices samples"], index: int, layers: tuple[int, ...], heads: int
     ) -> Int[Array, "batch heads samples"]:
-        """For each head of the layer at `place`, the entries of its slice."""
+        """Return the entries of the slice of each head, for the layer number `index` of `layers`."""
         half = len(layers) // 2
         if self.pairing == "layers":
-            return per_slice.reshape(len(per_slice), half, heads, -1)[:, place % half]
-        return jnp.repeat(per_slice.reshape(len(per_slice), len(layers), heads // 2, -1)[:, place], 2, axis=1)
+            return per_slice.reshape(len(per_slice), half, heads, -1)[:, index % half]
+        return jnp.repeat(per_slice.reshape(len(per_slice), len(layers), heads // 2, -1)[:, index], 2, axis=1)
 
     def _by_slice(self, maps: Shaped[Array, "layers rows heads samples"]) -> Shaped[Array, "rows slices 2 samples"]:
-        """The two maps of each slice."""
+        """Return the two maps of each slice."""
         layers, rows, heads, samples = maps.shape
         if self.pairing == "layers":
             pairs = maps.reshape(2, layers // 2, rows, heads, samples).transpose(2, 1, 3, 0, 4)
@@ -121,7 +121,14 @@ class AttentionMI:
         return pairs.reshape(rows, -1, 2, samples)
 
     def sample(self, seeds: UInt[Array, " batch"], lengths: Int[Array, " batch"], width: int, slices: int) -> Positions:
-        """Draw positions for each sentence and slice among the entries of real tokens; seeds uint32 [B], lengths int32 [B]."""
+        """Draw positions for each sentence and slice among the entries of real tokens.
+
+        Args:
+            seeds: A seed of each sentence, uint32 [B].
+            lengths: The number of tokens of each sentence, int32 [B].
+            width: The number of tokens of a row, with padding.
+            slices: The number of slices S.
+        """
         queries = jnp.full_like(lengths, width) if self.padding_queries else lengths
         pool = (2 * queries * lengths)[:, None, None]  # entries of the two maps
         if self.sampling == "gumbel":
@@ -129,7 +136,7 @@ class AttentionMI:
         else:
 
             def below(limit: Array, stream: int, count: int) -> Array:
-                """Random numbers from 0 to limit - 1; a pool of more than 2^24 entries needs all bits."""
+                """Return random numbers from 0 to limit - 1; a pool of more than 2^24 entries needs all bits."""
                 bits = random_bits(seeds, stream, (slices, count)) >> jnp.where(pool > 1 << 24, 0, 8).astype(jnp.uint32)
                 return (bits % limit.astype(jnp.uint32)).astype(jnp.int32)
 
@@ -152,24 +159,30 @@ class AttentionMI:
     def _subset(
         self, seeds: UInt[Array, " batch"], pool: Int[Array, "batch 1 1"], largest: int, slices: int
     ) -> Int[Array, "batch slices samples"]:
-        """The `samples` entries with the largest random keys among the first `pool` of `largest` entries."""
+        """Return the `samples` entries with the largest random keys among the first `pool` of `largest` entries."""
         keys = random_bits(seeds, STREAM, (slices, largest)) >> 1
         keys = jnp.where(jnp.arange(largest) < pool, keys, 0)
         order = jnp.argsort(-keys.astype(jnp.int32), axis=-1)[..., : self.samples]
         return order % pool  # repeats entries of a pool smaller than `samples`
 
     def capture_attention(self, positions: Positions, layers: tuple[int, ...], views: int) -> Capture:
-        """Make an encoder return log attention and validity [R, H, M] at the positions of each head's slice."""
+        """Return what makes an encoder read log attention and validity [R, H, M] at the positions of each head's slice.
+
+        Args:
+            positions: Of each sentence.
+            layers: The layers to read, counted from 1.
+            views: Rows of each sentence, which have the same positions.
+        """
 
         def gather(
             layer: int, attention: Attention
         ) -> tuple[Float[Array, "rows heads samples"], Bool[Array, "rows heads samples"]]:
-            heads, place = attention.query.shape[1], layers.index(layer)
+            heads, index = attention.query.shape[1], layers.index(layer)
             query, key = (
-                jnp.repeat(self._of_layer(axis, place, layers, heads), views, axis=0) for axis in (positions.query, positions.key)
+                jnp.repeat(self._of_layer(axis, index, layers, heads), views, axis=0) for axis in (positions.query, positions.key)
             )
-            kept = attention.kept_at(query, key) if self.post_dropout else attention.attended_at(query, key)
-            return attention.log_probability_at(query, key), kept
+            is_valid = attention.kept_at(query, key) if self.post_dropout else attention.attended_at(query, key)
+            return attention.log_probability_at(query, key), is_valid
 
         return Capture(layers, gather)
 
@@ -178,9 +191,11 @@ class AttentionMI:
         observed: dict[int, tuple[Float[Array, "rows heads samples"], Bool[Array, "rows heads samples"]]],
         positions: Positions,
     ) -> tuple[Float[Array, "batch slices"], Float[Array, "batch slices"]]:
-        """MI in nats and the fraction of sampled entries that are valid in both views, float32 [B, S].
+        """Return the MI in nats and the fraction of sampled entries that are valid in both views, float32 [B, S].
 
-        `observed`: log attention and validity by layer, from `capture_attention`; the rows are two views, sentence-major.
+        Args:
+            observed: Log attention and validity by layer, from `capture_attention`. The rows are two views, sentence-major.
+            positions: The positions that were read.
         """
 
         def sampled(maps: list[Array]) -> Shaped[Array, "batch 2 slices samples"]:
@@ -200,7 +215,13 @@ class AttentionMI:
         valid: Float[Array, "batch slices"],
         lengths: Float[Array, " batch"],
     ) -> tuple[Scalar, Scalar]:
-        """The term to add to a loss, and the mean MI in nats; information and valid [B, S], lengths float32 [B]."""
+        """Return the term to add to a loss, and the mean MI in nats.
+
+        Args:
+            information: The MI of each sentence and slice, [B, S].
+            valid: The fraction of valid entries, [B, S].
+            lengths: The number of tokens of each sentence, float32 [B].
+        """
         counted = jnp.ones_like(information)
         longest = lengths.max()
         if self.discard_short:

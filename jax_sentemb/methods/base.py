@@ -1,4 +1,4 @@
-"""Base class of all methods: the contract between a method and the train step.
+"""Define the base class of all methods: the contract between a method and the train step.
 
 A method is a dataclass of hyper-parameters with pure functions. There is no list of methods: a config file imports the one it uses.
 The loss is objective(encode(...)): in two functions, so that the train step can encode a large batch in chunks (gradient caching).
@@ -63,17 +63,17 @@ class Method(ABC):
 
     @property
     def dense(self) -> tuple[str, ...] | None:
-        """Activations of the layers after the pooling that the method trains (part "dense"); None: it keeps those of the start."""
+        """Return the activations of the layers after the pooling that the method trains ("dense"); None: those of the start."""
         return None
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """For methods on word vectors: the other parts of the parameters that an embedding depends on."""
+        """Return the other parts of the parameters that an embedding of a method on word vectors depends on."""
         return ()
 
     @property
     def shares(self) -> Mapping[str, Fraction]:
-        """The parts of the parameters that are not trained in every step, and the share of the steps in which each is trained.
+        """Return the parts of the parameters that are not trained in every step, and the share of the steps that train each.
 
         Each of these parts has its own optimiser.
         """

@@ -39,10 +39,10 @@ class ConsSent(Method):
     task: "D" deletes `k` random tokens of half of the sentences, "P" permutes k, "I" inserts k, "R" replaces k, and three linear
     layers classify which sentences are unchanged. "N" and "C" split a sentence in two, at random or by a cut, and rank its second
     part among `k` by dot product. "MT" takes a batch of each of the six in turn: one encoder learns D, P, I, R, with a classifier
-    for each, another one learns N and C, and the embedding is both side by side [4 hidden]. All tasks have the same `k` (the paper
+    for each, the other learns N and C, and the embedding is both side by side [4 hidden]. All tasks have the same `k` (the paper
     does not say). Each encoder and each classifier has its own optimiser: a part that a step does not train keeps its values,
     moments and schedule. All tasks have equally many batches, so the first encoder is trained in four of six steps (the paper
-    states neither). The maximum is over real tokens (InferSent, whose encoder this is, includes padding; the paper does not say).
+    says neither). The maximum is over real tokens (InferSent, whose encoder this is, includes padding; the paper does not say).
     `params`: "lstm", "classifier" (D, P, I, R), "lstm_of_parts" and "classifier_D"... (MT), and the word vectors.
     """
 
@@ -55,12 +55,12 @@ class ConsSent(Method):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
+        """Return the parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ("lstm", "lstm_of_parts") if self.task == MULTITASK else ("lstm",)
 
     @property
     def shares(self) -> dict[str, Fraction]:
-        """The share of the steps in which each encoder and classifier is trained, for MT."""
+        """Return the share of the steps in which each encoder and classifier is trained, for MT."""
         if self.task != MULTITASK:
             return {}
         tasks = {"lstm": len(CLASSIFIED), "lstm_of_parts": len(RANKED)} | {f"classifier_{task}": 1 for task in CLASSIFIED}
@@ -77,13 +77,13 @@ class ConsSent(Method):
             raise ConfigError(Setting("method.k", self.k), " candidates are more than ", Setting("data.batch_size", batch_size))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Perturbed sentences, or sentences split in two."""
+        """Return perturbed sentences, or sentences split in two."""
         if self.task == MULTITASK:
             return corpus.perturbed_in_turn(IN_TURN, self.k, seed)
         return corpus.perturbed(self.task, self.k, seed)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """A fresh LSTM and classifier, both initialised as in torch, and the word vectors."""
+        """Return a fresh LSTM and classifier, both initialised as in torch, and the word vectors."""
         lstm_key, class_key, parts_key = jax.random.split(key, 3)
         inputs = encoder.config.hidden_size
         params: Params = {**loaded, "lstm": init_rnn(lstm_key, "lstm", inputs, self.hidden)}
@@ -92,18 +92,20 @@ class ConsSent(Method):
             params["classifier"] = init_classifier(class_key, *sizes)
         elif self.task == MULTITASK:
             keys = jax.random.split(class_key, len(CLASSIFIED))
-            params |= {f"classifier_{task}": init_classifier(one, *sizes) for task, one in zip(CLASSIFIED, keys, strict=True)}
+            params |= {
+                f"classifier_{task}": init_classifier(task_key, *sizes) for task, task_key in zip(CLASSIFIED, keys, strict=True)
+            }
             params["lstm_of_parts"] = init_rnn(parts_key, "lstm", inputs, self.hidden)
         return Learned(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> ConsSentVectors:
-        """Encodes every text with the encoder of its task."""
+        """Encode every text with the encoder of its task."""
         of_parts = self.task == MULTITASK and batch.tokens.ndim == 3
         vectors = lstm_max(encoder, params, "lstm_of_parts" if of_parts else "lstm", batch.rows)
         return ConsSentVectors(vectors.reshape(*batch.tokens.shape[:-1], -1), batch.label)
 
     def objective(self, params: Params, state: TrainState, encoded: ConsSentVectors) -> Objective:
-        """Cross entropy of the classifier, or of the right candidate."""
+        """Return the cross entropy of the classifier, or of the right candidate."""
         if encoded.sentences.ndim == 3:
             loss, accuracy = ranking_loss(encoded.sentences[:, 0], encoded.sentences[:, 1], self.k)
             return loss, ({"accuracy": accuracy}, None)
@@ -118,5 +120,5 @@ class ConsSent(Method):
         return loss, ({"accuracy": accuracy}, None)
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
-        """The maximum over real tokens of both directions, of both encoders for MT; 0 for a sentence without tokens."""
+        """Return the maximum over real tokens of both directions, of both encoders for MT; 0 for a sentence without tokens."""
         return jnp.concatenate([lstm_max(encoder, params, name, rows) for name in self.embedding_params], axis=-1)

@@ -27,8 +27,8 @@ class ContrastiveTension(EmbeddingMethod):
     dropout: False, as in the published code. `ami` compares the attention of the two encoders for every sentence of the batch (the
     paper does not say how it adds AMI to CT); without dropout both encoders start equal, and AMI's gradient is 0 until they differ.
     keep: which encoder is exported. "better" is the one with the higher score of `eval.select`, as in the paper; without a score,
-    and with "second", it is the second one, as in sentence-transformers. The checkpoint of the best weights has the kept one as
-    "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
+    and with "second", it is the second one, as in sentence-transformers. The checkpoint of the best weights has the exported one
+    as "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
     """
 
     form: str = setting("pairs", choices=("pairs", "in_batch"))  # pairs is the paper's, in_batch that of sentence-transformers
@@ -42,7 +42,7 @@ class ContrastiveTension(EmbeddingMethod):
 
     @property
     def embeddings(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The fields that `train.matryoshka` cuts: none for form=pairs, which has dot products of any length."""
+        """Return the fields that `train.matryoshka` cuts: none for form=pairs, which has dot products of any length."""
         return ("first", "second") if self.form == "in_batch" else ()
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -57,20 +57,20 @@ class ContrastiveTension(EmbeddingMethod):
             )
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """Two encoders with the same weights."""
+        """Return two encoders with the same weights."""
         params: Params = {"encoder": loaded["encoder"], "first": jax.tree.map(jnp.copy, loaded["encoder"])}
         if self.form == "in_batch":
             params["logit_scale"] = jnp.log(jnp.float32(self.scale))
         return Learned(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
-        """Encodes every sentence with both encoders."""
+        """Encode every sentence with both encoders."""
         rows = batch.rows
         both = params["first"], params["encoder"]
         return two_encoders(encoder, both, rows, view_seeds(seeds) if self.dropout else None, seeds, self.ami, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
-        """The contrastive loss minus AMI; metrics."""
+        """Return the contrastive loss plus the term of AMI; metrics."""
         first, second = encoded.first, encoded.second
         if self.form == "in_batch":
             loss, accuracy = symmetric_info_nce(first, second, jnp.exp(params["logit_scale"]))
@@ -80,6 +80,6 @@ class ContrastiveTension(EmbeddingMethod):
         return add_ami_loss(self.ami, loss, metrics, encoded), (metrics, None)
 
     def encoders(self, params: Params) -> dict[str, Params]:
-        """The parameters with each of the two encoders as the one that embeds, the second one first: it is the default."""
+        """Return the parameters with each of the two encoders as the exported one; the second one comes first, as the default."""
         swapped = {**params, "encoder": params["first"], "first": params["encoder"]}
         return {"second": params} | ({"first": swapped} if self.keep == "better" else {})

@@ -1,4 +1,4 @@
-"""Cross-encoder: scores a pair of sentences as one row (Devlin et al. 2019). A baseline without sentence embeddings."""
+"""Cross-encoder: a pair of sentences is scored as one row (Devlin et al. 2019). A baseline without sentence embeddings."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -53,11 +53,11 @@ class CrossEncoder(Method):
             raise ConfigError(f"a cross-encoder of a {model_type} is not supported: give a BERT as ", Setting("encoder.weights"))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Pairs with a class or a score, as one row each."""
+        """Return pairs with a class or a score, as one row each."""
         return corpus.pairs(tuple(self.classes) if self.task == "classes" else (), joined=True)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """{"encoder", "pooler", "classifier"}: the directory's pooler, or a fresh one, and a fresh classifier."""
+        """Return {"encoder", "pooler", "classifier"}: the directory's pooler, or a fresh one, and a fresh classifier."""
         pooler_key, class_key = jax.random.split(key)
         width = encoder.config.hidden_size
         pooler = loaded.get("pooler") or init_head(pooler_key, width)
@@ -66,17 +66,17 @@ class CrossEncoder(Method):
         return Learned({"encoder": loaded["encoder"], "pooler": pooler, "classifier": classifier})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> PairScores:
-        """The score or the logits of every pair, with dropout in the encoder and in front of the classifier."""
+        """Return the score or the logits of every pair, with dropout in the encoder and before the classifier."""
         assert batch.label is not None
         return PairScores(pair_score(encoder, params, batch.rows, seeds), batch.label)
 
     def objective(self, params: Params, state: TrainState, encoded: PairScores) -> Objective:
-        """Mean squared error of the score, or cross entropy; metrics."""
+        """Return the mean squared error of the score, or cross entropy; metrics."""
         if self.task == "scores":
             return jnp.square(encoded.scores[:, 0] - encoded.label / self.top_score).mean(), ({}, None)
         loss, accuracy = softmax_cross_entropy(encoded.scores, encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
-        """The score [R, 1] or the logits [R, C] of rows of joined pairs, without dropout."""
+        """Return the score [R, 1] or the logits [R, C] of rows of joined pairs, without dropout."""
         return pair_score(encoder, params, rows)

@@ -35,7 +35,7 @@ class InferSent(Method):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
+        """Return the parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ("lstm",)
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -45,11 +45,11 @@ class InferSent(Method):
         check_classes(self.classes)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Pairs with a class."""
+        """Return pairs with a class."""
         return corpus.pairs(tuple(self.classes))
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """A fresh LSTM and classifier, both initialised as in torch, and the word vectors."""
+        """Return a fresh LSTM and classifier, both initialised as in torch, and the word vectors."""
         lstm_key, class_key = jax.random.split(key)
         return Learned({
             **loaded,
@@ -58,18 +58,18 @@ class InferSent(Method):
         })  # fmt: skip
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> EncodedPairs:
-        """Encodes both sentences of each pair."""
+        """Encode both sentences of each pair."""
         assert batch.label is not None
         vectors = self.embed(encoder, params, batch.rows)
         return EncodedPairs(vectors[0::2], vectors[1::2], batch.label)
 
     def objective(self, params: Params, state: TrainState, encoded: EncodedPairs) -> Objective:
-        """Cross entropy over the classes."""
+        """Return the cross entropy over the classes."""
         first, second = encoded.first, encoded.second
         features = jnp.concatenate([first, second, jnp.abs(first - second), first * second], axis=-1)
         loss, accuracy = softmax_cross_entropy(class_logits(params["classifier"], features), encoded.label.astype(jnp.int32))
         return loss, ({"accuracy": accuracy}, None)
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
-        """The maximum over real tokens of both directions; 0 for a sentence without tokens."""
+        """Return the maximum over real tokens of both directions; 0 for a sentence without tokens."""
         return lstm_max(encoder, params, "lstm", rows)

@@ -1,4 +1,4 @@
-"""IS-BERT: maximises the mutual information of a sentence embedding and the tokens of the sentence (Zhang et al. 2020)."""
+"""IS-BERT: maximise the mutual information of a sentence embedding and the tokens of the sentence (Zhang et al. 2020)."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -43,18 +43,18 @@ class ISBERT(EmbeddingMethod):
         self.convolution.check()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """{"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
+        """Return {"encoder", "cnn"}; the convolution is fresh unless the directory has one."""
         cnn = loaded.get("cnn") or self.convolution.init(key, encoder.config.hidden_size)
         return Learned({"encoder": loaded["encoder"], "cnn": cnn})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TokenFeatures:
-        """Token features and their mean, with dropout in the encoder."""
+        """Return token features and their mean, with dropout in the encoder."""
         rows = batch.rows
         states = encoder.apply({"params": params["encoder"]}, rows, seeds).hidden[-1]
         local = self.convolution.apply(params["cnn"], states, rows.mask, encoder.dtype)
         return TokenFeatures(local, rows.mask.astype(jnp.float32), pool([local], rows.mask, "mean"))
 
     def objective(self, params: Params, state: TrainState, encoded: TokenFeatures) -> Objective:
-        """Negated mutual information; metrics: its two expectations."""
+        """Return the negated mutual information; metrics: its two expectations."""
         loss, positive, negative = token_sentence_jsd(encoded.local, encoded.mask, encoded.sentence, self.normalization)
         return loss, ({"positive": positive, "negative": negative}, None)

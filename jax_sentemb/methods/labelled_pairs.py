@@ -1,4 +1,4 @@
-"""Pair embeddings and checks that the methods on labelled pairs of sentences share: SBERT, cross-encoders and InferSent."""
+"""Pair embeddings and checks that are common to the methods on labelled pairs: SBERT, cross-encoders and InferSent."""
 
 from typing import NamedTuple
 

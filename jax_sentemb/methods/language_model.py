@@ -40,7 +40,7 @@ class LanguageModel(Method):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
+        """Return the parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ("lstm",)
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -49,7 +49,7 @@ class LanguageModel(Method):
         super().check(encoder, batch_size)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """A fresh LSTM and output layer, initialised as in torch, and the word vectors."""
+        """Return a fresh LSTM and output layer, initialised as in torch, and the word vectors."""
         lstm_key, output_key = jax.random.split(key)
         inputs = encoder.config.hidden_size
         return Learned({
@@ -60,13 +60,13 @@ class LanguageModel(Method):
         })  # fmt: skip
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> WordStates:
-        """The state after every word."""
+        """Return the state after every word."""
         rows = batch.rows
         states = run_rnn("lstm", params["lstm"], word_states(encoder, params, rows), rows.mask, encoder.dtype).states
         return WordStates(states, rows.tokens.astype(jnp.float32), rows.mask.astype(jnp.float32))
 
     def objective(self, params: Params, state: TrainState, encoded: WordStates) -> Objective:
-        """Cross entropy of the next word."""
+        """Return the cross entropy of the next word."""
         vectors = vector_part(params)["vectors"]
         bias, count = params["word_bias"], len(vectors)
         output = params["output"]
@@ -83,5 +83,5 @@ class LanguageModel(Method):
         return sampled_softmax_loss(right, others, mask), ({}, None)
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
-        """The state after the last word."""
+        """Return the state after the last word."""
         return run_rnn("lstm", params["lstm"], word_states(encoder, params, rows), rows.mask, encoder.dtype).last

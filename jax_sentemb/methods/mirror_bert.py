@@ -23,7 +23,7 @@ class MirrorBERT(EmbeddingMethod):
     """NT-Xent over 2B embeddings with both views as anchors, without a head.
 
     span: the number of characters of the second view that become one [MASK] if the sentence has at least 30; with 0 the views
-    differ in dropout only. `ami` needs span=0: a masked span moves the tokens behind it, so attention entries of the two views do
+    differ in dropout only. `ami` needs span=0: a masked span moves the tokens after it, so attention entries of the two views do
     not correspond. pooling "mean" is over real tokens (the published script's `mean` includes padding, its `mean_std` does not).
     Drophead is not implemented. `params` are {"encoder"}.
     """
@@ -41,27 +41,27 @@ class MirrorBERT(EmbeddingMethod):
                 Setting("method.ami"),
                 " cannot be used with span masking (",
                 Setting("method.span", self.span),
-                "): the mask moves the tokens behind it, so the attention of the two views does not correspond; set ",
+                "): the mask moves the tokens after it, so the attention of the two views does not correspond; set ",
                 Setting("method.span", 0),
             )
         super().check(encoder, batch_size)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Distinct sentences, each with a copy that has a masked span if `span` is not 0."""
+        """Return distinct sentences, each with a copy that has a masked span if `span` is not 0."""
         return corpus.span_masked(self.span, seed) if self.span else corpus.plain()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """{"encoder"}."""
+        """Return {"encoder"}."""
         return Learned({"encoder": loaded["encoder"]})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
-        """Both views in one pass over 2B rows, each with its own dropout."""
+        """Return both views from one pass over 2B rows, each with its own dropout."""
         if not self.span:
             return two_dropout_views(encoder, params["encoder"], batch.rows, seeds, self.ami, self.pooling)
         return two_texts(encoder, params, batch.rows, seeds, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
-        """NT-Xent minus AMI; metrics."""
+        """Return NT-Xent plus the term of AMI; metrics."""
         loss, accuracy = nt_xent(encoded.first, encoded.second, self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
         return add_ami_loss(self.ami, loss, metrics, encoded), (metrics, None)

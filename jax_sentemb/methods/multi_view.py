@@ -74,7 +74,7 @@ class MultiView(Method):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The views that an embedding joins."""
+        """Return the views that an embedding joins."""
         return self._all_views() if self.ensemble in ("average", "concatenation") else (self.ensemble,)
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -102,11 +102,11 @@ class MultiView(Method):
             raise ConfigError(Setting("method.context", self.context), " must be below ", Setting("data.batch_size", batch_size))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Sentences in the order of the corpus."""
+        """Return sentences in the order of the corpus."""
         return corpus.ordered()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """Fresh views and the word vectors: GRU gates with bias 1, linear maps and U from N(0, 2 / inputs) (He)."""
+        """Return fresh views and the word vectors: GRU gates with bias 1, linear maps and U from N(0, 2 / inputs) (He)."""
         inputs, width = encoder.config.hidden_size, 2 * self.hidden
         params: Params = dict(loaded)
         *view_keys, decoder_key = jax.random.split(key, 3)
@@ -122,7 +122,7 @@ class MultiView(Method):
         return Learned(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> ContextViews:
-        """The last states of f and the means of g."""
+        """Return the last states of f and the means of g."""
         rows = batch.rows
         words = word_states(encoder, params, rows)
         views = [
@@ -134,7 +134,7 @@ class MultiView(Method):
         return ContextViews(views, rows.tokens.astype(jnp.float32), rows.mask.astype(jnp.float32))
 
     def objective(self, params: Params, state: TrainState, encoded: ContextViews) -> Objective:
-        """The sum of the losses of `form`; metrics."""
+        """Return the sum of the losses of `form`; metrics."""
         loss, metrics = jnp.zeros(()), {}
         if self.form != "generative":
             views = encoded.views
@@ -155,19 +155,19 @@ class MultiView(Method):
         return loss, (metrics, None)
 
     def post_update(self, state: TrainState, carry: Carry) -> TrainState:
-        """Brings the rows of U closer to orthonormal."""
+        """Bring the rows of U closer to orthonormal."""
         if "U" not in state.params or not self.invertible:
             return state
         return state._replace(params={**state.params, "U": towards_orthonormal_rows(state.params["U"], self.beta)})
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
-        """The views at unit length, averaged or side by side, or one of them."""
+        """Return the views at unit length, averaged or side by side, or one of them."""
         views = [l2_normalize(view) for view in self.views_of(encoder, params, rows)]
         return jnp.concatenate(views, axis=-1) if self.ensemble == "concatenation" else sum(views[1:], views[0]) / len(views)
 
     def views_of(self, encoder: TokenEncoder, params: Params, rows: Rows) -> list[Float[Array, "rows _"]]:
-        """The views that the embedding joins, before normalisation: f from its states, g from W times each word vector."""
-        words, found = word_states(encoder, params, rows), []
+        """Return the views that the embedding joins, before normalisation: f from its states, g from W times each word vector."""
+        words, views = word_states(encoder, params, rows), []
         poolings = self.pooling.split("+")
         for name in self.embedding_params:
             if name[0] == "f":
@@ -178,15 +178,15 @@ class MultiView(Method):
             else:
                 states = jnp.matmul(words, self._kernel(name, params), precision="highest")
                 parts = [pooled_states(states, rows.mask, pooling) for pooling in poolings if pooling != "last"]
-            found.append(jnp.concatenate(parts, axis=-1))
-        return found
+            views.append(jnp.concatenate(parts, axis=-1))
+        return views
 
     def _all_views(self) -> tuple[str, ...]:
-        """The views of a trained model."""
+        """Return the views of a trained model."""
         return (*VIEWS[self.views], "h") if self.form == "both" else VIEWS[self.views]
 
     def _learned_views(self) -> tuple[str, ...]:
-        """The views with their own parameters; the generative g and h are U^T."""
+        """Return the views that have parameters; the generative g and h are U^T."""
         return ("f",) if self.form == "generative" else VIEWS[self.views]
 
     def _linear_view(self, name: str, params: Params, words: Array, mask: Array) -> Float[Array, "rows width"]:
@@ -196,7 +196,7 @@ class MultiView(Method):
         return params[name]["kernel"] if name in params else params["U"]
 
     def _generative(self, params: Params, state: TrainState, encoded: ContextViews) -> Array:
-        """Negative sampling of the words of the next sentence, for all sentences but the last one of the batch."""
+        """Return the loss of negative sampling of the words of the next sentence, for all sentences but the last of the batch."""
         vectors = vector_part(params)["vectors"]
         predicted = jnp.matmul(encoded.views[0][:-1], params["U"].T, precision="highest")
         words, mask = encoded.tokens[1:].astype(jnp.int32), encoded.mask[1:]
@@ -206,7 +206,7 @@ class MultiView(Method):
 
 
 def draw_words(key: Key[Array, ""], counts: Float[Array, " vocabulary"], shape: tuple[int, ...]) -> Int[Array, "..."]:
-    """Draws word numbers, int32 of this shape, with probabilities proportional to counts ** 0.75 (`counts` [V])."""
+    """Draw word numbers, int32 of this shape, with probabilities proportional to counts ** 0.75 (`counts` [V])."""
     share = jnp.cumsum(counts**EXPONENT)
     drawn = jnp.searchsorted(share, jax.random.uniform(key, shape) * share[-1], side="right")
     return jnp.minimum(drawn, len(counts) - 1).astype(jnp.int32)

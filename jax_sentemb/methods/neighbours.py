@@ -29,19 +29,19 @@ class Neighbours(EmbeddingMethod):
     embeddings: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Pairs of neighbouring sentences."""
+        """Return pairs of neighbouring sentences."""
         return corpus.neighbours()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """{"encoder"}."""
+        """Return {"encoder"}."""
         return Learned({"encoder": loaded["encoder"]})
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> TwoViews:
-        """Both sentences of each pair in one pass over 2B rows, each with its own dropout."""
+        """Return the embeddings of both sentences of each pair from one pass over 2B rows, each with its own dropout."""
         return two_texts(encoder, params, batch.rows, seeds, self.pooling)
 
     def objective(self, params: Params, state: TrainState, encoded: TwoViews) -> Objective:
-        """The loss; metrics."""
+        """Return the loss; metrics."""
         loss, accuracy = symmetric_info_nce(encoded.first, encoded.second, 1.0 / self.temperature)
         metrics = {"contrastive": loss, "accuracy": accuracy, "alignment": alignment(encoded.first, encoded.second)}
         return loss, (metrics, None)

@@ -44,7 +44,7 @@ class QuickThoughts(Method):
 
     @property
     def embedding_params(self) -> tuple[str, ...]:
-        """The parts of the parameters that an embedding depends on, in addition to word vectors."""
+        """Return the parts of the parameters that an embedding depends on, in addition to word vectors."""
         return ENCODERS
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -55,25 +55,30 @@ class QuickThoughts(Method):
             raise ConfigError(Setting("method.context", self.context), " must be below ", Setting("data.batch_size", batch_size))
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Sentences in the order of the corpus."""
+        """Return sentences in the order of the corpus."""
         return corpus.ordered()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """Two fresh GRUs, initialised as in torch, and the word vectors."""
+        """Return two fresh GRUs, initialised as in torch, and the word vectors."""
         keys = zip(ENCODERS, jax.random.split(key), strict=True)
-        return Learned({**loaded, **{name: init_rnn(one, "gru", encoder.config.hidden_size, self.hidden) for name, one in keys}})
+        return Learned(
+            {
+                **loaded,
+                **{name: init_rnn(encoder_key, "gru", encoder.config.hidden_size, self.hidden) for name, encoder_key in keys},
+            }
+        )
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> SourceAndTarget:
-        """Encodes every sentence with both encoders."""
+        """Encode every sentence with both encoders."""
         return SourceAndTarget(*self._both(encoder, params, batch.rows))
 
     def objective(self, params: Params, state: TrainState, encoded: SourceAndTarget) -> Objective:
-        """Cross entropy of the neighbours over the batch."""
+        """Return the cross entropy of the neighbours over the batch."""
         loss, accuracy = neighbour_loss(encoded.source, encoded.target, self.context, self.itself)
         return loss, ({"accuracy": accuracy}, None)
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
-        """The last states of both encoders."""
+        """Return the last states of both encoders, side by side."""
         return jnp.concatenate(self._both(encoder, params, rows), axis=-1)
 
     def _both(self, encoder: TokenEncoder, params: Params, rows: Rows) -> list[Float[Array, "rows width"]]:

@@ -46,11 +46,14 @@ class SBERT(EmbeddingMethod):
             raise ConfigError(Setting("method.pooling", self.pooling), f" is not one of {', '.join(allowed)}")
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Pairs with a class or a score."""
+        """Return pairs with a class or a score."""
         return corpus.pairs(tuple(self.classes) if self.task == "classes" else ())
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """{"encoder", "cnn", "classifier"}: the convolution loaded or fresh, the classifier from U(-b, b), b = 1 / sqrt(3E)."""
+        """Return {"encoder", "cnn", "classifier"}; the convolution is loaded or fresh.
+
+        The classifier is drawn from U(-b, b), b = 1 / sqrt(3E).
+        """
         cnn_key, class_key = jax.random.split(key)
         params: Params = {"encoder": loaded["encoder"]}
         width = encoder.config.hidden_size
@@ -64,13 +67,13 @@ class SBERT(EmbeddingMethod):
         return Learned(params)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> EncodedPairs:
-        """Encodes both sentences of each pair in one pass over 2B rows, each with its own dropout."""
+        """Encode both sentences of each pair in one pass over 2B rows, each with its own dropout."""
         assert batch.label is not None
         vectors = sentence_embedding(encoder, params, batch.rows, self.pooling, self.convolution, view_seeds(seeds))
         return EncodedPairs(vectors[0::2], vectors[1::2], batch.label)
 
     def objective(self, params: Params, state: TrainState, encoded: EncodedPairs) -> Objective:
-        """Cross entropy, or squared error of the cosine; metrics."""
+        """Return the cross entropy, or squared error of the cosine; metrics."""
         first, second = encoded.first, encoded.second
         if self.task == "scores":
             return jnp.square(paired_cosine(first, second) - encoded.label / self.top_score).mean(), ({}, None)

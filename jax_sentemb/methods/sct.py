@@ -53,8 +53,8 @@ class SCT(EmbeddingMethod):
         """Return {"encoder", "predictor"} and empty queues."""
         width = encoder.config.hidden_size
         predictor = {}
-        for number, own in enumerate(jax.random.split(key, PREDICTORS)):
-            first, second = jax.random.split(own)
+        for number, mlp_key in enumerate(jax.random.split(key, PREDICTORS)):
+            first, second = jax.random.split(mlp_key)
             layers = {"inner": init_linear(first, width, HIDDEN * width), "outer": init_linear(second, HIDDEN * width, width)}
             predictor[f"mlp_{number}"] = layers
         params = {"encoder": loaded["encoder"], "predictor": predictor}
@@ -85,9 +85,9 @@ class SCT(EmbeddingMethod):
         """Return the prediction of the three MLPs from embeddings."""
         predictions, values = [], embeddings
         for number in range(PREDICTORS):
-            own = predictor[f"mlp_{number}"]
-            inner = jnp.matmul(values, own["inner"]["kernel"], precision="highest") + own["inner"]["bias"]
-            outer = jnp.matmul(jax.nn.relu(inner), own["outer"]["kernel"], precision="highest") + own["outer"]["bias"]
+            mlp = predictor[f"mlp_{number}"]
+            inner = jnp.matmul(values, mlp["inner"]["kernel"], precision="highest") + mlp["inner"]["bias"]
+            outer = jnp.matmul(jax.nn.relu(inner), mlp["outer"]["kernel"], precision="highest") + mlp["outer"]["bias"]
             predictions.append(outer)
             values = outer if self.predictor == "chain" else embeddings
         return predictions[-1] if self.predictor == "chain" else jnp.stack(predictions).mean(0)

@@ -47,7 +47,7 @@ class Momentum:
 
 
 class SimCSEViews(NamedTuple):
-    """The two views before the head and, where they are used, the momentum view after it, the masked-LM loss and row numbers."""
+    """The two views before the head and, if they are used, the momentum view after it, the masked-LM loss and row numbers."""
 
     views: TwoViews
     momentum: Float[Array, "batch embedding"] | None
@@ -82,7 +82,7 @@ class SimCSE(EmbeddingMethod):
 
     @property
     def embeddings(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The fields that `train.matryoshka` cuts: none if a queue holds vectors after the head, and without negatives."""
+        """Return the fields that `train.matryoshka` cuts: none if a queue holds vectors after the head, and without negatives."""
         return () if self.momentum is not None and self.head else ("first", "second")
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
@@ -92,7 +92,7 @@ class SimCSE(EmbeddingMethod):
                 Setting("method.ami"),
                 " cannot be used with ",
                 Setting("method.repetition", self.repetition),
-                ": a repeated token moves those behind it, so the attention of the two views does not correspond; set ",
+                ": a repeated token moves those after it, so the attention of the two views does not correspond; set ",
                 Setting("method.repetition", 0),
             )
         if self.rank_consistency and batch_size < 3:
@@ -106,11 +106,11 @@ class SimCSE(EmbeddingMethod):
             check_token_head(encoder)
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
-        """Distinct sentences, each with a copy that has repeated tokens if `repetition` is not 0."""
+        """Return distinct sentences, each with a copy that has repeated tokens if `repetition` is not 0."""
         return corpus.word_repeated(self.repetition, seed) if self.repetition else corpus.plain()
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """{"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
+        """Return {"encoder", "head", ...}, the momentum copy of the encoder and an empty queue."""
         width = encoder.config.hidden_size
         head_key, token_key = jax.random.split(key)
         params: Params = {"encoder": loaded["encoder"]}
@@ -126,7 +126,7 @@ class SimCSE(EmbeddingMethod):
         return Learned(params, copy, jnp.zeros((size, width)), jnp.full(size, -1, jnp.int32))
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> SimCSEViews:
-        """Encodes both views in one pass over 2B rows, then the momentum view and the masked sentences if they are used."""
+        """Encode both views in one pass over 2B rows, then the momentum view and the masked sentences if they are used."""
         rows = batch.rows
         momentum = masked_loss = masked_count = row = None
         if self.repetition:
@@ -144,7 +144,7 @@ class SimCSE(EmbeddingMethod):
         return SimCSEViews(views, momentum, masked_loss, masked_count, row)
 
     def objective(self, params: Params, state: TrainState, encoded: SimCSEViews) -> Objective:
-        """InfoNCE minus AMI plus MLM; metrics; the momentum embeddings and row numbers for the queue."""
+        """Return InfoNCE plus the terms of AMI and MLM; metrics; the momentum embeddings and row numbers for the queue."""
         first, second = (self._project(params, view) for view in (encoded.views.first, encoded.views.second))
         queue_valid = sentences = None
         if state.queue is not None:
@@ -163,7 +163,7 @@ class SimCSE(EmbeddingMethod):
         return loss, (metrics, (encoded.momentum, encoded.row))
 
     def post_update(self, state: TrainState, carry: Carry) -> TrainState:
-        """Moves the momentum encoder towards the new weights and puts the step's momentum embeddings in front of the queue."""
+        """Move the momentum encoder towards the new weights and put the step's momentum embeddings at the front of the queue."""
         if self.momentum is None or state.queue is None or state.queue_rows is None or state.ema_params is None:
             return state
         moved = 1.0 - self.momentum.decay

@@ -82,10 +82,10 @@ class TSDAE(EmbeddingMethod):
         states = token_states(params["decoder_head"], states, encoder)
         targets, real = whole.tokens[:, 1:], whole.mask[:, 1:]
         words, bias = params["encoder"]["embeddings"]["word"], params["decoder_head"]["bias"]
-        found: tuple[Array, Array] = token_loss(
+        losses: tuple[Array, Array] = token_loss(
             states.reshape(-1, states.shape[-1]), words, bias, targets.reshape(-1), encoder.dtype
         )
-        loss, right = (jnp.where(real, values.reshape(real.shape), 0).sum(-1, dtype=jnp.float32) for values in found)
+        loss, right = (jnp.where(real, values.reshape(real.shape), 0).sum(-1, dtype=jnp.float32) for values in losses)
         return WrittenTokens(loss, real.sum(-1, dtype=jnp.float32), right)
 
     def objective(self, params: Params, state: TrainState, encoded: WrittenTokens) -> Objective:

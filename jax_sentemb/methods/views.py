@@ -28,12 +28,12 @@ class TwoViews(NamedTuple):
 
 
 def view_seed(seeds: UInt[Array, " batch"], view: int) -> UInt[Array, " batch"]:
-    """Seeds [B] of the forward pass number `view` of each sentence: every pass has its own dropout."""
+    """Return the seeds [B] of the forward pass number `view` of each sentence: every pass has its own dropout."""
     return hash32(seeds + jnp.uint32((view + 1) * 0x9E3779B1 % 2**32))
 
 
 def view_seeds(seeds: UInt[Array, " batch"]) -> UInt[Array, " rows"]:
-    """Seeds [2B] of two views, sentence-major."""
+    """Return the seeds [2B] of two views, sentence-major."""
     return jnp.stack([view_seed(seeds, view) for view in range(VIEWS)], axis=1).reshape(-1)
 
 
@@ -68,7 +68,17 @@ def two_encoders(
     ami: AttentionMI | None,
     pooling: str,
 ) -> TwoViews:
-    """Encode `rows` with one set of parameters and with another; `dropout_seeds` [2B] switch dropout on."""
+    """Encode `rows` with two encoders of the same architecture.
+
+    Args:
+        encoder: The architecture.
+        both_params: The weights of the two encoders.
+        rows: The tokens [B, T].
+        dropout_seeds: Seeds of the dropout, uint32 [2B], sentence-major; None switches it off.
+        ami_seeds: Seeds of the positions of AMI, uint32 [B].
+        ami: What compares the attention of the two encoders; None compares nothing.
+        pooling: How states become an embedding.
+    """
     halves = (None, None) if dropout_seeds is None else (dropout_seeds[0::2], dropout_seeds[1::2])
     options: dict[str, Any] = {"first_token_only": pooling == "cls"}
     layers, positions = (), None
@@ -80,19 +90,19 @@ def two_encoders(
     def interleave(first: Array, second: Array) -> Array:
         return jnp.stack([first, second], axis=1).reshape(-1, *first.shape[1:])
 
-    one, other = (pool(output.hidden, rows.mask, pooling) for output in outputs)
+    first_vectors, second_vectors = (pool(output.hidden, rows.mask, pooling) for output in outputs)
     lengths = rows.mask.sum(-1, dtype=jnp.float32)
     if ami is None or positions is None:
-        return TwoViews(one, other, lengths)
+        return TwoViews(first_vectors, second_vectors, lengths)
     first, second = (output.observed for output in outputs)
     observed = {
         layer: (interleave(first[layer][0], second[layer][0]), interleave(first[layer][1], second[layer][1])) for layer in layers
     }
-    return TwoViews(one, other, lengths, *ami.mutual_information(observed, positions))
+    return TwoViews(first_vectors, second_vectors, lengths, *ami.mutual_information(observed, positions))
 
 
 def add_ami_loss(ami: AttentionMI | None, loss: Scalar, metrics: dict[str, Scalar], views: TwoViews) -> Scalar:
-    """`loss` plus the term of AMI if there is one; the mean information goes into `metrics`."""
+    """Return `loss` plus the term of AMI if there is one, and put the mean information into `metrics`."""
     if ami is None or views.information is None or views.valid is None:
         return loss
     term, metrics["attention_mi"] = ami.term(views.information, views.valid, views.lengths)

@@ -31,17 +31,17 @@ class WordAverage(Method):
         super().check(encoder, batch_size)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """The word vectors."""
+        """Return the word vectors."""
         return Learned(dict(loaded))
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Averages:
-        """Averages the word vectors of each sentence."""
+        """Average the word vectors of each sentence."""
         return Averages(self.embed(encoder, params, batch.rows))
 
     def objective(self, params: Params, state: TrainState, encoded: Averages) -> Objective:
-        """Zero, since nothing is trained."""
+        """Return zero, since nothing is trained."""
         return jnp.zeros(()), ({}, None)
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
-        """The average over real tokens."""
+        """Return the average over real tokens."""
         return pooled_states(word_states(encoder, params, rows), rows.mask, "mean")

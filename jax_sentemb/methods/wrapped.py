@@ -22,53 +22,53 @@ class Wrapped(Method):
 
     @property
     def pooling(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Same as the method."""
+        """Return the pooling of the inner method."""
         return self.inner.pooling
 
     @property
     def anchor(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Same as the method."""
+        """Return the weight of the anchor of the inner method."""
         return self.inner.anchor
 
     @property
     def encoder_parts(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Same as the method."""
+        """Return the encoders among the parameters of the inner method."""
         return self.inner.encoder_parts
 
     @property
     def dense(self) -> tuple[str, ...] | None:
-        """Same as the method."""
+        """Return the trained activations of the inner method."""
         return self.inner.dense
 
     @property
     def shares(self) -> Mapping[str, Fraction]:
-        """Same as the method."""
+        """Return the shares of the steps of the inner method."""
         return self.inner.shares
 
     def check(self, encoder: TokenEncoder, batch_size: int) -> None:
-        """Same as the method."""
+        """Check the settings of the inner method."""
         self.inner.check(encoder, batch_size)
 
     def init(self, encoder: TokenEncoder, loaded: Params, key: Key[Array, ""]) -> Learned:
-        """Same as the method."""
+        """Return the first state of the inner method."""
         return self.inner.init(encoder, loaded, key)
 
     def encode(self, encoder: TokenEncoder, params: Params, state: TrainState, batch: Batch, seeds: Seeds) -> Encoded:
-        """Same as the method."""
+        """Encode a batch with the inner method."""
         return self.inner.encode(encoder, params, state, batch, seeds)
 
     def objective(self, params: Params, state: TrainState, encoded: Encoded) -> Objective:
-        """Same as the method."""
+        """Return the loss of the inner method."""
         return self.inner.objective(params, state, encoded)
 
     def post_update(self, state: TrainState, carry: Carry) -> TrainState:
-        """Same as the method."""
+        """Return the state after the update of the inner method."""
         return self.inner.post_update(state, carry)
 
     def encoders(self, params: Params) -> dict[str, Params]:
-        """Same as the method."""
+        """Return the encoders that may be exported of the inner method."""
         return self.inner.encoders(params)
 
     def embed(self, encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows embedding"]:
-        """Same as the method."""
+        """Return the embeddings of the inner method."""
         return self.inner.embed(encoder, params, rows)
