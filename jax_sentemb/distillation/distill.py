@@ -1,4 +1,4 @@
-"""`distill`: an encoder and a text become a static table, which is verified and published as an export."""
+"""Make a static table from an encoder and a text, verify it and publish it as an export (command `distill`)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,7 @@ class Settings(NamedTuple):
     regression: Regression | None = None  # None: the table is not trained
 
 
-Progress = Callable[[str, int, int], object]  # what is done, how many rows of it more, of how many
+Progress = Callable[[str, int, int], object]  # step, rows that were done since the last call, all rows
 
 
 def distill(
@@ -44,12 +44,22 @@ def distill(
     vectors: Vectors | None = None,
     progress: Progress = lambda what, more, total: None,
 ) -> StaticTable:
-    """Publish the static table of `model` for the text `sentences` in `output`; the table.
+    """Publish the static table of a model for a text, and return the table.
 
-    `vectors`: the model's vectors of the text, as `encode` writes them; without them the regression encodes the text first,
-    into a temporary file beside `output`, which the next call removes if this process is killed. ConfigError for a model without
-    [CLS] and [SEP], a width beyond its own or an `output` that is not an export, DataError for vectors of another text or model,
-    BusyError while another process trains the same table.
+    Args:
+        model: The encoder.
+        name: Its name, for messages and for the card.
+        sentences: The text.
+        output: The directory of the export.
+        settings: The width, the weights of pieces and the regression.
+        vectors: The model's vectors of the text, as `encode` writes them. Without them the regression encodes the text first, into a
+            temporary file next to `output`. If this process is killed, the next call removes that file.
+        progress: Called with the step, the rows that were done since the last call, and all rows.
+
+    Raises:
+        ConfigError: The model has no [CLS] and [SEP], the width exceeds the model's, or `output` is not an export.
+        DataError: The vectors are those of another text or model, or the text has no piece of the vocabulary.
+        BusyError: Another process trains the same table.
     """
     check_replaceable(output)
     tokenizer = model.embedder.tokenizer
@@ -66,7 +76,7 @@ def distill(
     table = token_table(piece_vectors(model, tokenizer), counts, specials, settings.width, settings.sif)
     if settings.regression is not None:
         if vectors is not None:
-            rows = SomeRows(vectors, sentences.lines)  # those with text
+            rows = SomeRows(vectors, sentences.lines)  # lines with text
             table = _trained(table, tokenizer, sentences, rows, settings, progress)
         else:
             with sole_writer(output), naming(output), staging(output.with_name(f"{output.name[:80]}.vectors")) as folder:
@@ -74,9 +84,9 @@ def distill(
                 table = _trained(table, tokenizer, sentences, targets, settings, progress)
         table[specials] = 0
     sentences.check_unchanged()
-    found = StaticTable(table, tokenizer, True)
-    _publish(output, found, Source(Path(name).name, model.fingerprint()), sentences, settings)
-    return found
+    static_table = StaticTable(table, tokenizer, True)
+    _publish(output, static_table, Source(Path(name).name, model.fingerprint()), sentences, settings)
+    return static_table
 
 
 def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: Sentences, width: int) -> None:
@@ -94,7 +104,7 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: S
         "corpus": Source("of --corpus", sentences.fingerprint),
         "model": Source(Path(name).name, model.fingerprint()),
         "max_seq_length": model.embedder.max_seq_length,
-        "prompt": recorded if recorded in prompts else prompts[0],  # `encode` uses the first one, this command the second one
+        "prompt": recorded if recorded in prompts else prompts[0],  # `encode` uses the first, this command the second
     }
     check("--vectors", vectors.manifest, VECTORS, made_from)
 
@@ -102,11 +112,11 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: S
 def _encoded(model: LoadedModel, sentences: Sentences, file: Path, width: int, progress: Progress) -> np.ndarray:
     """Return the vectors of the sentences, float32 [N, D], mapped from the new `file`."""
     header = {"descr": "<f4", "fortran_order": False, "shape": (len(sentences), width)}
-    with file.open("wb") as opened:  # not through a mapping: there a full disk is a SIGBUS
-        np.lib.format.write_array_header_1_0(opened, header)
-        for some in texts(sentences, ENCODED_AT_ONCE):
-            opened.write(np.ascontiguousarray(model(some), "<f4").data)
-            progress("encode", len(some), len(sentences))
+    with file.open("wb") as vector_file:  # a full disk would be a SIGBUS if this wrote to a mapping
+        np.lib.format.write_array_header_1_0(vector_file, header)
+        for batch in texts(sentences, ENCODED_AT_ONCE):
+            vector_file.write(np.ascontiguousarray(model(batch), "<f4").data)
+            progress("encode", len(batch), len(sentences))
     return np.load(file, mmap_mode="r")
 
 
@@ -129,13 +139,13 @@ def _trained(
 
 def _publish(output: Path, table: StaticTable, teacher: Source, sentences: Sentences, settings: Settings) -> None:
     regression = settings.regression
-    stated = {
+    facts = {
         "base_model": teacher.name,
         "width": settings.width,
         "sif": settings.sif,
         "regression": regression and regression._asdict(),
         "sentences": len(sentences),
     }
-    settings_of = {name: stated[name] for name in ("width", "sif", "regression")}
+    settings_of = {name: facts[name] for name in ("width", "sif", "regression")}
     corpus = Source("corpus", sentences.fingerprint)
-    export_static(output.absolute(), table, stated, {"corpus": corpus, "teacher": teacher, **settings_of})
+    export_static(output.absolute(), table, facts, {"corpus": corpus, "teacher": teacher, **settings_of})

@@ -1,4 +1,4 @@
-"""Trains a static table to give the sentence vectors of an encoder: cosine regression over the user's text.
+"""Train a static table to give the sentence vectors of an encoder: cosine regression over the user's text.
 
 The sentence vectors are read from disk a block at a time, so memory is that of the table, of its optimiser state and of a block.
 """
@@ -42,19 +42,21 @@ class Projection(NamedTuple):
     axes: Float[np.ndarray, "inputs width"]
 
     def __call__(self, vectors: Float[np.ndarray, "n inputs"]) -> Float[np.ndarray, "n width"]:
+        """Return the targets float32 [N, W] of vectors [N, D]."""
         return ((vectors - self.mean) @ self.axes).astype(np.float32)
 
 
 def project(targets: VectorSource, width: int) -> Projection:
-    """The first `width` principal components of the rows of `targets` [N, D]; all of them where D is smaller.
+    """Return the first `width` principal components of the rows of `targets` [N, D]; all of them if D is smaller.
 
-    DataError for rows that are not finite, or all equal.
+    Raises:
+        DataError: A row is not finite, or all rows are equal.
     """
     total, products = np.zeros(targets.shape[1]), np.zeros((targets.shape[1],) * 2)
     for start in range(0, len(targets), BLOCK):
         block = np.asarray(targets[start : start + BLOCK], np.float64)
-        if len(odd := np.flatnonzero(~np.isfinite(block).all(axis=1))):
-            row = start + int(odd[0])
+        if len(bad_rows := np.flatnonzero(~np.isfinite(block).all(axis=1))):
+            row = start + int(bad_rows[0])
             row = int(targets.rows[row]) if isinstance(targets, SomeRows) else row
             raise DataError(f"the vector of row {row} has NaN or Inf: a table cannot be trained on it")
         total += block.sum(axis=0)
@@ -72,9 +74,15 @@ def linear_start(
     targets: VectorSource,
     projection: Projection,
 ) -> Float[np.ndarray, "pieces width"]:
-    """The table times the ridge map from its sentence vectors, `means` of a slice of rows, to the targets: float32.
+    """Return the table times the ridge map from its sentence vectors to the targets, float32.
 
-    Scaled to sentence vectors of length 1 on average, so that one learning rate fits every encoder.
+    The result is scaled to sentence vectors of length 1 on average, so that one learning rate fits every encoder.
+
+    Args:
+        table: The vectors of the pieces.
+        means: Returns the sentence vectors of a slice of rows by `table`.
+        targets: The encoder's vectors of the sentences.
+        projection: From these to vectors as wide as the table.
     """
     width = table.shape[1]
     gram, cross = np.zeros((width, width)), np.zeros((width, projection.axes.shape[1]))
@@ -89,7 +97,7 @@ def linear_start(
 
 
 def loss_of(params: Params, rows: Rows, targets: Float[Array, "batch width"]) -> Float[Array, ""]:
-    """1 - cosine of the rows' embeddings and their targets, the mean over the batch."""
+    """Return the mean over the batch of 1 - cosine of the rows' embeddings and their targets."""
     return 1 - (mean_of_pieces(params["table"], rows, True) * targets).sum(-1).mean()
 
 
@@ -102,10 +110,19 @@ def fit_table(
     settings: Regression,
     progress: Callable[[int, float], object] = lambda rows, loss: None,
 ) -> Float[np.ndarray, "pieces width"]:
-    """The table after `settings.epochs` passes over the sentences; row i of `targets` belongs to sentence i.
+    """Train the table with Adam, whose learning rate decays linearly to 0, and return it.
 
-    Adam with a linear decay to 0. `progress` is called with rows done and the loss of the step before. NotFinite for a loss of NaN,
-    or a table whose rows have no finite length.
+    Args:
+        table: The first vectors of the pieces.
+        sentences: The text.
+        tokenizer: Of the table.
+        targets: The encoder's vectors of the sentences, in the same order.
+        projection: From these to vectors as wide as the table.
+        settings: Epochs, batch size, learning rate and seed.
+        progress: Called with the rows that were done since the last call, and the loss of the step before.
+
+    Raises:
+        NotFinite: The loss is NaN, or the rows of the table have no finite length.
     """
     settings = settings._replace(batch_size=min(settings.batch_size, BLOCK))
     blocks = (min(BLOCK, len(targets) - start) for start in range(0, len(targets), BLOCK))
@@ -113,8 +130,8 @@ def fit_table(
     optimizer = optax.adam(optax.linear_schedule(settings.learning_rate, 0.0, steps))
 
     @jax.jit
-    def step(params: Params, state: Any, rows: Rows, wanted: Array) -> tuple[Params, Any, Array]:
-        loss, gradients = jax.value_and_grad(loss_of)(params, rows, wanted)
+    def step(params: Params, state: Any, rows: Rows, unit_targets: Array) -> tuple[Params, Any, Array]:
+        loss, gradients = jax.value_and_grad(loss_of)(params, rows, unit_targets)
         updates, state = optimizer.update(gradients, state, params)
         changed: Any = optax.apply_updates(params, updates)
         return changed, state, loss
@@ -124,16 +141,16 @@ def fit_table(
             raise NotFinite(number, f"loss {loss} of the regression: lower --learning-rate")
 
     params: Params = {"table": jnp.asarray(table)}
-    number, state, loss, last = 0, optimizer.init(params), 0.0, None
-    for number, (rows, wanted) in enumerate(_batches(sentences, tokenizer, targets, projection, settings), 1):
-        params, state, found = step(params, state, rows, wanted)
-        if last is not None:  # of the step before, so that the device is never waited for
-            loss = float(last)
+    number, state, loss, pending_loss = 0, optimizer.init(params), 0.0, None
+    for number, (rows, unit_targets) in enumerate(_batches(sentences, tokenizer, targets, projection, settings), 1):
+        params, state, step_loss = step(params, state, rows, unit_targets)
+        if pending_loss is not None:  # of the step before, so that the device is never waited for
+            loss = float(pending_loss)
             check(number - 1, loss)
-        last = found
-        progress(len(wanted), loss)
-    if last is not None:
-        check(number, float(last))
+        pending_loss = step_loss
+        progress(len(unit_targets), loss)
+    if pending_loss is not None:
+        check(number, float(pending_loss))
     if not np.isfinite(lengths := float((params["table"] ** 2).sum())):
         raise NotFinite(number, f"squared lengths of {lengths} in the table: lower --learning-rate")
     return np.array(params["table"])
@@ -142,17 +159,17 @@ def fit_table(
 def _batches(
     sentences: Lines, tokenizer: Tokenizer, targets: VectorSource, projection: Projection, settings: Regression
 ) -> Iterator[tuple[Rows, np.ndarray]]:
-    """Batches of pieces and unit targets: blocks in random order, rows of a block in random order, equal in every run."""
+    """Yield batches of pieces and unit targets: blocks and their rows are in random order, which is the same in every run."""
     for epoch in range(settings.epochs):
         random = np.random.default_rng([settings.seed, epoch])
         for start in random.permutation(range(0, len(targets), BLOCK)).tolist():
             end = min(start + BLOCK, len(targets))
             pieces, _ = Pieces(tokenizer).encode([sentences[row] for row in range(start, end)], WIDTHS[-1])
-            wanted = unit_length(projection(targets[start:end]))
+            unit_targets = unit_length(projection(targets[start:end]))
             order = random.permutation(end - start)
             for first in range(0, len(order), settings.batch_size):
                 chosen = np.resize(
                     order[first : first + settings.batch_size], settings.batch_size
                 )  # one shape: the last repeats rows
-                some = [pieces[row] for row in chosen]
-                yield pad(some, bucket(max(map(len, some)), WIDTHS), tokenizer.pad_id), wanted[chosen]
+                batch = [pieces[row] for row in chosen]
+                yield pad(batch, bucket(max(map(len, batch)), WIDTHS), tokenizer.pad_id), unit_targets[chosen]

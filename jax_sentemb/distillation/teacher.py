@@ -1,4 +1,4 @@
-"""The vectors of a teacher for a text: computed once, kept beside the token cache, read by line number.
+"""Compute the vectors of a teacher for a text once, keep them next to the token cache, and read them by line number.
 
 A teacher is a model that `load` opens, a directory that `jax-sentemb encode` wrote for the same text, or "words:WIDTH", random
 vectors of words, for trials without a model. Vectors of a model are stored in float16 shards, so an interrupted computation
@@ -96,7 +96,11 @@ class EncodedLines:
 
     @classmethod
     def of_directory(cls, name: str, sentences: Sentences) -> "EncodedLines":
-        """Return the vectors of a directory of `jax-sentemb encode`; DataError if it was made from another text."""
+        """Return the vectors of a directory of `jax-sentemb encode`.
+
+        Raises:
+            DataError: The directory was made from another text.
+        """
         vectors = Vectors(name)
         remedy = "encode this text with jax-sentemb encode, or name the model"
         if vectors.is_marked:
@@ -136,7 +140,7 @@ class RandomWordVectors:
 
 
 class _Lines:
-    """Some lines of a text as a text."""
+    """A text that consists of some lines of another text."""
 
     def __init__(self, sentences: Sentences, lines: Int[np.ndarray, " lines"]) -> None:
         self._sentences, self._lines = sentences, lines
@@ -151,7 +155,13 @@ class _Lines:
 def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, lines: Int[np.ndarray, " lines"] | None) -> Vectors:
     """Return the vectors of a model for a text or some of its lines, which are computed unless the cache has them.
 
-    The call waits while another process computes the same vectors. An entry that is damaged is computed again.
+    The call waits while another process computes the same vectors. A damaged entry is computed again.
+
+    Args:
+        encoder: The model.
+        dtype: Precision of its matrix products.
+        sentences: The text.
+        lines: The lines to encode; None encodes all.
     """
     prompt = encoder.prompt_for("document")
     sources = {
@@ -180,7 +190,7 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
         try:
             write()
         except DataError:
-            sentences.check_unchanged()  # the text is not the reason
+            sentences.check_unchanged()  # raises if a changed text is the reason
             shutil.rmtree(folder, ignore_errors=True)
             progress.reset()
             write()

@@ -1,7 +1,7 @@
-"""A static table without training: every piece of the vocabulary through the encoder, whitened, weighted by its rarity.
+"""Make a static table without training: encode every piece of the vocabulary, whiten the vectors, weight them by rarity.
 
 Token vectors by a forward pass and PCA are those of Model2Vec (Tulkens and van Dongen 2024); the weights are those of SIF (Arora,
-Liang and Ma 2017) with frequencies of the user's text. The components are those of the text, too: a piece counts as often as its
+Liang and Ma 2017) with frequencies of the user's text. The components also follow the text: a piece counts as often as its
 weighted vector enters sentences.
 """
 
@@ -21,11 +21,11 @@ LINES = 1 << 14  # sentences that are tokenised at once
 
 
 def piece_vectors(model: LoadedModel, tokenizer: Tokenizer) -> Float[np.ndarray, "pieces width"]:
-    """float32 [V, E]: the model's embedding of the text [CLS] piece [SEP] for each piece; 0 for special tokens."""
+    """Return the model's embedding of the text [CLS] piece [SEP] for each piece, float32 [V, E]; 0 for special tokens."""
     embed = jax.jit(model.embedder.embed)
     parts = []
     for start in range(0, tokenizer.vocab_size, AT_ONCE):
-        pieces = np.arange(start, start + AT_ONCE) % tokenizer.vocab_size  # one shape: the last batch begins again
+        pieces = np.arange(start, start + AT_ONCE) % tokenizer.vocab_size  # one shape: the last batch is filled with the first pieces
         rows = np.stack([np.full(AT_ONCE, tokenizer.cls_id), pieces, np.full(AT_ONCE, tokenizer.sep_id)], axis=1).astype(np.int32)
         parts.append(np.asarray(embed(model.params, Rows(rows, np.ones(rows.shape, np.bool_))), np.float32))
     vectors = np.concatenate(parts)[: tokenizer.vocab_size]
@@ -34,26 +34,26 @@ def piece_vectors(model: LoadedModel, tokenizer: Tokenizer) -> Float[np.ndarray,
 
 
 def special_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids that stand for no text, and the one for unknown text."""
+    """Return the ids that stand for no text, and the id for unknown text."""
     return [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id]
 
 
 def texts(sentences: Lines, size: int = LINES) -> Iterator[list[str]]:
-    """The sentences in their order, `size` at once."""
+    """Yield the sentences in their order, `size` at once."""
     for start in range(0, len(sentences), size):
         yield [sentences[row] for row in range(start, min(start + size, len(sentences)))]
 
 
 def piece_counts(sentences: Lines, tokenizer: Tokenizer) -> Float[np.ndarray, " pieces"]:
-    """float64 [V]: how often each piece occurs."""
+    """Return how often each piece occurs, float64 [V]."""
     counts = np.zeros(tokenizer.vocab_size)
-    for some in texts(sentences):
-        counts += np.bincount(tokenizer.pieces(some, LONGEST)[0], minlength=tokenizer.vocab_size)
+    for batch in texts(sentences):
+        counts += np.bincount(tokenizer.pieces(batch, LONGEST)[0], minlength=tokenizer.vocab_size)
     return counts
 
 
 def sif_weights(counts: Float[np.ndarray, " pieces"], sif: float) -> Float[np.ndarray, " pieces"]:
-    """a / (a + p) with a = `sif` and the share p of each piece; 1 for all at sif=0, which means no weights."""
+    """Return the weight a / (a + p) of each piece, where a = `sif` and p is its share of `counts`; sif=0 gives all the weight 1."""
     shares = counts / max(counts.sum(), 1.0)
     return sif / (sif + shares) if sif else np.ones(len(counts))
 
@@ -61,9 +61,9 @@ def sif_weights(counts: Float[np.ndarray, " pieces"], sif: float) -> Float[np.nd
 def whitened(
     vectors: Float[np.ndarray, "pieces inputs"], importance: Float[np.ndarray, " pieces"], width: int
 ) -> Float[np.ndarray, "pieces width"]:
-    """The first `width` principal components of the rows, each with variance 1; rows count by `importance`. float64.
+    """Return the first `width` principal components of the rows, each with variance 1, float64 [V, W].
 
-    Directions in which the rows do not vary become 0.
+    Rows count by `importance`. Directions in which the rows do not vary become 0.
     """
     total = importance.sum()
     centred = vectors - importance @ vectors / total
@@ -80,7 +80,15 @@ def token_table(
     width: int,
     sif: float,
 ) -> Float[np.ndarray, "pieces width"]:
-    """float32 [V, width] from vectors and counts of the pieces; the rows `specials` are 0 and count for nothing."""
+    """Return the table, float32 [V, W].
+
+    Args:
+        vectors: Of the pieces.
+        counts: How often each piece occurs.
+        specials: Ids whose rows are 0 and count for nothing.
+        width: Numbers of a vector, W.
+        sif: Of the weights of the pieces, as in `sif_weights`.
+    """
     weights = sif_weights(counts, sif)
     importance = counts * weights**2
     importance = importance / max(importance.sum(), 1e-300) + 1e-9 / len(counts)  # unseen pieces count when there are few others

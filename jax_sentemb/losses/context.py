@@ -77,8 +77,8 @@ def _neighbours(
     """
 
     def rank(rows: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-        some, place = rows
-        distance = jnp.abs(place[:, None] - jnp.arange(len(others)))
+        some, index = rows
+        distance = jnp.abs(index[:, None] - jnp.arange(len(others)))
         scores = jnp.matmul(some, others.T, precision=lax.Precision.HIGHEST)
         if own_score is not None:
             scores = jnp.where(distance == 0, own_score, scores)

@@ -58,9 +58,9 @@ def info_nce(
     own, in_queue = sentences or (jnp.arange(len(anchors)), None)
 
     def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        anchors, place, sentence = rows
+        anchors, index, sentence = rows
         logits = jnp.matmul(anchors, against.T, precision=lax.Precision.HIGHEST) / temperature
-        positive = jnp.take_along_axis(logits, place[:, None], axis=1)
+        positive = jnp.take_along_axis(logits, index[:, None], axis=1)
         if queued is not None:
             to_queue = jnp.matmul(anchors, queued.T, precision=lax.Precision.HIGHEST) / temperature
             if queue_valid is not None:
@@ -102,9 +102,9 @@ def nt_xent(first: Embeddings, second: Embeddings, temperature: float) -> tuple[
     positive = jnp.tile(paired_cosine(first, second) / temperature, 2)
 
     def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        anchors, own, place = rows
+        anchors, own, index = rows
         logits = jnp.matmul(anchors, both.T, precision=lax.Precision.HIGHEST) / temperature
-        logits = jnp.where(place[:, None] == jnp.arange(len(both)), -jnp.inf, logits)
+        logits = jnp.where(index[:, None] == jnp.arange(len(both)), -jnp.inf, logits)
         # The positive is computed twice, and the two results can differ by rounding.
         return jax.nn.logsumexp(logits - own[:, None], axis=1), own + 1e-4 >= logits.max(axis=1)
 
@@ -136,11 +136,11 @@ def symmetric_info_nce(first: Embeddings, second: Embeddings, scale: Scalar | fl
     first, second = l2_normalize(first), l2_normalize(second)
 
     def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        anchors, others, place = rows  # rows of the matrix of cosines and, for the other direction, columns
+        anchors, others, index = rows  # rows of the matrix of cosines and, for the other direction, columns
         to_second, to_first = (
             jnp.matmul(one, other.T, precision=lax.Precision.HIGHEST) * scale for one, other in ((anchors, second), (others, first))
         )
-        positive = jnp.take_along_axis(to_second, place[:, None], axis=1)[:, 0]
+        positive = jnp.take_along_axis(to_second, index[:, None], axis=1)[:, 0]
         loss = (jax.nn.logsumexp(to_second, axis=1) + jax.nn.logsumexp(to_first, axis=1)) / 2 - positive
         return loss, positive >= to_second.max(axis=1)
 
@@ -173,10 +173,10 @@ def contrastive_tension(first: Embeddings, second: Embeddings, group: int) -> tu
         Carlsson et al. 2021. Its code draws two new sentences for a negative pair. Here they are two sentences
         of the batch, so each encoder encodes a sentence once, and pairs have the same distribution.
     """
-    place = jnp.arange(len(first))
-    same = place % group == 0
+    index = jnp.arange(len(first))
+    same = index % group == 0
     others = jnp.nonzero(~same, size=len(first) - len(first) // group)[0]
-    partner = place.at[others].set(jnp.roll(others, 1))
+    partner = index.at[others].set(jnp.roll(others, 1))
     logits = (first * second[partner]).sum(-1)
     loss = jax.nn.softplus(jnp.where(same, -logits, logits))
     return loss.mean(), ((logits > 0) == same).mean()
@@ -205,8 +205,8 @@ def ranking_loss(anchors: Embeddings, parts: Embeddings, candidates: int) -> tup
         ConsSent (Brahma 2018), section 3: ranking among k sentences of a minibatch. The softmax is that of
         QuickThoughts.
     """
-    place = (jnp.arange(len(anchors))[:, None] + jnp.arange(candidates)) % len(anchors)
-    scores = jnp.einsum("be,bke->bk", anchors, parts[place], precision="highest")
+    index = (jnp.arange(len(anchors))[:, None] + jnp.arange(candidates)) % len(anchors)
+    scores = jnp.einsum("be,bke->bk", anchors, parts[index], precision="highest")
     loss = (jax.nn.logsumexp(scores, axis=1) - scores[:, 0]).mean()
     return loss, (scores[:, 0] >= scores.max(axis=1)).mean()
 

@@ -39,10 +39,9 @@ def correlation(
 
 
 def gaussian_mutual_information(rho: Float[Array, "*slices"], largest: float = 1.0 - 1e-6) -> Float[Array, "*slices"]:
-    """Return the mutual information in nats of two jointly normal variables with correlation rho: -1/2 log(1 -
-    rho^2).
+    """Return the mutual information in nats of two jointly normal variables with correlation rho.
 
-    Use it to make two views of a sentence attend alike.
+    It is -1/2 log(1 - rho^2). Use it to make two views of a sentence attend alike.
 
     Args:
         rho: Correlations from -1 to 1.
@@ -97,9 +96,9 @@ def token_sentence_jsd(
     offset = jnp.log(2.0) if over == "pairs" else 0.0
 
     def estimate(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        tokens, real, place = rows
+        tokens, real, index = rows
         scores = jnp.einsum("bte,se->bts", tokens, sentence, precision=lax.Precision.HIGHEST)
-        own = place[:, None, None] == jnp.arange(batch)
+        own = index[:, None, None] == jnp.arange(batch)
         positive = jnp.where(own, offset - jax.nn.softplus(-scores), 0.0) * real[..., None]
         negative = jnp.where(own, 0.0, jax.nn.softplus(scores) - offset) * real[..., None]
         return positive.sum((1, 2)), negative.sum((1, 2))

@@ -20,8 +20,7 @@ def similarity_distillation(
     sentences: tuple[Shaped[Array, " batch"], Int[Array, " queue"]],
     temperatures: tuple[float, float],
 ) -> Scalar:
-    """Return the mean of KL(p || q), where p and q are softmaxes of the cosines of teacher and student with
-    candidates.
+    """Return the mean of KL(p || q), where p and q are softmaxes of cosines of teacher and student with candidates.
 
     Use it when a student should order many sentences as its teacher does.
 
@@ -45,10 +44,10 @@ def similarity_distillation(
     own, in_queue = sentences
 
     def divergence(rows: tuple[Array, Array, Array, Array]) -> Array:
-        student, teacher, place, sentence = rows
-        same_place = place[:, None] == jnp.arange(len(own))
+        student, teacher, index, sentence = rows
+        same_index = index[:, None] == jnp.arange(len(own))
         same_row = (sentence[:, None] == in_queue) & (sentence[:, None] >= 0)
-        excluded = jnp.concatenate([same_place, same_row], axis=1)
+        excluded = jnp.concatenate([same_index, same_row], axis=1)
         log_p = _log_shares(teacher, candidates, excluded, temperatures[0])
         return _divergence(log_p, _log_shares(student, candidates, excluded, temperatures[1]))
 
@@ -63,8 +62,7 @@ def cross_view(
     valid: Bool[Array, " queue"],
     temperatures: tuple[float, float],
 ) -> Scalar:
-    """Return the mean of KL(p || q), where p and q are softmaxes of the cosines of one view and of the other with
-    candidates.
+    """Return the mean of KL(p || q), where p and q are softmaxes of cosines of one view and the other with candidates.
 
     Use it when a batch is too small for good negatives: the queue has the candidates.
 
@@ -159,8 +157,8 @@ def _over_lists(
     one, other = l2_normalize(first), l2_normalize(second)
 
     def compare_rows(rows: tuple[Array, Array, Array]) -> Array:
-        in_one, in_other, place = rows
-        itself = place[:, None] == jnp.arange(len(one))
+        in_one, in_other, index = rows
+        itself = index[:, None] == jnp.arange(len(one))
         return compare(_log_shares(in_one, one, itself, temperature), _log_shares(in_other, other, itself, temperature))
 
     return map_in_chunks(compare_rows, (one, other, jnp.arange(len(one))), 2 * len(one)).mean()

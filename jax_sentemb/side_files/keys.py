@@ -41,7 +41,7 @@ class Keys(NamedTuple):
 
 
 def _keys(used: str | Collection[str], harmless: dict[str, str], refused: Refused) -> Keys:
-    """Make the lists of a file; a name in `harmless` may be several ones, separated by spaces."""
+    """Make the lists of a file; a name in `harmless` or `refused` may be several names, separated by spaces."""
     separate = {name: reason for names, reason in harmless.items() for name in names.split()}
     refusals = {name: Refusal(*refusal) for names, refusal in refused.items() for name in names.split()}
     return Keys(frozenset(used.split() if isinstance(used, str) else used), separate, refusals)
@@ -180,7 +180,7 @@ KEYS: dict[str, Keys] = {
     **{f"config.json of {name}": _keys(*config_keys(family)) for name, family in FAMILIES.items()},
 }
 
-# Files beside the weights, by their names.
+# Files next to the weights, by their names.
 REFUSED_FILES = {
     "adapter_config.json": "an adapter on top of the weights is not supported: merge it into the weights",
     "processor_config.json": "only text is read",

@@ -1,4 +1,4 @@
-"""Reads the JSON files beside the weights of a model, and reports each key that cannot be followed."""
+"""Read the JSON files next to the weights of a model, and report each key that cannot be followed."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from jax_sentemb.side_files.config_keys import Refusal
 from jax_sentemb.side_files.keys import KEYS, REFUSED_FILES, UNREAD_FILES, Keys
 
 logger = logging.getLogger("jax_sentemb")
-_reported: set[tuple[str, str]] = set()  # files and keys of which a warning has been given
+_reported: set[tuple[str, str]] = set()  # files and keys that a warning was logged for
 
 
 def read_side_file(file: Path, kind: str, top: type = dict) -> Any:
@@ -36,7 +36,7 @@ def check_keys(content: Any, kind: str, file: Path) -> None:
 
 
 def check_files(folder: Path, has_modules: bool) -> None:
-    """Raise ModelFileError for a file that changes embeddings and is not supported; warn of files that nobody reads."""
+    """Raise ModelFileError for an unsupported file that changes embeddings; warn of files that are not read."""
     for name, reason in REFUSED_FILES.items():
         if (folder / name).exists():
             raise ModelFileError(f"{folder / name}: {reason}; remove the file if the model does not need it")
@@ -62,10 +62,10 @@ def _check_value(name: str, value: Any, refusal: Refusal, file: Path) -> None:
 
 def _entries(content: Any, keys: Keys, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted name, value) of each key; keys inside a value only if KEYS has names inside it."""
-    for part in content if isinstance(content, list) else [content]:
-        if not isinstance(part, Mapping):
+    for item in content if isinstance(content, list) else [content]:
+        if not isinstance(item, Mapping):
             continue
-        for key, value in part.items():
+        for key, value in item.items():
             name = f"{prefix}{key}"
             if keys.has_inner(name) and isinstance(value, Mapping | list):
                 yield from _entries(value, keys, f"{name}.")
