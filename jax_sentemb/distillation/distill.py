@@ -52,8 +52,8 @@ def distill(
         sentences: The text.
         output: The directory of the export.
         settings: The width, the weights of pieces and the regression.
-        vectors: The model's vectors of the text, as `encode` writes them. Without them the regression encodes the text first, into a
-            temporary file next to `output`. If this process is killed, the next call removes that file.
+        vectors: The model's vectors of the text, as `encode` writes them. Without them the regression encodes the text first,
+            into a temporary file next to `output`. If this process is killed, the next call removes that file.
         progress: Called with the step, the rows that were done since the last call, and all rows.
 
     Raises:

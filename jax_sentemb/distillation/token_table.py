@@ -25,7 +25,9 @@ def piece_vectors(model: LoadedModel, tokenizer: Tokenizer) -> Float[np.ndarray,
     embed = jax.jit(model.embedder.embed)
     parts = []
     for start in range(0, tokenizer.vocab_size, AT_ONCE):
-        pieces = np.arange(start, start + AT_ONCE) % tokenizer.vocab_size  # one shape: the last batch is filled with the first pieces
+        pieces = (
+            np.arange(start, start + AT_ONCE) % tokenizer.vocab_size
+        )  # one shape: the last batch is filled with the first pieces
         rows = np.stack([np.full(AT_ONCE, tokenizer.cls_id), pieces, np.full(AT_ONCE, tokenizer.sep_id)], axis=1).astype(np.int32)
         parts.append(np.asarray(embed(model.params, Rows(rows, np.ones(rows.shape, np.bool_))), np.float32))
     vectors = np.concatenate(parts)[: tokenizer.vocab_size]

@@ -49,7 +49,7 @@ REFUSED: Refused = {
 
 
 def config_keys(family: Family) -> tuple[set[str], dict[str, str], Refused]:
-    """Return the used, harmless and refused keys of a family; one entry may have several harmless or refused keys, separated by spaces."""
+    """Return the used, harmless and refused keys of a family; an entry may have several harmless or refused keys."""
     refused = {**REFUSED, **family.refused}
     fields = (field.name for field in dataclasses.fields(family.config) if field.name not in (*DERIVED, *family.fixed))
     used = {"tokenizer_class", "tie_word_embeddings", *family.aliases, *family.other_keys}
