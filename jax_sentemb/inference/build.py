@@ -1,4 +1,4 @@
-"""Builds the Embedder of a model from its description: a BERT with a pooling, a cross-encoder, or a model on word vectors."""
+"""Build the Embedder of a model from its description: a BERT with a pooling, a cross-encoder, or a model on word vectors."""
 
 import dataclasses
 from collections.abc import Callable
@@ -38,13 +38,23 @@ def build_embedder(
     separate_views: bool = False,
     where: str = "model.json",
 ) -> Embedder:
-    """The Embedder of a model, (parameters, sentences) -> float32 [N, E]; of a cross-encoder, (parameters, pairs) -> scores [N, 1].
+    """Return the Embedder of a model.
 
-    `description`: "encoder" and "max_seq_length"; of a BERT also "pooling" and, if they apply, "convolution", "dense" (the
-    activations of layers behind the pooling), "normalize" (to unit length) and "scores_pairs" (a cross-encoder); of a model on word
-    vectors "method" and "settings". model.json of a run has these keys. `dtype` of a BERT's matrix products. `separate_views`
-    returns a multi-view model's views side by side (`views_of`).
-    ModelFileError, which names the file `where`, for a description that fits no method of this package.
+    Args:
+        description: What model.json of a run has. "encoder" and "max_seq_length" are always needed. A BERT also has "pooling" and,
+            if they apply, "convolution", "dense" (the activations of layers after the pooling), "normalize" (to unit length) and
+            "scores_pairs" (a cross-encoder). A model on word vectors has "method" and "settings".
+        tokenizer: Of the model.
+        batch_size: Rows of a batch.
+        dtype: Precision of the matrix products of a BERT.
+        separate_views: Return the views of a multi-view model side by side, see `views_of`.
+        where: The file of the description, for messages.
+
+    Returns:
+        A function (parameters, sentences) -> embeddings float32 [N, E], or of a cross-encoder (parameters, pairs) -> scores [N, 1].
+
+    Raises:
+        ModelFileError: The description fits no method of this package.
     """
     if is_words(description):
         return _word_embedder(description, tokenizer, batch_size, separate_views, where)
@@ -54,14 +64,14 @@ def build_embedder(
         embed = _pair_scores(config, dtype)
     else:
         convolution = convolution_of(description)
-        windows = convolution and dataclasses.astuple(convolution)  # what can be hashed
+        windows = convolution and dataclasses.astuple(convolution)  # a hashable form, for the cache
         normalize = bool(description.get("normalize"))
         embed = _sentence_vectors(config, dtype, description["pooling"], windows, normalize, tuple(description.get("dense", ())))
     reader = JoinedPairs(tokenizer) if is_cross_encoder and isinstance(tokenizer, Tokenizer) else tokenizer
     return Embedder(embed, reader, description["max_seq_length"], batch_size)
 
 
-# One function for all models of a shape: JAX compiles it once for a model in memory, its export and further ones.
+# Cached, so that all models of a shape have one function: JAX compiles it once for a model in memory and its exports.
 @lru_cache(maxsize=32)
 def _sentence_vectors(
     config: BertConfig, dtype: str, pooling: str, windows: tuple | None, normalize: bool, dense: tuple[str, ...]
@@ -99,8 +109,8 @@ def _word_embedder(
 
 
 @lru_cache(maxsize=32)
-def _word_vectors(kind: type[WordMethod], settings: tuple, config: WordsConfig, separate_views: bool) -> Embed:
-    method, encoder = kind(**dict(settings)), make_encoder(config)
+def _word_vectors(method_type: type[WordMethod], settings: tuple, config: WordsConfig, separate_views: bool) -> Embed:
+    method, encoder = method_type(**dict(settings)), make_encoder(config)
 
     def embed(params: Params, rows: Rows) -> Float[Array, "rows width"]:
         if separate_views and isinstance(method, MultiView):
@@ -111,7 +121,7 @@ def _word_vectors(kind: type[WordMethod], settings: tuple, config: WordsConfig, 
 
 
 def views_of(description: dict[str, Any]) -> Views:
-    """The layout of the embeddings of `build_embedder(..., separate_views=True)`."""
+    """Return the layout of the embeddings of `build_embedder(..., separate_views=True)`."""
     method = method_of(description, "model.json")
     if not isinstance(method, MultiView):
         return NO_VIEWS

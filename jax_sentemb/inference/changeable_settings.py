@@ -14,7 +14,7 @@ from jax_sentemb.types import Array
 
 
 class ChangeableSettings:
-    """Settings that begin with those of a model directory and can be changed; `encode_settings` has them as they are now."""
+    """Settings that start as those of a model directory and can be changed; `encode_settings` has their current values."""
 
     SETTINGS = ("prompts", "default_prompt", "similarity_fn_name", "truncate_dim")
 
@@ -25,13 +25,13 @@ class ChangeableSettings:
 
     @property
     def encode_settings(self) -> EncodeSettings:
-        """The settings as `save` writes them."""
+        """Return the settings as `save` writes them."""
         settings = self._saved_settings.with_prompts(self.prompts, self.default_prompt)
         return settings._replace(similarity_fn_name=self.similarity_fn_name, truncate_dim=self.truncate_dim)
 
     @property
     def prompts(self) -> dict[str, str]:
-        """Texts by name that `encode` may put before every sentence."""
+        """Return the texts by name that `encode` may put before every sentence."""
         return self._prompts
 
     @prompts.setter
@@ -44,7 +44,7 @@ class ChangeableSettings:
 
     @property
     def default_prompt(self) -> str:
-        """The text that is put before sentences for which no prompt is given."""
+        """Return the text that is put before sentences for which no prompt is given."""
         return self._default_prompt
 
     @default_prompt.setter
@@ -53,7 +53,7 @@ class ChangeableSettings:
 
     @property
     def similarity_fn_name(self) -> str:
-        """The function of `similarity`: cosine, dot, euclidean or manhattan."""
+        """Return the name of the function of `similarity`: cosine, dot, euclidean or manhattan."""
         return self._similarity_fn_name
 
     @similarity_fn_name.setter
@@ -63,7 +63,7 @@ class ChangeableSettings:
 
     @property
     def truncate_dim(self) -> int | None:
-        """The number of dimensions that `encode` keeps; None keeps all."""
+        """Return the number of dimensions that `encode` keeps; None keeps all."""
         return self._truncate_dim
 
     @truncate_dim.setter
@@ -91,20 +91,20 @@ class ChangeableSettings:
         return similarity.similarity_pairwise(self.similarity_fn_name, first, second)
 
     def _prompt(self, prompt: str | None, name: str | None) -> str:
-        """The text that stands before each sentence."""
+        """Return the text to put before each sentence."""
         for argument, value in (("prompt", prompt), ("prompt_name", name)):
             if value is not None:
                 text(argument, value)
         if prompt is not None and name is not None:
             raise ConfigError("prompt and prompt_name are both given: leave one of them out")
         if name is not None:
-            prompt = self.prompts.get(name)  # looked up once, since another thread may change it
+            prompt = self.prompts.get(name)  # one lookup, since another thread may change the dictionary
             if prompt is None:
                 raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(self.prompts) or 'no prompts'}")
-        found = self.default_prompt if prompt is None else prompt
-        if found and not self._saved_settings.include_prompt:
+        text_before = self.default_prompt if prompt is None else prompt
+        if text_before and not self._saved_settings.include_prompt:
             raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
-        return text(f"prompts[{name!r}]", found)  # which may have been changed since it was given
+        return text(f"prompts[{name!r}]", text_before)  # checked again: the dictionary may have changed since it was set
 
     def _with_prompt(self, options: dict[str, Any], name: str) -> dict[str, Any]:
         if options.get("prompt") is not None or options.get("prompt_name") is not None:
@@ -112,5 +112,5 @@ class ChangeableSettings:
         return {**options, "prompt": self.prompts.get(name, "")}
 
     def prompt_for(self, kind: str) -> str | None:
-        """The name of the model's prompt for "query" or "document" texts; None where it has none: `encode` takes its default."""
+        """Return the name of the model's prompt for "query" or "document" texts; None without: `encode` uses the default."""
         return self.encode_settings.prompt_for(kind)

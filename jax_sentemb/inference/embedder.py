@@ -1,4 +1,4 @@
-"""Embeddings of any number of sentences through a small, fixed set of compiled shapes."""
+"""Embed any number of sentences through a small, fixed set of compiled shapes."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -34,11 +34,13 @@ class TextEncoder(Protocol):
 
     pad_id: int
 
-    def encode(self, sentences: Any, max_seq_length: int, /) -> tuple[list[Int[np.ndarray, " _"]], int]: ...
+    def encode(self, sentences: Any, max_seq_length: int, /) -> tuple[list[Int[np.ndarray, " _"]], int]:
+        """Return the ids of each text, at most `max_seq_length`, and how many texts were cut."""
+        ...
 
 
 class Embedder:
-    """Embeds sentences: encodes each distinct sentence once, in batches of similar length, and returns the caller's order.
+    """Embed sentences: encode each distinct sentence once, in batches of similar length, and return the caller's order.
 
     `embed` maps (params, rows) to [R, E]. It is compiled once for every shape that occurs: the width is one of the buckets, the
     number of rows `batch_size` or one of FEW. On a CPU a batch has at most CPU_ROWS rows, and full batches of calls with MANY
@@ -83,14 +85,22 @@ class Embedder:
     ) -> EncodedSentences:
         """Return embeddings float32 [N, E] in the order of the sentences, and how many distinct sentences were cut.
 
-        `progress` is called with the size of each finished batch. `max_seq_length`: 0 is that of the embedder.
+        Args:
+            params: The parameters of the model.
+            sentences: Texts, or pairs of texts for a cross-encoder.
+            batch_size: Sentences of a batch; 0 is that of the embedder.
+            progress: Called with the size of each finished batch.
+            max_seq_length: The number of tokens that a sentence is cut to; 0 is that of the embedder.
+
+        Raises:
+            TypeError: An element is not a sentence.
         """
         if problem := problem_with(sentences):
             raise TypeError(problem)
         # Once for all batches; costs nothing if the parameters are already there.
         params = put_whole(replicate(params), self._replicated)
         place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
-        vectors = np.zeros((0, 0), np.float32)  # has room when the width of the first batch is known
+        vectors = np.zeros((0, 0), np.float32)  # allocated when the width of the first batch is known
         full = self._full(batch_size or self.batch_size)
         longest = max_seq_length or self.max_seq_length
         running: deque[tuple[np.ndarray, Array]] = deque()
@@ -121,17 +131,17 @@ class Embedder:
         return EncodedSentences(vectors[[place[sentence] for sentence in sentences]], truncated)
 
     def sharded(self, sharding: Sharding | None) -> "Embedder":
-        """The same with its rows over these devices."""
+        """Return the same Embedder with its rows split over these devices."""
         return Embedder(self.embed, self.tokenizer, self.max_seq_length, sharding=sharding)
 
     def width(self, params: Params) -> int:
-        """E, the width of an embedding, without running the model."""
+        """Return E, the width of an embedding, without running the model."""
         shape = (self.batch_size, min((*self.buckets, self.max_seq_length)))
         rows = Rows(np.zeros(shape, np.int32), np.ones(shape, np.bool_))
         return jax.eval_shape(self._embed, params, rows).shape[-1]
 
     def _tokenized(self, sentences: list[Any], max_seq_length: int) -> Iterator[tuple[int, list[np.ndarray], int]]:
-        """For each window: the number of its first sentence, the ids, and how many sentences were cut.
+        """Yield for each window the number of its first sentence, the ids, and how many sentences were cut.
 
         A thread tokenises the next window while the device works on this one; the first is small so that the device starts early.
         A single window needs no thread.
@@ -149,19 +159,19 @@ class Embedder:
             yield from thread.map(tokenize, windows)
 
     def _rows(self, ids: list[np.ndarray], full: int, buckets: Sequence[int], max_seq_length: int) -> Rows:
-        """A batch on the device; one that is not full is filled up with copies of its first row."""
+        """Return a batch on the device; a batch that is not full is filled up with copies of its first row."""
         width = min(bucket(max(len(row) for row in ids), (*buckets, max_seq_length)), max_seq_length)
         count = bucket(len(ids), [*(few for few in map(self._full, FEW) if few < full), full])
         return put_whole(pad(ids + [ids[0]] * (count - len(ids)), width, self.tokenizer.pad_id), self._sharding)
 
     def _full(self, rows: int) -> int:
-        """`rows` rounded up to a multiple of the devices; on a CPU at most CPU_ROWS for each."""
+        """Return `rows` rounded up to a multiple of the devices; on a CPU at most CPU_ROWS for each."""
         devices = 1 if self._sharding is None else len(self._sharding.device_set)
         share = -(-rows // devices)
         return devices * (min(share, CPU_ROWS) if self._cpu else share)
 
 
 def batches_by_length(ids: list[Int[np.ndarray, " _"]], size: int) -> list[Int[np.ndarray, " _"]]:
-    """Indices of the sentences of each batch, longest first, so that a batch that exceeds the memory fails at once."""
+    """Return the indices of the sentences of each batch, longest first, so that a batch that exceeds the memory fails at once."""
     order = np.argsort([-len(row) for row in ids], kind="stable")
     return [order[start : start + size] for start in range(0, len(order), size)]

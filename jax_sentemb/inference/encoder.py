@@ -1,4 +1,4 @@
-"""`SentenceEncoder`: encodes sentences to vectors, with the arguments of sentence-transformers.
+"""Encode sentences to vectors with `SentenceEncoder`, whose arguments are those of sentence-transformers.
 
 from jax_sentemb import SentenceEncoder
 
@@ -66,8 +66,14 @@ class SentenceEncoder(ChangeableSettings):
         sentence-transformers directory of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or
         @first_last replaces the pooling of the directory; PATH@f+max and the like choose views and poolings of a multi-view model.
 
-        `dtype` is that of the matrix products, float32 or bfloat16. `max_seq_length` in tokens replaces the model's own.
-        ConfigError if the model is missing, ModelFileError if it is damaged or of an unsupported kind.
+        Args:
+            model: The path, the name or the LoadedModel.
+            dtype: Precision of the matrix products, float32 or bfloat16.
+            max_seq_length: The length in tokens that sentences are cut to; 0 is the model's.
+
+        Raises:
+            ConfigError: The model is missing.
+            ModelFileError: The model is damaged or of an unsupported type.
         """
         check_fork()
         max_seq_length = whole_number("max_seq_length", max_seq_length, 0)
@@ -77,8 +83,8 @@ class SentenceEncoder(ChangeableSettings):
             path = str(model)
             source, options = split_options(path, (*POOLINGS, *READOUTS))
             model = load(source, options, dtype=dtype)
-            here = user_path(source)
-            self._source = path.replace(source, str(here.absolute()), 1) if here.exists() else path, dtype
+            local_path = user_path(source)
+            self._source = path.replace(source, str(local_path.absolute()), 1) if local_path.exists() else path, dtype
         devices = jax.local_devices()
         mesh = make_mesh(len(devices), devices)
         sharding = batch_sharding(mesh) if len(devices) > 1 else None
@@ -93,7 +99,7 @@ class SentenceEncoder(ChangeableSettings):
 
     @classmethod
     def load(cls, path: str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> "SentenceEncoder":
-        """The model at `path`: `SentenceEncoder(path)`."""
+        """Return the model at `path`, as `SentenceEncoder(path)` does."""
         return cls(path, dtype=dtype, max_seq_length=max_seq_length)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,19 +111,19 @@ class SentenceEncoder(ChangeableSettings):
         return _load_again, (type(self), *self._source, {**settings, "prompts": dict(self.prompts)})
 
     def __repr__(self) -> str:
-        stated = self._model.metadata
-        encoder = stated["encoder"]
-        if is_words(stated):
-            kind = f"{stated['method']} on word vectors"
+        metadata = self._model.metadata
+        encoder = metadata["encoder"]
+        if is_words(metadata):
+            architecture = f"{metadata['method']} on word vectors"
         else:
-            kind = f"{encoder['model_type']}, {encoder['num_hidden_layers']} layers, {stated['pooling']} pooling"
+            architecture = f"{encoder['model_type']}, {encoder['num_hidden_layers']} layers, {metadata['pooling']} pooling"
         name = repr(self._source[0]) if self._source else "in memory"
         width, length = self.get_sentence_embedding_dimension(), self.max_seq_length
-        return f"SentenceEncoder({name}: {kind}, {width} dimensions, max_seq_length={length}, {self._dtype})"
+        return f"SentenceEncoder({name}: {architecture}, {width} dimensions, max_seq_length={length}, {self._dtype})"
 
     @property
     def max_seq_length(self) -> int:
-        """The number of tokens that a sentence is cut to, [CLS] and [SEP] included."""
+        """Return the number of tokens that a sentence is cut to, [CLS] and [SEP] included."""
         return self._max_seq_length
 
     @max_seq_length.setter
@@ -126,7 +132,7 @@ class SentenceEncoder(ChangeableSettings):
 
     @property
     def truncated(self) -> int:
-        """How many distinct sentences the latest `encode` of this thread cut, since they were longer than `max_seq_length` tokens.
+        """Return how many distinct sentences the latest `encode` of this thread cut to `max_seq_length` tokens.
 
         0 before the first call of a thread. Read it in the thread that called `encode`.
         """
@@ -134,15 +140,15 @@ class SentenceEncoder(ChangeableSettings):
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of what computes the embedding of a text: weights, tokenizer, pooling and later layers; reads all weights.
+        """Return the SHA-256 of what computes the embedding of a text: weights, tokenizer, pooling and later layers.
 
-        Prompts, `max_seq_length` and `truncate_dim` are not part of it.
+        All weights are read. Prompts, `max_seq_length` and `truncate_dim` are not part of it.
         """
         return self._model.fingerprint()
 
     @property
     def tokenizer(self) -> Tokenizer | WordTokenizer:
-        """The tokenizer; `tokenizer.encode(sentences, max_seq_length)` turns sentences into ids."""
+        """Return the tokenizer; `tokenizer.encode(sentences, max_seq_length)` turns sentences into ids."""
         return self._model.embedder.tokenizer  # pyright: ignore[reportReturnType]
 
     def get_sentence_embedding_dimension(self) -> int:
@@ -165,20 +171,32 @@ class SentenceEncoder(ChangeableSettings):
         convert_to_tensor: bool = False,
         output_value: str = "sentence_embedding",
     ) -> Any:
-        """Embeddings [N, E] in the order of the sentences, [0, E] for none; [E] for one `str`. Names as in sentence-transformers.
+        """Return the embeddings of sentences in their order. The arguments have the names of sentence-transformers.
 
-        batch_size: sentences encoded at once; on a CPU at most 16. truncate_dim: keep only the first `truncate_dim` numbers, before
-        `normalize_embeddings` scales to length 1; None: the encoder's `truncate_dim`. precision: float32, float16, int8, uint8
-        (scaled to the ranges of these vectors), binary or ubinary (signs, eight in a byte). show_progress_bar: None shows it if
-        the logger `jax_sentemb` has level INFO.
-        convert_to_numpy=False returns a jax.Array, convert_to_tensor=True a torch.Tensor.
+        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut.
 
-        prompt: a text that is put before every sentence. prompt_name: the one of `prompts` with that name; if both are None,
-        `default_prompt`. output_value="token_embeddings" returns an array [tokens, width] for each sentence, [CLS] and [SEP]
-        included.
+        Args:
+            sentences: The sentences, or a single `str`.
+            batch_size: Sentences encoded at once; on a CPU at most 16.
+            show_progress_bar: None shows it if the logger `jax_sentemb` has level INFO.
+            normalize_embeddings: Scale embeddings to length 1.
+            convert_to_numpy: False returns a jax.Array.
+            truncate_dim: Keep only the first numbers, before embeddings are scaled; None is the encoder's `truncate_dim`.
+            precision: float32, float16, int8, uint8 (scaled to the ranges of these vectors), binary or ubinary (signs, eight in a
+                byte).
+            prompt: A text that is put before every sentence.
+            prompt_name: The name of a text of `prompts`. If `prompt` is None too, `default_prompt` is used.
+            convert_to_tensor: True returns a torch.Tensor.
+            output_value: "sentence_embedding", or "token_embeddings" for the embeddings of tokens, [CLS] and [SEP] included.
 
-        A sentence longer than `max_seq_length` tokens is cut; a warning says how many were cut. TypeError names the first sentence
-        that is not `str`; NumericsError for embeddings that are not finite.
+        Returns:
+            Embeddings [N, E]; [0, E] without sentences, [E] for a `str`. Token embeddings are an array [tokens, width] for each
+            sentence.
+
+        Raises:
+            TypeError: A sentence is not a `str`; the first is named.
+            ConfigError: An argument is invalid.
+            NumericsError: An embedding is not finite.
         """
         check_fork()
         self._latest_call.truncated = 0
@@ -212,41 +230,52 @@ class SentenceEncoder(ChangeableSettings):
         return convert(vectors[0] if single else vectors)
 
     def encode_query(self, sentences: str | Iterable[str], **options: Any) -> Any:
-        """As `encode`, with the model's prompt "query" where no other is given; without a prompt where the model has none."""
+        """Encode with the model's prompt "query" unless a prompt is given; without a prompt if the model has none."""
         return self.encode(sentences, **self._with_prompt(options, "query"))
 
     def encode_document(self, sentences: str | Iterable[str], **options: Any) -> Any:
-        """As `encode`, with the model's prompt "document" where no other is given; without a prompt where the model has none."""
+        """Encode with the model's prompt "document" unless a prompt is given; without a prompt if the model has none."""
         return self.encode(sentences, **self._with_prompt(options, "document"))
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The columns of `batch` and "embedding" [N, E], of its column "text": a class for `map_batches` of Ray Data."""
+        """Return the columns of `batch` and "embedding" [N, E] of its column "text", as `map_batches` of Ray Data needs."""
         return {**batch, "embedding": self.encode(batch["text"], show_progress_bar=False)}
 
     def evaluate(self, data: Any, tasks: str = "sts") -> dict[str, Any]:
-        """Scores of this model: `jax_sentemb.score(encoder, data, tasks)`.
+        """Return the scores of this model, as `jax_sentemb.score(encoder, data, tasks)` does.
 
-        data: a SentEval folder, whose `tasks` are scored; a table of pairs or a list of (first, second, gold); or an evaluator of
-        sentence-transformers, which is called with this encoder.
+        Args:
+            data: A SentEval folder, a table of pairs, a list of (first, second, gold), or an evaluator of sentence-transformers,
+                which is called with this encoder.
+            tasks: The tasks of a SentEval folder that are scored.
         """
-        import jax_sentemb  # the package's root reaches the rooms above this one
+        import jax_sentemb  # imported here: scoring is a layer above this one
 
         return jax_sentemb.score(self, data, tasks)
 
     def save(self, directory: str | Path) -> Path:
-        """Writes the model for sentence-transformers, transformers and this package; the directory.
+        """Write the model for sentence-transformers, transformers and this package, and return the directory.
 
-        The files are verified by encoding sentences with them. ConfigError where the directory holds anything but an export.
+        The files are verified by encoding sentences with them.
+
+        Raises:
+            ConfigError: The directory holds anything but an export.
         """
-        place = user_path(directory).absolute()
+        path = user_path(directory).absolute()
         model = self._model._replace(params=self._params, settings=self.encode_settings)
-        export_loaded(place, model, self.max_seq_length, self._source and self._source[0])
-        return place
+        export_loaded(path, model, self.max_seq_length, self._source and self._source[0])
+        return path
 
     def push_to_hub(self, name: str, *, private: bool = False, token: str | None = None) -> str:
-        """Uploads the model to the Hugging Face hub as `USER/NAME`, and returns the address of the commit.
+        """Upload the model to the Hugging Face hub, and return the address of the commit.
 
-        `token`: None is that of `hf auth login`. ConfigError where the hub refuses.
+        Args:
+            name: The repository, `USER/NAME`.
+            private: Create a private repository.
+            token: None is that of `hf auth login`.
+
+        Raises:
+            ConfigError: The hub refuses.
         """
         text("name", name)
         flag("private", private)
@@ -280,8 +309,8 @@ class SentenceEncoder(ChangeableSettings):
             )  # fmt: skip
 
 
-def _load_again(kind: type[SentenceEncoder], path: str, dtype: str, settings: dict[str, Any]) -> SentenceEncoder:
-    encoder = kind.load(path, dtype=dtype)
+def _load_again(encoder_type: type[SentenceEncoder], path: str, dtype: str, settings: dict[str, Any]) -> SentenceEncoder:
+    encoder = encoder_type.load(path, dtype=dtype)
     for name, value in settings.items():
         setattr(encoder, name, value)
     return encoder

@@ -1,4 +1,4 @@
-"""Exports models. An export is read back and compared with the model in memory before it is published."""
+"""Export models. An export is read back and compared with the model in memory before it is published."""
 
 import dataclasses
 import functools
@@ -42,17 +42,26 @@ def export(
     sentences: Sequence[str] = PROBES,
     sources: Mapping[str, Any] | None = None,
 ) -> float:
-    """Write, verify and publish `model`; returns the largest difference of an entry from `embed`, the float32 model in memory.
+    """Write, verify and publish a model; return the largest difference of an entry from the float32 model in memory.
 
-    `embed` maps texts, with the default prompt if `model` has one, to embeddings [N, E], or pairs of sentences to scores [N, C] if
-    `model` is a cross-encoder. `sources` are what the model was made from, for the manifest.
+    See `publish`.
 
-    ModelFileError if the weights do not fit or the export differs by more than TOLERANCE, ConfigError if `directory` has anything
-    but an earlier export. See `publish`.
+    Args:
+        directory: The directory to write.
+        model: The model.
+        embed: The model in memory: from texts, with the default prompt if `model` has one, to embeddings [N, E]. If `model` is a
+            cross-encoder, from pairs of sentences to scores [N, C].
+        card: The facts of the model card.
+        sentences: The sentences to verify with.
+        sources: What the model was made from, for the manifest.
+
+    Raises:
+        ModelFileError: The weights do not fit, or the export differs by more than TOLERANCE.
+        ConfigError: The directory holds anything but an earlier export.
     """
     card = card or Card()
     is_cross_encoder = has_pair_head(model.params)
-    stated = {
+    facts = {
         "method": card.method,
         "base_model": card.base_model,
         "pooling": model.pooling,
@@ -69,15 +78,15 @@ def export(
         embed if is_cross_encoder else functools.partial(_with_settings, embed, model.settings),
         list(zip(sentences, reversed(sentences), strict=True)) if is_cross_encoder else sentences,
         load_cross_encoder if is_cross_encoder else load,
-        stated,
+        facts,
     )
 
 
 def _fingerprint(model: SentenceModel) -> str:
     """Return the fingerprint that the export of a model has when it is loaded."""
-    stated = {"encoder": dataclasses.asdict(model.config), "pooling": model.pooling, "normalize": model.normalize}
-    stated |= {"convolution": model.convolution and dataclasses.asdict(model.convolution), "dense": model.dense}
-    return model_fingerprint(stated, model.params, model.tokenizer)
+    metadata = {"encoder": dataclasses.asdict(model.config), "pooling": model.pooling, "normalize": model.normalize}
+    metadata |= {"convolution": model.convolution and dataclasses.asdict(model.convolution), "dense": model.dense}
+    return model_fingerprint(metadata, model.params, model.tokenizer)
 
 
 def _with_settings(embed: Encode, settings: EncodeSettings, sentences: Sequence[str]) -> np.ndarray:
@@ -87,12 +96,12 @@ def _with_settings(embed: Encode, settings: EncodeSettings, sentences: Sequence[
 def export_word_model(
     directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, embed: Encode, step: int
 ) -> float:
-    """The same as `export` for a model on word vectors; `metadata` is model.json of the run."""
-    stated = {name: metadata[name] for name in WORD_FACTS if name in metadata}
+    """Export a model on word vectors, as `export` does; `metadata` is model.json of the run."""
+    facts = {name: metadata[name] for name in WORD_FACTS if name in metadata}
     sources = _of_run(metadata, step)
 
     def write(stage: Path) -> None:
-        write_word_model(stage, stated, params, tokenizer)
+        write_word_model(stage, facts, params, tokenizer)
         (stage / "README.md").write_text(render_word_card(metadata, step, (stage / "modules.json").is_file()), encoding="utf-8")
 
     return publish(directory, write, embed, PROBES, load, {KEY: mark(EXPORT, sources)}, tokenizer.words[2 : 2 + KNOWN])
@@ -104,7 +113,7 @@ def _of_run(metadata: dict[str, Any], step: int) -> dict[str, Any]:
 
 
 def export_static(directory: Path, table: StaticTable, stated: dict[str, Any], sources: Mapping[str, Any]) -> float:
-    """As `export`, for a static table; `stated` has STATIC_FACTS, and goes into the manifest and the card."""
+    """Export a static table, as `export` does; `stated` has STATIC_FACTS, and goes into the manifest and the card."""
     embedder = StaticEmbedder(table.tokenizer, table.normalize, table.max_seq_length or LONGEST)
 
     def write(stage: Path) -> None:
@@ -126,13 +135,20 @@ def publish(
     stated: dict[str, Any],
     known: Sequence[str] = (),
 ) -> float:
-    """Write an export, verify it, add its manifest, and rename it to `directory`; returns the largest difference of an entry.
+    """Write an export, verify it, add its manifest, and rename it to `directory`; return the largest difference of an entry.
 
-    `write` writes the files into a folder beside `directory`; `read` reads the model back from there and encodes `inputs`. The
-    manifest has `stated`, with its mark, and the SHA-256 of every file. `directory` never has an incomplete export: an earlier
-    export is replaced after the new one is complete and verified, and otherwise stays. This is the one place where exports are
-    published, so a model whose outputs are of no use (`verify.check_outputs`) is refused here; `known` are texts that a small
-    vocabulary has.
+    `directory` never holds an incomplete export. An earlier export is replaced after the new one is complete and verified;
+    otherwise it stays. All exports are published by this function, so it refuses models whose outputs are of no use
+    (`verify.check_outputs`).
+
+    Args:
+        directory: The directory to write.
+        write: Writes the files into a folder next to `directory`.
+        embed: The model in memory.
+        inputs: The sentences, or pairs of sentences, to verify with.
+        read: Reads the model back from the folder.
+        stated: Entries of the manifest, with its mark. The SHA-256 of every file is added.
+        known: Texts that a small vocabulary has.
     """
     with staged(directory) as stage:
         write(stage)
@@ -207,43 +223,43 @@ def export_loaded(
     if is_words(model.metadata):
         _export_loaded_words(directory, model, max_seq_length, root / "README.md")
         return
-    stated = _stated_of(root, model, max_seq_length, bool(changes)) if source else {}
+    facts = _stated_of(root, model, max_seq_length, bool(changes)) if source else {}
     if isinstance(model.embedder, StaticEmbedder):
         table = model.embedder.table_of(model.params, max_seq_length, model.settings)
-        export_static(directory, table, {name: stated.get(name) for name in STATIC_FACTS}, made_from)
+        export_static(directory, table, {name: facts.get(name) for name in STATIC_FACTS}, made_from)
         return
     metadata = {**model.metadata, "max_seq_length": max_seq_length}
     card = Card(
         name=directory.name,
-        method=stated.get("method"),
-        base_model=stated.get("base_model"),
-        training=stated.get("training", {}),
-        scores=stated.get("scores", {}),
-        missing_tasks=stated.get("missing_tasks", ()),
+        method=facts.get("method"),
+        base_model=facts.get("base_model"),
+        training=facts.get("training", {}),
+        scores=facts.get("scores", {}),
+        missing_tasks=facts.get("missing_tasks", ()),
     )
     tokenizer: Any = model.embedder.tokenizer
-    found = SentenceModel(
+    sentence_model = SentenceModel(
         transformer_config(metadata["encoder"]), model.params, tokenizer, metadata["pooling"], max_seq_length,
         bool(metadata.get("normalize")), convolution_of(metadata), model.settings, tuple(metadata.get("dense", ())),
     )  # fmt: skip
     embed = functools.partial(build_embedder(metadata, tokenizer), model.params)
-    export(directory, found, embed, card, sources=made_from)
+    export(directory, sentence_model, embed, card, sources=made_from)
 
 
 def _stated_of(root: Path, model: LoadedModel, max_seq_length: int, is_changed: bool) -> dict[str, Any]:
     """Return what the run or export at `root` says of its model; scores only if they are those of `model`, as it is."""
     if (root / "model.json").is_file():
         metadata = read_metadata(root)
-        stated: dict[str, Any] = {**metadata, "training": {**metadata["training"], "steps": model.metadata.get("step")}}
+        facts: dict[str, Any] = {**metadata, "training": {**metadata["training"], "steps": model.metadata.get("step")}}
         settings = encode_settings_of(metadata)
         is_scored = metadata.get("scores_of_step") == model.metadata.get("step")
     else:
-        stated, settings = read_manifest(root), read_encode_settings(root)
-        fingerprint = stated.get(KEY, {}).get("sources", {}).get("model", {}).get("sha256")
-        is_scored = bool(stated.get("scores")) and fingerprint == model.fingerprint()
-    if is_changed or not is_scored or (settings, stated.get("max_seq_length")) != (model.settings, max_seq_length):
-        return {**stated, "scores": {}, "missing_tasks": ()}
-    return stated
+        facts, settings = read_manifest(root), read_encode_settings(root)
+        fingerprint = facts.get(KEY, {}).get("sources", {}).get("model", {}).get("sha256")
+        is_scored = bool(facts.get("scores")) and fingerprint == model.fingerprint()
+    if is_changed or not is_scored or (settings, facts.get("max_seq_length")) != (model.settings, max_seq_length):
+        return {**facts, "scores": {}, "missing_tasks": ()}
+    return facts
 
 
 def _export_loaded_words(directory: Path, model: LoadedModel, max_seq_length: int, readme: Path) -> None:
@@ -257,6 +273,6 @@ def _export_loaded_words(directory: Path, model: LoadedModel, max_seq_length: in
             shutil.copy(readme, stage / "README.md")
 
     embed = functools.partial(build_embedder(metadata, tokenizer), model.params)
-    stated = {KEY: mark(EXPORT, {"source": Source(readme.parent.name, model.fingerprint())})}
+    facts = {KEY: mark(EXPORT, {"source": Source(readme.parent.name, model.fingerprint())})}
     embed = functools.partial(_with_settings, embed, model.settings)
-    publish(directory, write, embed, PROBES, load, stated, tokenizer.words[2 : 2 + KNOWN])
+    publish(directory, write, embed, PROBES, load, facts, tokenizer.words[2 : 2 + KNOWN])

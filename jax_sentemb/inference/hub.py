@@ -1,4 +1,4 @@
-"""Uploads a directory to the Hugging Face hub."""
+"""Upload a directory to the Hugging Face hub."""
 
 from pathlib import Path
 
@@ -17,6 +17,6 @@ def upload(name: str, folder: Path, private: bool, token: str | None) -> str:
         api = huggingface_hub.HfApi(token=token)
         repository = api.create_repo(name, private=private, exist_ok=True)
         return str(api.upload_folder(repo_id=repository.repo_id, folder_path=folder, commit_message="Model of jax_sentemb"))
-    except Exception as error:  # the hub client has a dozen kinds of errors
+    except Exception as error:  # the hub client raises a dozen types of errors
         problem = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"push_to_hub({name!r}): {problem}") from error

@@ -1,4 +1,4 @@
-"""Opens a model that embeds sentences by its name.
+"""Open a model that embeds sentences by its name.
 
 A name is a work directory of a run, an export, a Hugging Face directory, a
 sentence-transformers directory of stock modules, a static table, a directory of a model on word vectors, or a repository of the
@@ -65,7 +65,7 @@ class LoadedModel(NamedTuple):
     settings: EncodeSettings = DEFAULTS  # of the directory
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
-        """Embeddings float32 [N, E] in the order of the sentences."""
+        """Return embeddings float32 [N, E] in the order of the sentences."""
         return self.embedder(self.params, self.settings.before(sentences))[:, : self.settings.truncate_dim]
 
     def fingerprint(self) -> str:
@@ -102,7 +102,7 @@ class _Stored(NamedTuple):
     description: dict[str, Any]  # what `build_embedder` needs
     params: Params
     tokenizer: Tokenizer | WordTokenizer
-    origin: dict[str, Any]  # the kind of directory, and a run's step or the SHA-256 of the weight files
+    origin: dict[str, Any]  # the type of directory, and a run's step or the SHA-256 of the weight files
     where: str  # the file of the description, for messages
     settings: EncodeSettings = DEFAULTS
 
@@ -112,7 +112,7 @@ class _Stored(NamedTuple):
 
 
 def split_options(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Splits SOURCE@OPTION+OPTION into source and options; ConfigError for an option that is not in `known`."""
+    """Split SOURCE@OPTION+OPTION into source and options; raise ConfigError for an option that is not in `known`."""
     source, at, options = text.rpartition("@")
     if not at or user_path(text).exists():
         return text, ()
@@ -131,12 +131,20 @@ def load(
     separate_views: bool = False,
     more_words: tuple[Path, Callable[[], set[str]]] | None = None,
 ) -> LoadedModel:
-    """Open the model called `name`. Options are a pooling of a BERT, or views and poolings of a multi-view model.
+    """Open the model called `name`.
 
-    `options`, if given, replace those behind an @ in `name`. `dtype` is that of the matrix products, float32 or bfloat16.
-    `separate_views` returns the views of a multi-view model side by side. `more_words`: the file of vectors that a model on word
-    vectors was trained with, and a function that returns the words to add from it.
-    ConfigError if the model is missing or does not embed sentences, ModelFileError if it is damaged.
+    Args:
+        name: A path or a name of the hub, with or without options after an @.
+        options: A pooling of a BERT, or views and poolings of a multi-view model; they replace those of `name`.
+        batch_size: Sentences of a batch.
+        dtype: Precision of the matrix products, float32 or bfloat16.
+        separate_views: Return the views of a multi-view model side by side.
+        more_words: The file of vectors that a model on word vectors was trained with, and a function that returns the words to add
+            from it.
+
+    Raises:
+        ConfigError: The model is missing or does not embed sentences.
+        ModelFileError: The model is damaged.
     """
     choice("dtype", dtype, DTYPES)
     source = str(name)
@@ -157,14 +165,14 @@ def load(
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     embedder = build_embedder(description, tokenizer, batch_size, separate_views=separate_views, where=stored.where)
-    stated = {key: description[key] for key in ("encoder", "method", "settings", "vectors") if key in description}
+    metadata = {key: description[key] for key in ("encoder", "method", "settings", "vectors") if key in description}
     views = views_of(description) if separate_views else NO_VIEWS
-    return LoadedModel(embedder, params, {**stored.origin, **stated}, views, settings=stored.settings)
+    return LoadedModel(embedder, params, {**stored.origin, **metadata}, views, settings=stored.settings)
 
 
 def _bert_model(source: str, stored: _Stored, options: Sequence[str], batch_size: int, dtype: str) -> LoadedModel:
-    if bad := [option for option in options if option not in POOLINGS]:
-        raise ConfigError(f"{source}: {bad[0]} is an option of multi-view models")
+    if unknown := [option for option in options if option not in POOLINGS]:
+        raise ConfigError(f"{source}: {unknown[0]} is an option of multi-view models")
     if len(options) > 1:
         raise ConfigError(f"{source}: {' and '.join(options)}: give one pooling")
     description, params = stored.description, stored.params
@@ -186,9 +194,9 @@ def _static_model(source: str, stored: _Stored, options: Sequence[str], dtype: s
         raise ConfigError(f"{source}: a static table has one way to embed, in float32; leave out {[*options, dtype][0]}")
     assert isinstance(stored.tokenizer, Tokenizer)
     normalize = stored.description["normalize"]
-    stated = {**stored.origin, "encoder": stored.description["encoder"], "normalize": normalize}
+    metadata = {**stored.origin, "encoder": stored.description["encoder"], "normalize": normalize}
     embedder = StaticEmbedder(stored.tokenizer, normalize, stored.description["max_seq_length"])
-    return LoadedModel(embedder, stored.params, stated, settings=stored.settings)
+    return LoadedModel(embedder, stored.params, metadata, settings=stored.settings)
 
 
 def _read_static(folder: Path) -> _Stored:
@@ -201,7 +209,7 @@ def _read_static(folder: Path) -> _Stored:
 
 
 def _read(source: str) -> _Stored:
-    """Reads a run, a model on word vectors, a static table, or a BERT directory; the last two may be on the hub."""
+    """Read a run, a model on word vectors, a static table, or a BERT directory; the last two may be on the hub."""
     path = user_path(source)
     if (path / "model.json").is_file() and not is_word_model(path):
         return _read_run(path, source)
@@ -214,7 +222,7 @@ def _read(source: str) -> _Stored:
 
 
 def _origin(folder: Path, weights: Iterable[Path], kind: str = "encoder directory") -> dict[str, Any]:
-    """Return the kind of a directory and the SHA-256 of its weight files, whose headers were checked before."""
+    """Return the type of a directory and the SHA-256 of its weight files, whose headers were checked before."""
     return {"kind": kind, "sha256": {file.relative_to(folder).as_posix(): sha256(file) for file in sorted(weights)}}
 
 
@@ -244,13 +252,13 @@ def _read_run(path: Path, source: str) -> _Stored:
 
 
 def _read_bert(folder: Path) -> _Stored:
-    """Reads a BERT or sentence-transformers directory; the pooling is mean if the directory states none."""
+    """Read a BERT or sentence-transformers directory; the pooling is mean if the directory does not name one."""
     config, params = read_parts(folder)
-    stated = read_json(transformer_folder(folder) / "config.json").get("architectures")
+    architectures = read_json(transformer_folder(folder) / "config.json").get("architectures")
     one_score = (
         has_pair_head(params) and len(params["classifier"]["bias"]) == 1
     )  # a head with more outputs may classify single sentences
-    if one_score and isinstance(stated, list) and any("ForSequenceClassification" in shown(name) for name in stated):
+    if one_score and isinstance(architectures, list) and any("ForSequenceClassification" in shown(name) for name in architectures):
         raise ModelFileError(f"{folder} is a cross-encoder: it scores pairs of sentences and does not embed sentences")
     readout, convolution, dense = read_readout(folder), read_convolution(folder), read_dense(folder)
     description = {
@@ -268,7 +276,7 @@ def _read_bert(folder: Path) -> _Stored:
 def load_cross_encoder(
     path: str | Path, batch_size: int = 64
 ) -> Callable[[Sequence[tuple[str, str]]], Float[np.ndarray, "pairs outputs"]]:
-    """A function from pairs of sentences to float32 [N, C], the scores (C = 1) or class logits of a cross-encoder."""
+    """Return a function from pairs of sentences to float32 [N, C], the scores (C = 1) or class logits of a cross-encoder."""
     config, params = read_parts(path)
     if not has_pair_head(params):
         raise ModelFileError(f"{path} is not a cross-encoder: it has no pooler and classifier")

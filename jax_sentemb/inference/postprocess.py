@@ -1,4 +1,4 @@
-"""A linear map behind the pooling, fitted on text: removes the strongest components, or whitens; exported as a dense layer."""
+"""Fit a linear map after the pooling on text: remove the strongest components, or whiten. It is exported as a dense layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,9 +24,10 @@ VARIES = 1e-10  # of the largest variance: directions with less have none
 def principal_axes(
     vectors: Real[np.ndarray, "n width"],
 ) -> tuple[Float[np.ndarray, " width"], Float[np.ndarray, " width"], Float[np.ndarray, "width width"]]:
-    """Mean, variances and axes of embeddings in float64, the largest variance first.
+    """Return mean, variances and axes of embeddings in float64, the largest variance first.
 
-    NumericsError if one of them is not finite.
+    Raises:
+        NumericsError: An embedding is not finite.
     """
     vectors = check_embeddings(vectors)
     mean = vectors.mean(axis=0)
@@ -36,7 +37,7 @@ def principal_axes(
 
 
 def check_embeddings(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, "n width"]:
-    """The embeddings as float64; NumericsError if one of them is not finite."""
+    """Return the embeddings as float64; raise NumericsError if one of them is not finite."""
     vectors = np.asarray(vectors, np.float64)
     if not np.isfinite(vectors).all():
         raise NumericsError("the embeddings are not finite (NaN or Inf)")
@@ -44,7 +45,7 @@ def check_embeddings(vectors: Real[np.ndarray, "n width"]) -> Float[np.ndarray, 
 
 
 def without_components(vectors: Float[np.ndarray, "n width"], count: int) -> Params:
-    """The layer that subtracts the mean of the vectors and their `count` strongest components (Mu and Viswanath 2018)."""
+    """Return the layer that subtracts the mean of the vectors and their `count` strongest components (Mu and Viswanath 2018)."""
     mean, variances, axes = _sample_axes(vectors)
     most = min(len(mean) - 1, _varying(variances))
     if not 1 <= count <= most:
@@ -54,9 +55,12 @@ def without_components(vectors: Float[np.ndarray, "n width"], count: int) -> Par
 
 
 def whitening(vectors: Float[np.ndarray, "n width"], width: int = 0) -> Params:
-    """The layer after which the vectors have mean 0 and covariance 1 in their `width` strongest components (Su et al. 2021).
+    """Return the layer that gives the vectors mean 0 and covariance 1 in their `width` strongest components (Su et al. 2021).
 
-    width=0 keeps all. ConfigError for more dimensions than the vectors vary in.
+    width=0 keeps all.
+
+    Raises:
+        ConfigError: The vectors vary in fewer dimensions.
     """
     mean, variances, axes = _sample_axes(vectors)
     varies = _varying(variances)
@@ -67,17 +71,19 @@ def whitening(vectors: Float[np.ndarray, "n width"], width: int = 0) -> Params:
 
 
 def with_layer(model: LoadedModel, layer: Params) -> LoadedModel:
-    """The model with one more dense layer, without an activation, behind its pooling and its other layers."""
-    stated: dict[str, Any] = model.metadata
-    layers = {**model.params.get(DENSE, {}), f"layer_{len(stated.get('dense', ()))}": layer}
-    stated = {**stated, "dense": [*stated.get("dense", ()), "identity"]}
-    return model._replace(embedder=_embedder(model, stated), params={**model.params, DENSE: layers}, metadata=stated)
+    """Return the model with one more dense layer, without an activation, after its pooling and its other layers."""
+    metadata: dict[str, Any] = model.metadata
+    layers = {**model.params.get(DENSE, {}), f"layer_{len(metadata.get('dense', ()))}": layer}
+    metadata = {**metadata, "dense": [*metadata.get("dense", ()), "identity"]}
+    return model._replace(embedder=_embedder(model, metadata), params={**model.params, DENSE: layers}, metadata=metadata)
 
 
 def before_length(model: LoadedModel, sentences: Sequence[str]) -> Float[np.ndarray, "n width"]:
-    """Embeddings float32 [N, E], with the model's default prompt, before they are scaled to unit length.
+    """Return embeddings float32 [N, E], with the model's default prompt, before they are scaled to unit length.
 
-    ConfigError for word vectors and static tables, which have no layers behind the pooling, and for a pooling without an export.
+    Raises:
+        ConfigError: The model is on word vectors or a static table, which have no layers after the pooling, or its pooling cannot
+            be exported.
     """
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
         raise ConfigError("a model on word vectors or a static table has no dense layers: give a BERT or a sentence encoder")
@@ -85,9 +91,9 @@ def before_length(model: LoadedModel, sentences: Sequence[str]) -> Float[np.ndar
     return _embedder(model, {**model.metadata, "normalize": False})(model.params, model.settings.before(sentences))
 
 
-def _embedder(model: LoadedModel, stated: dict[str, Any]) -> Any:
+def _embedder(model: LoadedModel, metadata: dict[str, Any]) -> Any:
     tokenizer: Any = model.embedder.tokenizer
-    return build_embedder({**stated, "max_seq_length": model.embedder.max_seq_length}, tokenizer, model.embedder.batch_size)
+    return build_embedder({**metadata, "max_seq_length": model.embedder.max_seq_length}, tokenizer, model.embedder.batch_size)
 
 
 def _sample_axes(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

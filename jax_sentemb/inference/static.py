@@ -1,4 +1,4 @@
-"""Embeds sentences with a static table: the mean of the vectors of a sentence's pieces, without running an encoder."""
+"""Embed sentences with a static table: the mean of the vectors of a sentence's pieces, without running an encoder."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,28 +29,29 @@ class Pieces:
         self.pad_id, self.vocab_size, self.fingerprint = tokenizer.pad_id, tokenizer.vocab_size, tokenizer.fingerprint
 
     def encode(self, sentences: Sequence[str], max_seq_length: int) -> tuple[list[Int[np.ndarray, " _"]], int]:
-        """int32 ids of each sentence, at most `max_seq_length`, and how many sentences were cut."""
+        """Return int32 ids of each sentence, at most `max_seq_length`, and how many sentences were cut."""
         check_text(sentences)
         ids, counts = self.inner.pieces(sentences, max_seq_length)
         rows = np.split(ids, np.cumsum(counts)[:-1]) if len(counts) else []
         return [row[:max_seq_length] for row in rows], int((counts > max_seq_length).sum())
 
     def shares(self, sentences: Sequence[str], max_seq_length: int, rows: int) -> "tuple[scipy.sparse.csr_matrix, int]":
-        """float32 [N, rows]: the share of each piece in each sentence; and how many sentences were cut."""
+        """Return the share of each piece in each sentence, float32 [N, rows], and how many sentences were cut."""
         check_text(sentences)
         ids, counts = self.inner.pieces(sentences, max_seq_length)
-        kept = np.minimum(counts, max_seq_length)
-        if (cut := int((counts > kept).sum())) > 0:
-            place = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
-            ids = ids[place < max_seq_length]
-        shares = np.repeat(1 / np.maximum(kept, 1), kept).astype(np.float32)
-        return scipy.sparse.csr_matrix((shares, ids, np.append(0, np.cumsum(kept))), shape=(len(kept), rows)), cut
+        lengths = np.minimum(counts, max_seq_length)
+        if (cut := int((counts > lengths).sum())) > 0:
+            position = np.arange(len(ids)) - np.repeat(np.cumsum(counts) - counts, counts)
+            ids = ids[position < max_seq_length]
+        shares = np.repeat(1 / np.maximum(lengths, 1), lengths).astype(np.float32)
+        return scipy.sparse.csr_matrix((shares, ids, np.append(0, np.cumsum(lengths))), shape=(len(lengths), rows)), cut
 
 
 class StaticEmbedder(Embedder):
     """An Embedder of the parameters {"table": float32 [V, E]}; 0 for a sentence without a piece.
 
-    On the host, with one sparse product for many sentences: nothing is compiled or padded. `embed` is the same for a device.
+    It runs on the host, with one sparse product for many sentences, so nothing is compiled or padded. `embed` does the same on a
+    device.
     """
 
     def __init__(self, tokenizer: Tokenizer, normalize: bool, max_seq_length: int = LONGEST) -> None:
@@ -65,22 +66,24 @@ class StaticEmbedder(Embedder):
         progress: Callable[[int], object] | None = None,
         max_seq_length: int = 0,
     ) -> EncodedSentences:
+        """Return embeddings float32 [N, E] in the order of the sentences; `batch_size` is not used."""
         table = np.asarray(params["table"], np.float32)
         numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}
         distinct = list(numbers)
         vectors = np.zeros((len(distinct), table.shape[1]), np.float32)
         longest, truncated = max_seq_length or self.max_seq_length, 0
         for start in range(0, len(distinct), AT_ONCE):
-            some = distinct[start : start + AT_ONCE]
-            shares, cut = self._pieces.shares(some, longest, len(table))
+            batch = distinct[start : start + AT_ONCE]
+            shares, cut = self._pieces.shares(batch, longest, len(table))
             vectors[start : start + AT_ONCE] = shares @ table
             truncated += cut
             if progress:
-                progress(len(some))
+                progress(len(batch))
         vectors = unit_length(vectors) if self._normalize else vectors
         return EncodedSentences(vectors[[numbers[sentence] for sentence in sentences]], truncated)
 
     def width(self, params: Params) -> int:
+        """Return the width of an embedding."""
         return params["table"].shape[1]
 
     def sharded(self, sharding: jax.sharding.Sharding | None) -> "StaticEmbedder":
@@ -97,7 +100,7 @@ class StaticEmbedder(Embedder):
 
 
 def mean_of_pieces(table: Float[Array, "pieces width"], rows: Rows, normalize: bool) -> Float[Array, "rows width"]:
-    """Float32 [R, E]: the mean of the vectors of each row's pieces, at unit length if `normalize`; 0 for a row without any."""
+    """Return the mean of the vectors of each row's pieces, float32 [R, E], at unit length if `normalize`; 0 without pieces."""
     weights = rows.mask.astype(jnp.float32)
     means = jnp.einsum("rte,rt->re", table[rows.tokens], weights) / jnp.maximum(weights.sum(1, keepdims=True), 1)
     return means / jnp.maximum(jnp.linalg.norm(means, axis=-1, keepdims=True), 1e-12) if normalize else means

@@ -24,8 +24,11 @@ TokenEmbeddings = Callable[[Params, Sequence[str], int, int], tuple[list[Float[n
 def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
     """Return a function of params, sentences, max_seq_length and batch_size.
 
-    Its results are the token embeddings of each sentence, float32 [tokens, width], with [CLS] and [SEP], and the number of distinct
-    sentences that were cut. ConfigError for a model on word vectors, which has no states of its own.
+    The function returns the token embeddings of each sentence, float32 [tokens, width], with [CLS] and [SEP], and the number of
+    distinct sentences that were cut.
+
+    Raises:
+        ConfigError: The model is on word vectors, whose tokens have no states.
     """
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
         raise ConfigError('output_value="token_embeddings": a table of vectors has none, only sentence embeddings')
@@ -42,14 +45,14 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
     def embed(params: Params, sentences: Sequence[str], max_seq_length: int, batch_size: int) -> tuple[list[np.ndarray], int]:
         numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}
         ids, cut = tokenizer.encode(list(numbers), max_seq_length)
-        found: list[np.ndarray] = [np.empty(0)] * len(ids)
+        embeddings: list[np.ndarray] = [np.empty(0)] * len(ids)
         size = min(batch_size, CPU_ROWS) if jax.default_backend() == "cpu" else batch_size
         for chosen in batches_by_length(ids, size):
             width = min(bucket(len(ids[chosen[0]]), (*BUCKETS, max_seq_length)), max_seq_length)
             filled = [ids[row] for row in chosen] + [ids[chosen[0]]] * (size - len(chosen))
             outputs = np.asarray(states(params, pad(filled, width, tokenizer.pad_id)), np.float32)
-            for place, row in enumerate(chosen):
-                found[row] = outputs[place, : len(ids[row])]
-        return [found[numbers[sentence]].copy() for sentence in sentences], cut
+            for index, row in enumerate(chosen):
+                embeddings[row] = outputs[index, : len(ids[row])]
+        return [embeddings[numbers[sentence]].copy() for sentence in sentences], cut
 
     return embed

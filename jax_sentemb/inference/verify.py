@@ -1,4 +1,4 @@
-"""Encodes probe sentences with an export and compares the results with those of the model in memory."""
+"""Encode probe sentences with an export and compare the results with those of the model in memory."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ Encode = Callable[[Sequence], Float[np.ndarray, "inputs outputs"]]  # sentences 
 EQUAL = 1e-6  # share of the largest output: outputs that differ by less are equal but for rounding
 TOLERANCE = 1e-5  # largest difference in an entry of an embedding between the model in memory and its export
 
-# The probe sentences: kinds that break tokenizers, and lengths far beyond usual limits.
+# The probe sentences: texts that break tokenizers, and lengths far beyond usual limits.
 ODD = [
     "", " ", "a", ".", "?!", "[CLS] [SEP] [PAD]", "<s> </s>", "ALL CAPS", "C++ != C#", "a\tb\nc", "don't won't",
     "x" * 300, "3.14 1,000", "https://example.org/?q=1#a", "na\u00efve caf\u00e9", "e" + "\u0301" * 40, "a\u2028b",
@@ -32,17 +32,25 @@ def verify_export(
     read: Callable[[str | Path], Encode] = load,
     known: Sequence[str] = (),
 ) -> float:
-    """Return the largest difference of an entry between the outputs of `embed` and of the model that `read` opens at `directory`.
+    """Return the largest difference of an entry between the outputs of the model in memory and those of its export.
 
-    ModelFileError above TOLERANCE. NumericsError for outputs of no use, see `check_outputs`; `known` are further texts for this
-    check, which a model with a small vocabulary reads.
+    Args:
+        directory: The export.
+        embed: The model in memory.
+        inputs: Sentences, or pairs of sentences for a cross-encoder.
+        read: Opens the export.
+        known: Further texts for `check_outputs`, which a model with a small vocabulary reads.
+
+    Raises:
+        ModelFileError: The difference is above TOLERANCE.
+        NumericsError: The outputs are of no use, see `check_outputs`.
     """
-    ours, model = np.asarray(embed(inputs), np.float32), read(directory)
+    in_memory, model = np.asarray(embed(inputs), np.float32), read(directory)
     exported = np.asarray(model(inputs))
     check_outputs(np.concatenate([exported, np.asarray(model(known))]) if len(known) else exported)
-    if ours.shape != exported.shape:
-        raise ModelFileError(f"the export encodes to {list(exported.shape)}, the model in memory to {list(ours.shape)}")
-    difference = float(np.abs(ours - exported).max(initial=0.0))
+    if in_memory.shape != exported.shape:
+        raise ModelFileError(f"the export encodes to {list(exported.shape)}, the model in memory to {list(in_memory.shape)}")
+    difference = float(np.abs(in_memory - exported).max(initial=0.0))
     if not difference <= TOLERANCE:  # also refuses NaN
         raise ModelFileError(
             f"the export encodes {len(inputs)} sentences with a max abs difference of {difference:.1e} from the "

@@ -1,4 +1,4 @@
-"""Layout of the embeddings of a multi-view model."""
+"""Describe the layout of the embeddings of a multi-view model."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,11 +21,11 @@ class Views(NamedTuple):
     def each(
         self, change: Callable[[Float[np.ndarray, "n _"]], Float[np.ndarray, "n _"]], vectors: Float[np.ndarray, "n width"]
     ) -> Float[np.ndarray, "n changed"]:
-        """Applies `change` to each view of embeddings [N, E]."""
+        """Apply `change` to each view of embeddings [N, E]."""
         return np.concatenate([change(part) for part in self._parts(vectors)], axis=1)
 
     def joined(self, vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "n joined"]:
-        """Scales the views [N, sum of widths] to unit length, and averages or concatenates them."""
+        """Scale the views [N, sum of widths] to unit length, and average or concatenate them."""
         if not self.widths:
             return vectors
         parts = [unit_length(part) for part in self._parts(vectors)]
