@@ -1,0 +1,1 @@
+"""Encoders and what stands on them: transformers, word vectors, pooling, convolutions, heads."""

@@ -1,4 +1,4 @@
-"""Builds the encoder of a configuration; models/families has what the architectures differ in."""
+"""Build the encoder of a configuration; models/families describes how the architectures differ."""
 
 import pkgutil
 from typing import Any
@@ -31,7 +31,11 @@ def make_encoder(
 
 
 def bert_config(encoder: TokenEncoder) -> BertConfig:
-    """Return the configuration of a transformer; ConfigError for word vectors."""
+    """Return the configuration of a transformer.
+
+    Raises:
+        ConfigError: The encoder is a table of word vectors.
+    """
     if not isinstance(encoder.config, BertConfig):
         raise ConfigError("this method works on a BERT: build the config with encoder=Encoder(...)")
     return encoder.config

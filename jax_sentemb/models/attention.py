@@ -1,4 +1,4 @@
-"""Attention of a layer: whole maps, blocks of queries, or a fused kernel; and what of it can be read."""
+"""Compute attention by whole maps, blocks of queries or a fused kernel, and read entries of it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,12 +11,12 @@ from jax_sentemb.models.bert_config import MAX_POSITIONS
 from jax_sentemb.models.layers import keep_mask, kept_at
 from jax_sentemb.types import Array
 
-NORMALIZER_BLOCK = 128  # queries whose log-sum-exp is computed at once beside a fused kernel
+NORMALIZER_BLOCK = 128  # queries whose log-sum-exp is computed at once in addition to a fused kernel
 NEVER = -1e9  # the score of a key that gets no attention; finite, so that a row of padding has uniform weights and not NaN
 
 
 def counter_strides(positions: int) -> tuple[int, int, int]:
-    """Of the attention's dropout counter: head, query, key."""
+    """Return the strides of the counter of attention dropout: head, query, key."""
     return positions**2, positions, 1
 
 
@@ -41,13 +41,13 @@ class Attention(NamedTuple):
     def log_probability_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
     ) -> Float[Array, "rows heads samples"]:
-        """Log attention, float32 [R, H, M], at places int [R, H, M] of queries and keys, both real tokens."""
+        """Return the log attention, float32 [R, H, M], at positions int [R, H, M] of queries and keys that are real tokens."""
         normalizer = jnp.take_along_axis(self.log_normalizer[..., 0], query, axis=-1)
         if self.scores is not None:
             return _entries(self.scores, query, key) - normalizer
         rows = [
-            jnp.take_along_axis(values, place[..., None], axis=2).astype(jnp.float32)
-            for values, place in ((self.query, query), (self.key, key))
+            jnp.take_along_axis(values, index[..., None], axis=2).astype(jnp.float32)
+            for values, index in ((self.query, query), (self.key, key))
         ]
         scores = (rows[0] * rows[1]).sum(-1) / self.query.shape[-1] ** 0.5
         return scores - normalizer if self.bias is None else scores + self._bias_at(query, key) - normalizer
@@ -55,13 +55,13 @@ class Attention(NamedTuple):
     def attended_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
     ) -> Bool[Array, "rows heads samples"]:
-        """Whether a layer with local attention attends at these places at all, bool [R, H, M]; True in other layers."""
+        """Return whether a layer with local attention attends at these positions, bool [R, H, M]; True in other layers."""
         return jnp.ones(query.shape, bool) if self.bias is None else self._bias_at(query, key) > NEVER / 2
 
     def kept_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
     ) -> Bool[Array, "rows heads samples"]:
-        """Which of the entries at these places are attended to and kept by dropout, bool [R, H, M]."""
+        """Return which of the entries at these positions are attended to and kept by dropout, bool [R, H, M]."""
         attended = self.attended_at(query, key)
         if self.kept is not None:
             return _entries(self.kept, query, key) & attended
@@ -89,7 +89,7 @@ def _entries(
 
 
 class Capture(NamedTuple):
-    """Which layers' attention is read, and by what function: the results are `BertOutput.observed`."""
+    """The layers whose attention is read, and the function that reads it: the results are `BertOutput.observed`."""
 
     layers: tuple[int, ...]  # 1-based
     read: Callable[[int, Attention], Any]  # (layer, attention) -> arrays
@@ -107,7 +107,7 @@ class AttentionDropout(NamedTuple):
 def queried(
     states: Float[Array, "rows tokens width"], first_only: bool, places: Int[Array, "rows places"] | None
 ) -> Float[Array, "rows _ width"]:
-    """The states that a layer computes: those of the first token, of `places`, or all."""
+    """Return the states that a layer computes: those of the first token, of `places`, or all."""
     if places is not None:
         return jnp.take_along_axis(states, places[..., None], axis=1)
     return states[:, :1] if first_only else states
@@ -116,7 +116,7 @@ def queried(
 def queried_bias(
     bias: Float[Array, "_ tokens tokens"] | None, first_only: bool, places: Int[Array, "rows places"] | None
 ) -> Float[Array, "_ _ _ tokens"] | None:
-    """The bias of these queries, [R or 1, H or 1, Q, T]."""
+    """Return the bias of these queries, [R or 1, H or 1, Q, T]."""
     if bias is None:
         return None
     if places is not None:
@@ -133,9 +133,18 @@ def attend(
     start: Int[Array, ""] | int = 0,
     bias: Float[Array, "_ _ queries tokens"] | None = None,
 ) -> tuple[Float[Array, "rows heads queries size"], Attention]:
-    """Context in float32 with dropout on the weights, and the Attention that it comes from. Softmax is computed in float32.
+    """Return the context in float32, with dropout on the weights, and the Attention that it comes from.
 
-    `start` is the place of the first query; `bias` [R or 1, H or 1, Q, T] is added to the scores.
+    Softmax is computed in float32.
+
+    Args:
+        query: Of each head.
+        key: Of each head.
+        value: Of each head.
+        mask: Which keys are real tokens.
+        dropout: Of the attention weights.
+        start: The position of the first query.
+        bias: [R or 1, H or 1, Q, T], added to the scores.
     """
     scores = jnp.matmul(query, key.swapaxes(-1, -2), preferred_element_type=jnp.float32) / query.shape[-1] ** 0.5
     scores = scores if bias is None else scores + bias
@@ -162,20 +171,22 @@ def attend_in_blocks(
     block: int,
     bias: Float[Array, "1 _ tokens tokens"] | None = None,
 ) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
-    """Computes `attend` for `block` queries at a time; the backward pass computes each block again, so memory is linear in T."""
+    """Compute `attend` for `block` queries at a time; the backward pass computes each block again, so memory is linear in T."""
     rows, heads, width, inner = query.shape
     padding = -width % block
     blocks = jnp.pad(query, ((0, 0), (0, 0), (0, padding), (0, 0))).reshape(rows, heads, -1, block, inner).transpose(2, 0, 1, 3, 4)
     bias = None if bias is None else jnp.pad(bias, ((0, 0), (0, 0), (0, padding), (0, 0)))
 
     @jax.checkpoint
-    def one(part: tuple[Array, Array]) -> tuple[Array, Array]:
-        own = None if bias is None else jax.lax.dynamic_slice_in_dim(bias, part[1], block, 2)
-        context, attention = attend(part[0], key, value, mask, dropout, part[1], own)
+    def attend_block(part: tuple[Array, Array]) -> tuple[Array, Array]:
+        block_bias = None if bias is None else jax.lax.dynamic_slice_in_dim(bias, part[1], block, 2)
+        context, attention = attend(part[0], key, value, mask, dropout, part[1], block_bias)
         return context, attention.log_normalizer
 
-    found = jax.lax.map(one, (blocks, jnp.arange(len(blocks)) * block))
-    context, normalizer = (part.transpose(1, 2, 0, 3, 4).reshape(rows, heads, width + padding, -1)[:, :, :width] for part in found)
+    results = jax.lax.map(attend_block, (blocks, jnp.arange(len(blocks)) * block))
+    context, normalizer = (
+        part.transpose(1, 2, 0, 3, 4).reshape(rows, heads, width + padding, -1)[:, :, :width] for part in results
+    )
     return context, Attention(query, key, mask, normalizer, None, None, None)
 
 
@@ -187,7 +198,7 @@ def attend_fused(
     kernel: str,
     bias: Float[Array, "1 _ tokens tokens"] | None = None,
 ) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
-    """Computes `attend` without dropout by a kernel of `jax.nn.dot_product_attention`. Rows are padded on the right.
+    """Compute `attend` without dropout by a kernel of `jax.nn.dot_product_attention`. Rows are padded on the right.
 
     The kernels do not return the log-sum-exp of a query, or return it without gradient, so it is computed separately, in blocks.
     The compiler removes that computation if the attention is not read.

@@ -1,4 +1,4 @@
-"""Attention of a layer as one kernel (Pallas) for TPUs and NVIDIA GPUs; maps of queries and keys stay on the chip.
+"""Compute the attention of a layer in one kernel (Pallas) for TPUs and NVIDIA GPUs; maps of queries and keys stay on the chip.
 
 The kernel holds the whole map of a head, which suits sentences; long texts need `attend_in_blocks`.
 """
@@ -22,7 +22,7 @@ from jax_sentemb.models.layers import counter_step, drop_limit, hash32, row_key
 from jax_sentemb.types import Array
 
 LANES = 128  # of a TPU: the heads that share them are in one block
-BLOCK_TOKENS = 1024  # of a block on a TPU: more do not fit beside the maps
+BLOCK_TOKENS = 1024  # of a block on a TPU: more do not fit into memory together with the maps
 LONGEST = {"tpu": 512, "gpu": 128}  # tokens of a row whose maps fit the memory of a core
 SHORTEST = 16  # of a product on a GPU, whose sizes are powers of two
 
@@ -41,7 +41,7 @@ class KernelPlan(NamedTuple):
 
 
 class Head(NamedTuple):
-    """Inputs of the attention of one head of one sentence, besides its states."""
+    """Inputs of the attention of one head of one sentence, in addition to its states."""
 
     real: Bool[Array, "1 tokens"]
     key_of_row: UInt[Array, "1 1"]  # of the random numbers
@@ -56,11 +56,13 @@ def attend_in_kernel(
     dropout: AttentionDropout,
     mesh: Mesh,
 ) -> tuple[Float[Array, "rows heads tokens size"], Attention]:
-    """Computes `attend` with its dropout in one kernel for each direction; each device of `mesh` computes its own rows.
+    """Compute `attend` with its dropout in one kernel for each direction; each device of `mesh` computes its rows.
 
     The context has the precision of `value`. The log-sum-exp that a capture reads is computed separately, in blocks; the compiler
     removes that computation if it is not read. On CPUs the kernel is interpreted, which is for tests.
-    ConfigError if rows are longer than LONGEST, or the size of a head is not a power of two on a GPU.
+
+    Raises:
+        ConfigError: Rows are longer than LONGEST, or the size of a head is not a power of two on a GPU.
     """
     rows, heads, width, size = query.shape
     platform = kernel_platform(mesh)
@@ -83,13 +85,13 @@ def attend_in_kernel(
 
 
 def kernel_platform(mesh: Mesh) -> str:
-    """tpu, gpu or cpu."""
+    """Return tpu, gpu or cpu."""
     platform = mesh.devices.flat[0].platform
     return "gpu" if platform == "cuda" else platform
 
 
 def check_sizes(platform: str, width: int, head_size: int) -> None:
-    """Raises ConfigError for rows or heads that the kernel cannot take."""
+    """Raise ConfigError for rows or heads that the kernel cannot take."""
     if width > LONGEST.get(platform, width):
         raise ConfigError(
             Setting("train.fused_attention", "pallas"),
@@ -130,7 +132,7 @@ def _call(
     real: Bool[Array, "rows tokens"],
     keys: UInt[Array, " rows"],
 ) -> list[Float[Array, "rows tokens width"]]:
-    """`compute` for every sentence and head of `states`, each float [R, T, heads * size]."""
+    """Run `compute` for every sentence and head of `states`, each float [R, T, heads * size]."""
     rows, width, features = states[0].shape
     padded, block_rows, lanes = width, 1, plan.head_size
     options: dict[str, Any] = {}
@@ -144,7 +146,7 @@ def _call(
         lanes = LANES if LANES % plan.head_size == 0 and features % LANES == 0 else features
     block = pl.BlockSpec((block_rows, padded, lanes), lambda row, part: (row, 0, part))
     of_row = [pl.BlockSpec((block_rows, 1, size), lambda row, part: (row, 0, 0)) for size in (padded, 1)]
-    found = pl.pallas_call(
+    results = pl.pallas_call(
         functools.partial(_kernel, plan, compute, lanes // plan.head_size, len(states)),
         grid=(rows // block_rows, features // lanes),
         in_specs=[*[block] * len(states), *of_row],
@@ -153,11 +155,11 @@ def _call(
         interpret=plan.interpret,
         **options,
     )(*states, real.astype(jnp.int32)[:, None, :], keys[:, None, None])
-    return [array[:, :width] for array in found]
+    return [array[:, :width] for array in results]
 
 
 def _kernel(plan: KernelPlan, compute: Compute, heads: int, inputs: int, *refs: Any) -> None:
-    """Runs `compute` for the sentences and the `heads` of a block; refs: inputs, mask, keys of the rows, outputs."""
+    """Run `compute` for the sentences and the `heads` of a block; refs: inputs, mask, keys of the rows, outputs."""
     states, real, keys, outputs = refs[:inputs], refs[inputs], refs[inputs + 1], refs[inputs + 2 :]
     first = pl.program_id(1) * heads
 
@@ -165,8 +167,8 @@ def _kernel(plan: KernelPlan, compute: Compute, heads: int, inputs: int, *refs: 
         for number in range(heads):
             lanes = slice(number * plan.head_size, (number + 1) * plan.head_size)
             parts = [array[row, :, lanes] for array in states]
-            found = compute(plan, Head(real[row] != 0, keys[row], first + number), *parts)
-            for output, values in zip(outputs, found if isinstance(found, tuple) else (found,), strict=True):
+            results = compute(plan, Head(real[row] != 0, keys[row], first + number), *parts)
+            for output, values in zip(outputs, results if isinstance(results, tuple) else (results,), strict=True):
                 output[row, :, lanes] = values.astype(output.dtype)
         return carry
 
@@ -183,7 +185,7 @@ def _context(plan: KernelPlan, head: Head, query: Part, key: Part, value: Part) 
 
 
 def _gradients(plan: KernelPlan, head: Head, query: Part, key: Part, value: Part, gradient: Part) -> tuple[Part, Part, Part]:
-    """The gradients of query, key and value from that of the context; the map is computed again."""
+    """Return the gradients of query, key and value from that of the context; the map is computed again."""
     probabilities, factors = _maps(plan, head, query, key)
     to_value = _product((probabilities * factors).astype(value.dtype), gradient, 0, 0)
     to_probabilities = _product(gradient, value, 1, 1) * factors
@@ -195,14 +197,16 @@ def _gradients(plan: KernelPlan, head: Head, query: Part, key: Part, value: Part
 def _maps(
     plan: KernelPlan, head: Head, query: Part, key: Part
 ) -> tuple[Float[Array, "tokens tokens"], Float[Array, "tokens tokens"] | float]:
-    """The attention of one head in float32, and by what dropout multiplies it; as in `attend`, bit for bit the same masks."""
+    """Return the attention of one head in float32, and the factors of dropout, whose masks equal those of `attend` bit for bit."""
     scores = jnp.where(head.real, _product(query, key, 1, 1) / plan.head_size**0.5, NEVER)
     exponentials = jnp.exp(scores - scores.max(-1, keepdims=True))
     probabilities = exponentials / exponentials.sum(-1, keepdims=True)
     if not plan.rate:
         return probabilities, 1.0
-    places = head.number, *(lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
-    counters = (place.astype(jnp.uint32) * counter_step(stride) for place, stride in zip(places, plan.strides, strict=True))
+    positions = head.number, *(lax.broadcasted_iota(jnp.int32, scores.shape, axis) for axis in (0, 1))
+    counters = (
+        position.astype(jnp.uint32) * counter_step(stride) for position, stride in zip(positions, plan.strides, strict=True)
+    )
     kept = hash32(head.key_of_row ^ functools.reduce(jnp.add, counters)) >= drop_limit(plan.rate)
     return probabilities, jnp.where(kept, 1 / (1 - plan.rate), 0.0)
 

@@ -1,4 +1,4 @@
-"""BERT of any size in Flax, equal to the model of Hugging Face without its pooler; models/families has its relatives.
+"""BERT of any size in Flax, equal to the model of Hugging Face without its pooler; models/families describes related models.
 
 Written for contrastive learning: dropout masks are independent for every row, head and position (one mask shared by a batch
 weakens dropout views), and a function can read the attention of chosen layers, so that no tensor of all layers is kept.
@@ -34,19 +34,19 @@ ACTIVATIONS = {
 
 
 class BertOutput(NamedTuple):
-    """Token states of a forward pass, and what was read of its attention."""
+    """Token states of a forward pass, and what a capture read of its attention."""
 
     hidden: list[Float[Array, "rows _ width"]]  # embeddings, then each layer; the last one may have some of the tokens only
     observed: dict[int, Any]  # layer (1-based) -> what `Capture.read` returned
 
 
 class Bert(nn.Module):
-    """Computes the token states of every layer. `dropout` is the rate for hidden states and for attention.
+    """Compute the token states of every layer. `dropout` is the rate for hidden states and for attention.
 
     `attention_block` is the number of queries that attend at once; the backward pass computes them again, so no map of queries and
     keys is kept (0: whole maps). `fused_attention` is a kernel of `jax.nn.dot_product_attention` ("cudnn": NVIDIA GPUs, bfloat16;
-    "xla") without dropout of attention weights, or "pallas": our kernel for TPUs and GPUs, with dropout, whose rows lie on the
-    devices of `mesh`. `remat` keeps only the states between layers; the backward pass computes the inside
+    "xla") without dropout of attention weights, or "pallas": the kernel of this package for TPUs and GPUs, with dropout, whose rows
+    are on the devices of `mesh`. `remat` keeps only the states between layers; the backward pass computes the inside
     of each layer again. `last_layers` is the number of layers that are trained, from the last one down. The states
     below them have no gradient. 0: all layers and the embeddings are trained.
     """
@@ -58,7 +58,7 @@ class Bert(nn.Module):
     remat: bool = False
     fused_attention: str = ""
     activations: DTypeLike = jnp.float32  # of states and of what is kept for the backward pass; sums and norms stay float32
-    # For accelerators: layers that nobody looks into are compiled once, from stacked parameters, and each layer keeps KEPT only.
+    # For accelerators: layers without a capture are compiled once, from stacked parameters, and each layer keeps KEPT only.
     scan: bool = False
     mesh: Mesh | None = None  # for fused_attention="pallas"
     last_layers: int = 0
@@ -77,28 +77,35 @@ class Bert(nn.Module):
     ) -> BertOutput:
         """Encode `rows`; `seeds` uint32 [R] switch dropout on, and `capture` reads the attention of its layers.
 
-        `token_types` int32 [R, T] (segments) is 0 everywhere by default. `first_token_only` computes only the first token of the
-        last layer, whose states are then [R, 1, D]; this saves most of a layer's work. `token_places` int32 [R, M] does the same
-        for other tokens: the last states are [R, M, D], those of these places; dropout masks differ from those of a full pass.
+        Args:
+            rows: The tokens.
+            seeds: A seed of each row; None switches dropout off.
+            token_types: Segments, int32 [R, T]; None is 0 everywhere.
+            dropout_rate: None is `dropout`.
+            first_token_only: Compute only the first token of the last layer, whose states are then [R, 1, D]. This saves most of a
+                layer's work.
+            token_places: Positions int32 [R, M]: the last layer computes only these, and its states are [R, M, D]. Dropout masks
+                differ from those of a full pass.
+            capture: What reads the attention of some layers.
         """
         rate = self.dropout if dropout_rate is None else dropout_rate
         first_trained = first_trained_layer(self.config, self.last_layers)
         states = self.embed(rows.tokens, token_types, seeds, rate)
         hidden = [jax.lax.stop_gradient(states) if first_trained else states]
         observed, bias = {}, self.attention_bias(rows.tokens.shape[1])
-        kept = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
+        saved = None if self.remat else jax.checkpoint_policies.save_only_these_names(*KEPT)
         apart_from_arrays = (4, 5)
-        kind = nn.remat(Layer, static_argnums=apart_from_arrays, policy=kept) if self.remat or self.scan else Layer
+        layer_type = nn.remat(Layer, static_argnums=apart_from_arrays, policy=saved) if self.remat or self.scan else Layer
         captured_layers = capture.layers if capture else ()
-        apart = min((self.config.num_hidden_layers, *captured_layers))  # the first layer that is not like the others
-        if self.scan and apart > 2 and not self.is_initializing():
-            border = min(max(first_trained, 1), apart)
-            frozen = self._scan(hidden[0], rows.mask, seeds, rate, range(1, border), kept, bias)
+        first_unlike = min((self.config.num_hidden_layers, *captured_layers))  # the first layer that cannot be in the scan
+        if self.scan and first_unlike > 2 and not self.is_initializing():
+            border = min(max(first_trained, 1), first_unlike)
+            frozen = self._scan(hidden[0], rows.mask, seeds, rate, range(1, border), saved, bias)
             hidden += [jax.lax.stop_gradient(states) for states in frozen]
-            hidden += self._scan(hidden[-1], rows.mask, seeds, rate, range(border, apart), kept, bias)
+            hidden += self._scan(hidden[-1], rows.mask, seeds, rate, range(border, first_unlike), saved, bias)
         memory = self.attention_memory()
         for number in range(len(hidden), self.config.num_hidden_layers + 1):
-            layer = kind(self.config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
+            layer = layer_type(self.config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == self.config.num_hidden_layers
             places = token_places if last else None
@@ -126,11 +133,11 @@ class Bert(nn.Module):
         return (matmul(states, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
     def attention_memory(self) -> AttentionMemory:
-        """How the layers compute their attention."""
+        """Return how the layers compute their attention."""
         return AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
 
     def attention_bias(self, width: int) -> Float[Array, "_ tokens tokens"] | None:
-        """Bias [H, T, T] that is added to the attention scores of every layer; None in this architecture."""
+        """Return the bias [H, T, T] that is added to the attention scores of every layer; None in this architecture."""
         return None
 
     def _scan(
@@ -149,14 +156,14 @@ class Bert(nn.Module):
         layers = [self.variables["params"][f"layer_{number - 1}"] for number in numbers]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
 
-        def one(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
+        def run_layer(states: Array, layer: tuple[Array, Any]) -> tuple[Array, Array]:
             number, params = layer
             module = Layer(self.config, self.dtype, number, rate, self.attention_memory(), self.activations, parent=None)
-            found, _ = module.apply({"params": params}, states, mask, seeds, False, False, None, bias)
-            return found, found
+            outputs, _ = module.apply({"params": params}, states, mask, seeds, False, False, None, bias)
+            return outputs, outputs
 
-        one = jax.checkpoint(one, policy=kept, prevent_cse=False)  # in a scan nothing is merged with the forward pass
-        return list(jax.lax.scan(one, states, (jnp.arange(numbers.start, numbers.stop), stacked))[1])
+        run_layer = jax.checkpoint(run_layer, policy=kept, prevent_cse=False)  # in a scan nothing is merged with the forward pass
+        return list(jax.lax.scan(run_layer, states, (jnp.arange(numbers.start, numbers.stop), stacked))[1])
 
 
 def first_trained_layer(config: BertConfig, last_layers: int) -> int:
@@ -178,6 +185,7 @@ class Embeddings(nn.Module):
         seeds: UInt[Array, " rows"] | None,
         rate: float,
     ) -> Float[Array, "rows tokens width"]:
+        """Return the states before the first layer, as wide as the embeddings."""
         config, width = self.config, tokens.shape[1]
         normal = nn.initializers.normal(config.initializer_range)
         word = self.param("word", normal, (config.vocab_size, config.embedding_width))
@@ -215,22 +223,23 @@ class Layer(nn.Module):
         places: Int[Array, "rows places"] | None = None,
         bias: Float[Array, "_ tokens tokens"] | None = None,
     ) -> tuple[Float[Array, "rows _ width"], Attention]:
-        """The layer's states [R, T, D] and its attention; of the first token or of `places` int32 [R, M]: [R, 1, D] or [R, M, D].
+        """Return the layer's states and its attention.
 
-        A captured attention is that of all queries; it cannot be captured with `places`. `bias` is added to the scores.
+        The states are [R, T, D], or [R, 1, D] with `first_only`, or [R, M, D] with `places` int32 [R, M]. A captured attention is
+        that of all queries; it cannot be captured with `places`. `bias` is added to the scores.
         """
         config, rate, stream = self.config, self.rate, STREAMS * self.number
-        asked = queried(states, first_only, places)
+        queried_states = queried(states, first_only, places)
 
         def dense(inputs: Float[Array, "rows _ inputs"], name: str, features: int) -> Float[Array, "rows _ features"]:
             kernel, bias = DenseParameters(inputs.shape[-1], features, config.initializer_range, name=name)()
             return (matmul(inputs, kernel, self.dtype, self.activations) + bias).astype(self.activations)
 
-        heads = self.query_key_value(states, states if captured and places is None else asked)
+        heads = self.query_key_value(states, states if captured and places is None else queried_states)
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
         context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
         context = dropout(dense(context, "attention_output", config.hidden_size), rate, seeds, stream + 1)
-        states = LayerNorm(config.layer_norm_eps, name="attention_norm")(asked + context)
+        states = LayerNorm(config.layer_norm_eps, name="attention_norm")(queried_states + context)
         states = self.between(states) if self.between else states
         inner = keep(dense(states, "intermediate", config.intermediate_size), "inner").astype(jnp.float32)
         inner = ACTIVATIONS[config.hidden_act](inner).astype(self.activations)
@@ -240,7 +249,7 @@ class Layer(nn.Module):
     def query_key_value(
         self, states: Float[Array, "rows tokens width"], queried: Float[Array, "rows queries width"]
     ) -> list[Float[Array, "rows heads _ size"]]:
-        """Keys and values [R, H, T, D / H] of `states`, behind queries [R, H, M, D / H] of the states `queried` [R, M, D]."""
+        """Return queries [R, H, M, D / H] of the states `queried` [R, M, D], then keys and values [R, H, T, D / H] of `states`."""
         size = self.config.hidden_size
         projections = [DenseParameters(size, size, self.config.initializer_range, name=name)() for name in ATTENTION_INPUTS]
 
@@ -250,7 +259,7 @@ class Layer(nn.Module):
 
         # One product: several small ones are slower.
         def project(states: Float[Array, "rows _ width"], *layers: tuple[Array, Array]) -> list[Float[Array, "rows heads _ size"]]:
-            if self.activations != jnp.float32:  # apart: a TPU would pad and copy the heads of one product
+            if self.activations != jnp.float32:  # separate products: a TPU would pad and copy the heads of a single one
                 return [split(matmul(states, kernel, self.dtype, self.dtype) + bias) for kernel, bias in layers]
             kernels, biases = zip(*layers, strict=True)
             flat = matmul(states, jnp.concatenate(kernels, axis=1), self.dtype) + jnp.concatenate(biases)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-MAX_POSITIONS = 2**11  # for which the counters of random numbers provide; more for an encoder with more positions
+MAX_POSITIONS = 2**11  # the counters of random numbers tell apart at least this many
 # Fields that the tokenizer or the family determines; config.json does not have them.
 DERIVED = ("position_offset", "mask_token_id", "sep_token_id")
 
@@ -29,10 +29,10 @@ class BertConfig:
 
     @property
     def embedding_width(self) -> int:
-        """The width of the word embeddings; other than `hidden_size` in some architectures."""
+        """Return the width of the word embeddings; other than `hidden_size` in some architectures."""
         return self.hidden_size
 
     @property
     def counted_positions(self) -> int:
-        """The number of positions that the counters of random numbers tell apart: a power of two."""
+        """Return the number of positions that the counters of random numbers tell apart: a power of two."""
         return max(MAX_POSITIONS, 1 << (self.max_position_embeddings - 1).bit_length())

@@ -18,7 +18,7 @@ class Convolution:
     """Filters of several window sizes, "same" padding, concatenated: [R, T, D] -> [R, T, len(windows) * filters].
 
     relu: apply a ReLU, as Eq. 1 of the paper; the published code, which made the published figures, has none.
-    reference: convolve the encoder's output at [PAD], too, as the published code, so that an embedding depends on the padding of
+    reference: also convolve the encoder's output at [PAD], as the published code does; an embedding then depends on the padding of
     its batch. Default False: masked positions are zero before the convolution, and padding changes nothing.
     """
 
@@ -29,7 +29,7 @@ class Convolution:
 
     @property
     def width(self) -> int:
-        """The number of features of a token."""
+        """Return the number of features of a token."""
         return len(self.windows) * self.filters
 
     def check(self) -> None:
@@ -42,7 +42,10 @@ class Convolution:
             )
 
     def init(self, key: Key[Array, ""], inputs: int) -> Params:
-        """{"window_K": kernel [K, inputs, filters] and bias [filters]} from U(-b, b), b = 1 / sqrt(K * inputs), as in torch."""
+        """Return {"window_K": kernel [K, inputs, filters] and bias [filters]}, drawn from U(-b, b) as in torch.
+
+        b is 1 / sqrt(K * inputs).
+        """
         params = {}
         for window, window_key in zip(self.windows, jax.random.split(key, len(self.windows)), strict=True):
             bound = (window * inputs) ** -0.5
@@ -60,7 +63,7 @@ class Convolution:
         mask: Bool[Array, "rows tokens"],
         dtype: DTypeLike = jnp.float32,
     ) -> Float[Array, "rows tokens features"]:
-        """Float32 features of each token of `states` [R, T, D]; `mask` bool [R, T]."""
+        """Return features of each token of `states` [R, T, D], float32; `mask` is bool [R, T]."""
         if not self.reference:
             states = jnp.where(mask[..., None], states, 0.0)
         features = []

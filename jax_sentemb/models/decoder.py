@@ -38,7 +38,7 @@ def decode(
     vectors: Float[Array, "rows width"],
     seeds: UInt[Array, " rows"] | None,
 ) -> Float[Array, "rows tokens width"]:
-    """Return the states of a decoder, each of which has seen the tokens up to its own and the vector of its sentence.
+    """Return the states of a decoder; each depends on the tokens up to its position and on the vector of its sentence.
 
     Args:
         encoder: The architecture, its precision and its dropout.
@@ -55,8 +55,8 @@ def decode(
     if "projection" in weights:
         states = matmul(states, weights["projection"]["kernel"], encoder.dtype, activations) + weights["projection"]["bias"]
         states = states.astype(activations)
-    place = jnp.arange(width)
-    bias = jnp.where(place <= place[:, None], 0.0, NEVER)[None]
+    index = jnp.arange(width)
+    bias = jnp.where(index <= index[:, None], 0.0, NEVER)[None]
     for number in range(1, config.num_hidden_layers + 1):
         name = f"layer_{number - 1}"
         attend = _cross_attention(encoder, cross[name], vectors, seeds, CROSS_STREAM + 2 * number)

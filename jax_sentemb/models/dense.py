@@ -1,4 +1,4 @@
-"""Dense layers behind the pooling, as sentence-transformers has them."""
+"""Dense layers after the pooling, as in sentence-transformers."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def apply_dense(params: Params, activations: Sequence[str], vectors: Float[Array, "rows _"]) -> Float[Array, "rows _"]:
-    """The vectors behind the layers "layer_0", "layer_1"... of `params`, each with its activation."""
+    """Return the vectors after the layers "layer_0", "layer_1"... of `params`, each with its activation."""
     for number, name in enumerate(activations):
         layer = params[f"layer_{number}"]
         vectors = jnp.matmul(vectors, layer["kernel"], precision="highest")

@@ -1,4 +1,4 @@
-"""The interface of an encoder: what heads, pooling and methods use of a BERT or of a table of word vectors."""
+"""Define the interface of an encoder: what heads, pooling and methods use of a BERT or of a table of word vectors."""
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -13,34 +13,63 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class EncoderConfig(Protocol):
-    """The sizes that a BertConfig and a WordsConfig both have."""
+    """The sizes that BertConfig and WordsConfig have in common."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """Return the number of tokens of the vocabulary."""
+        ...
+
     @property
-    def hidden_size(self) -> int: ...
+    def hidden_size(self) -> int:
+        """Return the width of a token state."""
+        ...
+
     @property
-    def pad_token_id(self) -> int: ...
+    def pad_token_id(self) -> int:
+        """Return the id of [PAD]."""
+        ...
+
     @property
-    def max_position_embeddings(self) -> int: ...
+    def max_position_embeddings(self) -> int:
+        """Return the number of positions."""
+        ...
+
     @property
-    def position_offset(self) -> int: ...
+    def position_offset(self) -> int:
+        """Return the position of the first token."""
+        ...
+
     @property
-    def model_type(self) -> str: ...
+    def model_type(self) -> str:
+        """Return the name of the family."""
+        ...
 
 
 @runtime_checkable
 class TokenEncoder(Protocol):
-    """Maps rows of tokens to token states: a `Bert` or a `WordVectors`, as `make_encoder` builds them."""
+    """Map rows of tokens to token states: a `Bert` or a `WordVectors`, as `make_encoder` builds them."""
 
     @property
-    def config(self) -> EncoderConfig: ...
+    def config(self) -> EncoderConfig:
+        """Return the sizes."""
+        ...
+
     @property
-    def dtype(self) -> DTypeLike: ...
+    def dtype(self) -> DTypeLike:
+        """Return the precision of the matrix products."""
+        ...
+
     @property
-    def dropout(self) -> float: ...
+    def dropout(self) -> float:
+        """Return the rate of dropout."""
+        ...
+
     @property
-    def last_layers(self) -> int: ...
+    def last_layers(self) -> int:
+        """Return the number of layers that are trained; 0: all."""
+        ...
+
     def apply(
         self, variables: dict[str, Params], rows: Rows, seeds: UInt[Array, " rows"] | None = None, **options: Any
     ) -> "BertOutput":

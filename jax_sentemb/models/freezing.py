@@ -1,4 +1,4 @@
-"""Which layers of a transformer are trained."""
+"""Choose which layers of a transformer are trained."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ AFTER_LAYERS = ("final_norm",)  # parameters that follow the last layer
 def split_layers(encoder: TokenEncoder, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the trained and the frozen parameters of an encoder whose `last_layers` are trained.
 
-    Embeddings, their projection, and what all layers share (the relative bias of MPNet) are frozen.
+    Embeddings, their projection, and what is common to all layers (the relative bias of MPNet) are frozen.
     """
     config = encoder.config
     assert isinstance(config, BertConfig), "word vectors have no layers"

@@ -15,21 +15,21 @@ from jax_sentemb.models.families.weights import sizes_of
 from jax_sentemb.models.layers import dropout, layer_norm, matmul
 from jax_sentemb.types import Array, Params, Rows
 
-PAIR_STREAM = 1 << 22  # dropout in front of the classifier
+PAIR_STREAM = 1 << 22  # dropout before the classifier
 
 
 def init_head(key: Key[Array, ""], width: int) -> Params:
-    """Kernel [D, D] from N(0, 0.02) and zero bias, as BERT's own pooler starts."""
+    """Return a kernel [D, D] from N(0, 0.02) and a zero bias, as BERT's pooler starts."""
     return {"kernel": 0.02 * jax.random.normal(key, (width, width)), "bias": jnp.zeros(width)}
 
 
 def apply_head(params: Params, embeddings: Float[Array, "rows width"]) -> Float[Array, "rows width"]:
-    """tanh(embeddings kernel + bias), [R, D] (SimCSE's MLP)."""
+    """Return tanh(embeddings kernel + bias), [R, D] (SimCSE's MLP)."""
     return jnp.tanh(jnp.matmul(embeddings, params["kernel"], precision="highest") + params["bias"])
 
 
 def init_linear(key: Key[Array, ""], inputs: int, outputs: int) -> Params:
-    """Kernel and bias from U(-b, b), b = 1 / sqrt(inputs), as torch's Linear starts."""
+    """Return a kernel and a bias from U(-b, b), b = 1 / sqrt(inputs), as torch's Linear starts."""
     kernel_key, bias_key = jax.random.split(key)
     bound = inputs**-0.5
     return {
@@ -39,14 +39,14 @@ def init_linear(key: Key[Array, ""], inputs: int, outputs: int) -> Params:
 
 
 def init_classifier(key: Key[Array, ""], inputs: int, width: int, classes: int) -> Params:
-    """InferSent's classifier: linear layers "first", "second" and "output"."""
+    """Return a new classifier of InferSent: linear layers "first", "second" and "output"."""
     widths = (inputs, width, width, classes)
     keys = zip(("first", "second", "output"), jax.random.split(key, 3), strict=True)
-    return {name: init_linear(layer_key, *widths[place : place + 2]) for place, (name, layer_key) in enumerate(keys)}
+    return {name: init_linear(layer_key, *widths[index : index + 2]) for index, (name, layer_key) in enumerate(keys)}
 
 
 def class_logits(params: Params, values: Float[Array, "batch inputs"]) -> Float[Array, "batch classes"]:
-    """Logits [B, C] of InferSent's classifier for [B, I]; there is no activation between its linear layers."""
+    """Return the logits [B, C] of InferSent's classifier for [B, I]; there is no activation between its linear layers."""
     for name in ("first", "second", "output"):
         values = jnp.matmul(values, params[name]["kernel"], precision="highest") + params[name]["bias"]
     return values
@@ -87,9 +87,13 @@ def token_states(params: Params, states: Float[Array, "*rows width"], encoder: T
 def pair_score(
     encoder: TokenEncoder, params: Params, rows: Rows, seeds: UInt[Array, " rows"] | None = None
 ) -> Float[Array, "rows classes"]:
-    """Scores [R, 1] or logits of classes [R, C] of rows [CLS] first [SEP] second [SEP]: BERT's pooler, dropout, a linear map.
+    """Return scores [R, 1] or logits of classes [R, C] of pairs: BERT's pooler, dropout, a linear map.
 
-    `params` has the parts "encoder", "pooler" and "classifier", those of transformers' BertForSequenceClassification.
+    Args:
+        encoder: A BERT.
+        params: The parts "encoder", "pooler" and "classifier" of transformers' BertForSequenceClassification.
+        rows: Tokens [CLS] first [SEP] second [SEP].
+        seeds: Of the dropout, uint32 [R]; None switches it off.
     """
     ends = (rows.tokens == bert_config(encoder).sep_token_id).astype(jnp.int32)
     types = jnp.where(rows.mask, jnp.minimum(jnp.cumsum(ends, axis=-1) - ends, 1), 0)

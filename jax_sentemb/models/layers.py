@@ -1,6 +1,6 @@
-"""Matrix product, dropout and layer norm, shared by all architectures.
+"""Matrix product, dropout and layer norm of all architectures.
 
-The plain forms are slow on CPUs (benchmarks/README.md has the measurements); tests compare these with the plain forms.
+Their plain forms are slow on CPUs (benchmarks/README.md has the measurements). Tests compare the functions with the plain forms.
 """
 
 import functools
@@ -19,7 +19,7 @@ from jax_sentemb.types import Array
 
 
 def hash32(bits: UInt[Array, "*shape"]) -> UInt[Array, "*shape"]:
-    """Hash of each uint32 by two multiply-xorshift rounds; every output bit depends on every input bit."""
+    """Return the hash of each uint32 by two multiply-xorshift rounds; every output bit depends on every input bit."""
     bits = (bits ^ (bits >> 16)) * jnp.uint32(0x21F0AAAD)
     bits = (bits ^ (bits >> 15)) * jnp.uint32(0xD35A2D97)
     return bits ^ (bits >> 15)
@@ -35,11 +35,18 @@ def random_bits(
     strides: Sequence[int] | None = None,
     start: Int[Array, ""] | int = 0,
 ) -> UInt[Array, "rows ..."]:
-    """Random uint32 of shape [rows, *shape] that depend on (seed of the row, stream, position) only.
+    """Return random uint32 of shape [rows, *shape] that depend on (seed of the row, stream, position) only.
 
-    A counter hash instead of `jax.random`: it fuses into the elementwise kernel that uses it, and a row gets the same bits
-    whatever batch, chunk, device or padding it is in. `strides` numbers the positions from `start` on; the default is row-major,
-    and callers whose shape grows with padding give strides that do not.
+    They come from a counter hash instead of `jax.random`. It fuses into the elementwise kernel that uses it, and a row gets
+    the same bits whatever batch, chunk, device or padding it is in.
+
+    Args:
+        seeds: A seed of each row, uint32 [R].
+        stream: Numbers of different streams are independent.
+        shape: Of the numbers of a row.
+        strides: By how much the number of a position grows along each axis; None is row-major. If `shape` grows with padding, give
+            strides that do not.
+        start: The number of the first position.
     """
     if strides is None:
         strides = [1] * len(shape)
@@ -56,12 +63,12 @@ def _bits(seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], counter: UI
 
 
 def row_key(seeds: UInt[Array, " rows"], stream: int | Int[Array, ""]) -> UInt[Array, " rows"]:
-    """The key of the random bits of each row, for one stream: the bits are hash32(key ^ counter)."""
+    """Return the key of the random bits of each row in a stream: the bits are hash32(key ^ counter)."""
     return hash32(seeds + jnp.asarray(stream, jnp.uint32) * jnp.uint32(0x85EBCA6B))
 
 
 def counter_step(stride: int) -> UInt[Array, ""]:
-    """By how much the counter grows with a place of this stride."""
+    """Return by how much the counter grows with a position of this stride."""
     return jnp.uint32(stride * GOLDEN % 2**32)
 
 
@@ -73,26 +80,26 @@ def keep_mask(
     strides: Sequence[int] | None = None,
     start: Int[Array, ""] | int = 0,
 ) -> Bool[Array, "rows ..."]:
-    """Dropout mask, bool [R, *shape]: False with probability `rate`, independent for every row and position."""
+    """Return a dropout mask, bool [R, *shape]: False with probability `rate`, independent for every row and position."""
     return random_bits(seeds, stream, shape, strides, start) >= drop_limit(rate)
 
 
 def kept_at(
     rate: float, seeds: UInt[Array, " rows"], stream: int | Int[Array, ""], numbers: Int[Array, " rows *places"]
 ) -> Bool[Array, " rows *places"]:
-    """The entries of `keep_mask` at the positions with these numbers (sums of place times stride), int [R, ...]."""
+    """Return the entries of `keep_mask` at the positions with these numbers (sums of index times stride), int [R, ...]."""
     return _bits(seeds, stream, numbers.astype(jnp.uint32) * jnp.uint32(GOLDEN)) >= drop_limit(rate)
 
 
 def drop_limit(rate: float) -> UInt[Array, ""]:
-    """The number that random bits reach with probability 1 - rate; entries with smaller bits are dropped."""
+    """Return the number that random bits reach with probability 1 - rate; entries with smaller bits are dropped."""
     return jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
 
 
 def dropout(
     values: Float[Array, " rows *shape"], rate: float, seeds: UInt[Array, " rows"] | None, stream: int | Int[Array, ""]
 ) -> Float[Array, " rows *shape"]:
-    """`values` [R, ...] with entries dropped at `rate` and the rest divided by 1 - rate; unchanged without seeds."""
+    """Return `values` [R, ...] with entries dropped at `rate` and the rest divided by 1 - rate; unchanged without seeds."""
     if seeds is None or rate == 0.0:
         return values
     kept = keep_mask(rate, seeds, stream, values.shape[1:])
@@ -100,9 +107,9 @@ def dropout(
 
 
 def row_major(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The same values, which XLA's GPU compiler lays out in the order of their axes.
+    """Return the same values, which XLA's GPU compiler lays out in the order of their axes.
 
-    Left to itself, it gives the states of BERT a layout with the sentences last, and transposes them before and after each product.
+    Otherwise the compiler gives the states of BERT a layout with the sentences last, and transposes them around each product.
     """
     return lax.platform_dependent(values, cuda=_ordered, default=lambda array: array)
 
@@ -134,16 +141,16 @@ def product(
     dimensions: tuple[tuple[int, ...], tuple[int, ...]],
     result: DTypeLike = jnp.float32,
 ) -> Float[Array, "_ _"]:
-    """Product of two matrices of equal precision, accumulated in float32 and returned as `result`."""
+    """Return the product of two matrices of equal precision, accumulated in float32 and returned as `result`."""
     precision = lax.Precision.HIGHEST if left.dtype == jnp.float32 else None
     return lax.dot_general(left, right, (dimensions, ((), ())), precision=precision, preferred_element_type=result)
 
 
 def transposed_product(rows: Float[Array, "rows inputs"], gradient: Float[Array, "rows outputs"]) -> Float[Array, "inputs outputs"]:
-    """rows^T gradient: float32 [I, O] from [N, I] and [N, O].
+    """Return rows^T gradient, float32 [I, O], from [N, I] and [N, O].
 
     XLA's CPU compiler folds a bare transpose into the product that uses it and then takes a slow path (3 times slower in
-    bfloat16). So the narrower factor is transposed into an array of its own there; a row of padding prevents the folding.
+    bfloat16). So the narrower factor is first transposed into another array there; a row of padding prevents the folding.
     """
     return lax.platform_dependent(rows, gradient, cpu=_transposed_product_cpu, default=_transposed_product)
 
@@ -156,16 +163,16 @@ def _transposed_product_cpu(rows: Array, gradient: Array) -> Array:
     if rows.shape[1] <= gradient.shape[1]:
         # The padding is cut off after the product: if it is cut before, JAX 0.11 removes pad, cut and transpose, and fails.
         return product(jnp.pad(rows.T, ((0, 1), (0, 0))), gradient, ((1,), (0,)))[:-1]
-    turned = product(jnp.pad(gradient.T, ((0, 1), (0, 0))), rows, ((1,), (0,)))
-    return jnp.pad(turned, ((0, 1), (0, 0))).T[:, :-2]
+    transposed = product(jnp.pad(gradient.T, ((0, 1), (0, 0))), rows, ((1,), (0,)))
+    return jnp.pad(transposed, ((0, 1), (0, 0))).T[:, :-2]
 
 
 def matmul(
     inputs: Float[Array, "*rows inputs"], kernel: Float[Array, "inputs outputs"], dtype: DTypeLike, result: DTypeLike = jnp.float32
 ) -> Float[Array, "*rows outputs"]:
-    """Product of inputs [..., I] and kernel [I, O] in `dtype`, accumulated in float32 and returned as `result`."""
-    found: Array = _matmul(inputs, kernel, dtype, result)
-    return found
+    """Return the product of inputs [..., I] and kernel [I, O] in `dtype`, accumulated in float32 and returned as `result`."""
+    outputs: Array = _matmul(inputs, kernel, dtype, result)
+    return outputs
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
@@ -192,7 +199,7 @@ _matmul.defvjp(_matmul_forward, _matmul_backward)
 
 
 class DenseParameters(nn.Module):
-    """Creates the parameters of a dense layer: kernel [inputs, features] from N(0, initializer_range), bias [features] zero."""
+    """Create the parameters of a dense layer: kernel [inputs, features] from N(0, initializer_range), bias [features] zero."""
 
     inputs: int
     features: int
@@ -200,6 +207,7 @@ class DenseParameters(nn.Module):
 
     @nn.compact
     def __call__(self) -> tuple[Float[Array, "inputs features"], Float[Array, " features"]]:
+        """Return the kernel and the bias."""
         kernel = self.param("kernel", nn.initializers.normal(self.initializer_range), (self.inputs, self.features))
         return kernel, self.param("bias", nn.initializers.zeros, (self.features,))
 
@@ -207,20 +215,21 @@ class DenseParameters(nn.Module):
 def layer_norm(
     inputs: Float[Array, "*rows width"], scale: Float[Array, " width"], bias: Float[Array, " width"], epsilon: float
 ) -> Float[Array, "*rows width"]:
-    """Normalises the last axis in float32, then applies `scale` and `bias`."""
+    """Normalise the last axis in float32, then apply `scale` and `bias`."""
     centred = inputs - inputs.mean(-1, keepdims=True)
     variance = jnp.square(centred).mean(-1, keepdims=True)
     return centred * lax.rsqrt(variance + epsilon) * scale + bias
 
 
 class LayerNorm(nn.Module):
-    """Applies `layer_norm` with its parameters, a scale and, unless it is left out, a bias."""
+    """Apply `layer_norm` with its parameters: a scale and, with `use_bias`, a bias."""
 
     epsilon: float
     use_bias: bool = True
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*rows width"]) -> Float[Array, "*rows width"]:
+        """Return the normalised inputs, in their precision."""
         scale = self.param("scale", nn.initializers.ones, (inputs.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros, (inputs.shape[-1],)) if self.use_bias else jnp.zeros(inputs.shape[-1])
         return layer_norm(inputs.astype(jnp.float32), scale, bias, self.epsilon).astype(inputs.dtype)

@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024) in Flax, equal to the model of Hugging Face.
 
 It differs from BERT in its rotary positions, in two of three layers that attend to near tokens only, in a gated feed-forward block,
-in norms in front of the blocks, and in having no biases.
+in norms before the blocks, and in having no biases.
 """
 
 import flax.linen as nn
@@ -24,9 +24,9 @@ Angles = tuple[Array, Array]  # cosines and sines, float32 [..., places, size / 
 
 
 class ModernBert(nn.Module):
-    """Computes the token states of every layer; fields and call are those of `Bert`.
+    """Compute the token states of every layer; fields and call are those of `Bert`.
 
-    The last states are those behind the final norm. Layers are never scanned, as they differ. `token_types` must be None.
+    The last states are those after the final norm. Layers are never scanned, since they differ. `token_types` must be None.
     """
 
     config: ModernBertConfig
@@ -61,12 +61,12 @@ class ModernBert(nn.Module):
         states = ModernEmbeddings(config, self.activations, name="embeddings")(rows.tokens, seeds, rate)
         hidden = [jax.lax.stop_gradient(states) if first_trained else states]
         observed = {}
-        kind = nn.remat(ModernLayer, static_argnums=(4, 5)) if self.remat else ModernLayer
+        layer_type = nn.remat(ModernLayer, static_argnums=(4, 5)) if self.remat else ModernLayer
         memory = AttentionMemory(self.attention_block, self.fused_attention, self.mesh)
         near = window_bias(width, config.local_attention // 2)
         for number in range(1, config.num_hidden_layers + 1):
             bias = None if config.is_global(number) else near
-            layer = kind(config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
+            layer = layer_type(config, self.dtype, number, rate, memory, self.activations, name=f"layer_{number - 1}")
             captured = capture is not None and number in capture.layers
             last = number == config.num_hidden_layers
             places, first_only = token_places if last else None, first_token_only and last
@@ -90,6 +90,7 @@ class ModernEmbeddings(nn.Module):
     def __call__(
         self, tokens: Int[Array, "rows tokens"], seeds: UInt[Array, " rows"] | None, rate: float
     ) -> Float[Array, "rows tokens width"]:
+        """Return the states before the first layer."""
         config = self.config
         word = self.param("word", nn.initializers.normal(config.initializer_range), (config.vocab_size, config.hidden_size))
         states = LayerNorm(config.layer_norm_eps, use_bias=False, name="norm")(word[tokens].astype(self.activations))
@@ -97,7 +98,7 @@ class ModernEmbeddings(nn.Module):
 
 
 class ModernLayer(nn.Module):
-    """Self-attention with rotary positions, then a gated feed-forward block; a norm in front of each, except the first layer's."""
+    """Self-attention with rotary positions, then a gated feed-forward block, each after a norm (the first attention has none)."""
 
     config: ModernBertConfig
     dtype: DTypeLike
@@ -117,20 +118,20 @@ class ModernLayer(nn.Module):
         places: Int[Array, "rows places"] | None,
         bias: Float[Array, "1 tokens tokens"] | None,
     ) -> tuple[Float[Array, "rows _ width"], Attention]:
-        """The layer's states and its attention, as `bert.Layer`; `bias` of a local layer."""
+        """Return the layer's states and its attention, as `bert.Layer` does; `bias` is that of a local layer."""
         config, rate, stream, width = self.config, self.rate, STREAMS * self.number, states.shape[-1]
         theta = config.global_rope_theta if config.is_global(self.number) else config.local_rope_theta
         angles = rotary_angles(states.shape[1], width // config.num_attention_heads, theta)
         normal = states if self.number == 1 else LayerNorm(config.layer_norm_eps, use_bias=False, name="attention_norm")(states)
-        asked = normal if captured and places is None else queried(normal, first_only, places)
+        queried_states = normal if captured and places is None else queried(normal, first_only, places)
         kernel = self._kernel("query_key_value", width, 3 * width)
-        own = angles
-        if asked is not normal:
-            own = rotary_at(angles, places)
-            query, (key, value) = self._split(asked, kernel[:, :width])[0], self._split(normal, kernel[:, width:])
+        query_angles = angles
+        if queried_states is not normal:
+            query_angles = rotary_at(angles, places)
+            query, (key, value) = self._split(queried_states, kernel[:, :width])[0], self._split(normal, kernel[:, width:])
         else:
             query, key, value = self._split(normal, kernel)
-        heads = rotate(query, own).astype(self.dtype), rotate(key, angles).astype(self.dtype), value
+        heads = rotate(query, query_angles).astype(self.dtype), rotate(key, angles).astype(self.dtype), value
         drop = self.memory.dropout(seeds, rate, stream, config.counted_positions)
         context, attention = layer_attention(heads, mask, drop, self.memory, bias, first_only, places)
         states = queried(states, first_only, places)
@@ -142,7 +143,7 @@ class ModernLayer(nn.Module):
         return keep(states + self._dense(inner, "output", width), "sum"), attention
 
     def _split(self, states: Float[Array, "rows _ width"], kernel: Array) -> list[Float[Array, "rows heads _ size"]]:
-        """Query, key and value of each head, or those of them for which `kernel` has columns."""
+        """Return query, key and value of each head, or those of them that `kernel` has columns for."""
         flat = keep(matmul(states, kernel, self.dtype).astype(self.dtype), "projection")
         parts = jnp.split(flat, kernel.shape[1] // states.shape[-1], axis=-1)  # its gradient joins them in one pass
         return [part.reshape(*part.shape[:2], self.config.num_attention_heads, -1).swapaxes(1, 2) for part in parts]
@@ -156,26 +157,26 @@ class ModernLayer(nn.Module):
 
 
 def rotary_angles(width: int, size: int, theta: float) -> Angles:
-    """Cosines and sines, float32 [T, size / 2], of place / theta^(2 i / size) (Su et al. 2021)."""
+    """Return cosines and sines, float32 [T, size / 2], of position / theta^(2 i / size) (Su et al. 2021)."""
     frequencies = 1.0 / np.float32(theta) ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
     angles = np.arange(width, dtype=np.float32)[:, None] * frequencies.astype(np.float32)
     return jnp.cos(jnp.asarray(angles)), jnp.sin(jnp.asarray(angles))
 
 
 def rotary_at(angles: Angles, places: Int[Array, "rows places"] | None) -> Angles:
-    """The angles of `places`, [R, 1, M, size / 2], or of the first place."""
+    """Return the angles of `places`, [R, 1, M, size / 2], or of the first position."""
     cosine, sine = (part[:1] if places is None else part[places][:, None] for part in angles)
     return cosine, sine
 
 
 def rotate(heads: Float[Array, "rows heads places size"], angles: Angles) -> Float[Array, "rows heads places size"]:
-    """Rotates each pair (i, i + size / 2) of numbers by the angle of its place, in float32."""
+    """Rotate each pair (i, i + size / 2) of numbers by the angle of its position, in float32."""
     first, second = jnp.split(heads.astype(jnp.float32), 2, axis=-1)
     cosine, sine = angles
     return jnp.concatenate([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
 
 
 def window_bias(width: int, reach: int) -> Float[Array, "1 tokens tokens"]:
-    """0 where query and key are at most `reach` tokens apart, NEVER elsewhere."""
-    place = jnp.arange(width)
-    return jnp.where(jnp.abs(place - place[:, None]) <= reach, 0.0, NEVER)[None]
+    """Return 0 where query and key are at most `reach` tokens apart, NEVER elsewhere."""
+    index = jnp.arange(width)
+    return jnp.where(jnp.abs(index - index[:, None]) <= reach, 0.0, NEVER)[None]

@@ -19,17 +19,17 @@ class MPNet(Bert):
     """A Bert with a bias for each head and bucket of distances."""
 
     def attention_bias(self, width: int) -> Float[Array, "heads tokens tokens"]:
-        """Bias that is added to the attention scores of every layer."""
+        """Return the bias that is added to the attention scores of every layer."""
         shape = (BUCKETS, self.config.num_attention_heads)
         table = self.param("relative_bias", nn.initializers.normal(self.config.initializer_range), shape)
-        place = jnp.arange(width)
-        bucket = jnp.asarray(distance_buckets(width))[place - place[:, None] + width - 1]
+        index = jnp.arange(width)
+        bucket = jnp.asarray(distance_buckets(width))[index - index[:, None] + width - 1]
         chosen = (bucket[..., None] == jnp.arange(BUCKETS)).astype(jnp.float32)
         return jnp.einsum("qkb,bh->hqk", chosen, table, precision="highest")  # a gather's gradient has no fixed order on a GPU
 
 
 def distance_buckets(width: int) -> Int[np.ndarray, " distances"]:
-    """The bucket of each distance key - query from 1 - width to width - 1, int32: exact up to EXACT, then logarithmic."""
+    """Return the bucket of each distance key - query from 1 - width to width - 1, int32: exact up to EXACT, then logarithmic."""
     distance = np.arange(1 - width, width)
     far = np.abs(distance)
     ratio = np.log(np.maximum(far, 1).astype(np.float32) / EXACT) / math.log(FARTHEST / EXACT)

@@ -1,4 +1,4 @@
-"""Pools token states to one vector for each row, in training, evaluation and export alike."""
+"""Pool token states to one vector for each row, in training, evaluation and export alike."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,14 @@ POOLINGS = ("cls", "mean", "first_last")
 
 
 def pool(hidden: Sequence[Float[Array, "rows _ width"]], mask: Bool[Array, "rows tokens"], mode: str) -> Float[Array, "rows width"]:
-    """Float32 [R, D] from token states (embeddings first) and the token mask [R, T].
+    """Pool token states to one vector for each row, float32 [R, D].
 
-    cls: state of the first token in the last layer. mean: mean of the last layer over real tokens. first_last: mean over real
-    tokens of the average of layer 1 and the last layer (methods differ on which layer is first; this is SimCSE's since 2023).
+    Args:
+        hidden: The states of the embeddings and of each layer.
+        mask: Which tokens are real, bool [R, T].
+        mode: "cls" is the state of the first token in the last layer, "mean" the mean of the last layer over real tokens.
+            "first_last" is the mean over real tokens of the average of layer 1 and the last layer. Methods differ on which layer is
+            first; this is SimCSE's choice since 2023.
     """
     if mode == "cls":
         return hidden[-1][:, 0]
@@ -35,9 +39,15 @@ def sentence_embedding(
     convolution: Convolution | None = None,
     seeds: UInt[Array, " rows"] | None = None,
 ) -> Float[Array, "rows embedding"]:
-    """Float32 [R, E]: the encoder's states of `rows`, through the convolution if there is one, pooled; `seeds` switch dropout on.
+    """Return the embeddings of rows, float32 [R, E].
 
-    `params` has the parts "encoder" and, with a convolution, "cnn".
+    Args:
+        encoder: The architecture.
+        params: The parts "encoder" and, with a convolution, "cnn".
+        rows: The tokens.
+        pooling: How states become an embedding, see `pool`.
+        convolution: Between the encoder and the pooling; None: without.
+        seeds: Of the dropout, uint32 [R]; None switches it off.
     """
     first = pooling == "cls" and convolution is None
     hidden = encoder.apply({"params": params["encoder"]}, rows, seeds, first_token_only=first).hidden

@@ -1,4 +1,4 @@
-"""GRU and LSTM of one layer, in one or both directions, equal to torch's. Padding does not change the states of words."""
+"""Run a GRU or LSTM of one layer, in one or both directions, equal to torch's. Padding does not change the states of words."""
 
 import functools
 from typing import Any, NamedTuple
@@ -32,10 +32,16 @@ def init_rnn(
     gate_bias: float | None = None,
     directions: tuple[str, ...] = DIRECTIONS,
 ) -> Params:
-    """Parameters {direction: {"input": kernel [I, G H] and bias, "recurrent": kernel [H, G H] and bias}}.
+    """Return new parameters {direction: {"input": kernel [I, G H] and bias, "recurrent": kernel [H, G H] and bias}}.
 
-    With a `gate_bias`, kernels are drawn from He's N(0, 2 / inputs), the input biases of the gates are `gate_bias`, and all other
-    biases are 0. Without it everything is drawn from U(-b, b), b = 1 / sqrt(H), as in torch.
+    Args:
+        key: Of the random numbers.
+        kind: "gru" or "lstm".
+        inputs: The width I of a word.
+        hidden: The width H of a state.
+        gate_bias: If given, kernels are drawn from He's N(0, 2 / inputs), the input biases of the gates are `gate_bias`, and all
+            other biases are 0. Without it everything is drawn from U(-b, b), b = 1 / sqrt(H), as in torch.
+        directions: "forward", "backward" or both.
     """
     params: Params = {}
     if gate_bias is None:
@@ -52,7 +58,7 @@ def init_rnn(
                 params[direction][name] = dict(zip(("kernel", "bias"), draws, strict=True))
         return params
     candidate = 2  # index of the new state (GRU) or cell input (LSTM), which is not a gate
-    gates = jnp.concatenate([jnp.full(hidden, 0.0 if place == candidate else gate_bias) for place in range(GATES[kind])])
+    gates = jnp.concatenate([jnp.full(hidden, 0.0 if index == candidate else gate_bias) for index in range(GATES[kind])])
     for direction, direction_key in zip(directions, jax.random.split(key, len(directions)), strict=True):
         keys = jax.random.split(direction_key)
         params[direction] = {
@@ -74,7 +80,8 @@ def run_rnn(
 ) -> Recurrent:
     """Run the directions that `params` has over `vectors` [R, T, I] with `mask` bool [R, T], right-padded."""
     names = [name for name in DIRECTIONS if name in params]
-    words = vectors.swapaxes(0, 1)  # word by word: the products of the inputs are wider, and would be turned twice
+    # Words first, as the scan reads them: the input products are wider, and would be transposed twice.
+    words = vectors.swapaxes(0, 1)
     outputs = [_direction(kind, params[name], words, mask, dtype, name == "backward") for name in names]
     states = jnp.concatenate([states for states, _ in outputs], axis=-1)
     return Recurrent(jnp.where(mask[..., None], states, 0.0), jnp.concatenate([last for _, last in outputs], axis=-1))
@@ -84,15 +91,15 @@ def _direction(kind: str, params: Params, words: Array, mask: Array, dtype: DTyp
     # All input products are computed at once: only the recurrent product depends on the previous state.
     inputs = matmul(words, params["input"]["kernel"], dtype) + params["input"]["bias"]
     recurrent = params["recurrent"]
-    found: tuple[Array, Array] = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
-    return found[0].swapaxes(0, 1), found[1]
+    outputs: tuple[Array, Array] = _recur(kind, dtype, backward, inputs, recurrent["kernel"], recurrent["bias"], mask.T)
+    return outputs[0].swapaxes(0, 1), outputs[1]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _recur(
     kind: str, dtype: DTypeLike, backward: bool, inputs: Array, kernel: Array, bias: Array, mask: Array
 ) -> tuple[Array, Array]:
-    """States [T, R, H] and the last one [R, H], from input products [T, R, G H].
+    """Return the states [T, R, H] and the last state [R, H], from input products [T, R, G H].
 
     The backward pass is written by hand: it keeps the gates, so that it computes no sigmoid or tanh again, and the two factors of
     each step's gradient of `kernel`, which it multiplies for all steps at once. Automatic differentiation adds to a whole kernel
@@ -124,10 +131,10 @@ def _recur_backward(
     transposed, pull_back = kernel.T, _gru_gradient if kind == "gru" else _lstm_gradient
 
     def step(to_carry: States, now: Any) -> tuple[States, tuple[Array, Array]]:
-        carry, kept, real, to_state = now
+        carry, gate_values, real, to_state = now
         to_carry = (to_carry[0] + to_state, *to_carry[1:])
-        nothing = tuple(jnp.zeros_like(one) for one in to_carry)
-        to_values, to_recurrent, to_before = pull_back(_where(real, to_carry, nothing), kept, carry)
+        zeros = tuple(jnp.zeros_like(gradient) for gradient in to_carry)
+        to_values, to_recurrent, to_before = pull_back(_where(real, to_carry, zeros), gate_values, carry)
         to_before = _where(real, to_before, to_carry)
         return (to_before[0] + matmul(to_recurrent, transposed, dtype), *to_before[1:]), (to_values, to_recurrent)
 
@@ -142,11 +149,11 @@ _recur.defvjp(_recur_forward, _recur_backward)
 
 
 def _where(real: Array, new: States, old: States) -> States:
-    return tuple(jnp.where(real[:, None], one, other) for one, other in zip(new, old, strict=True))
+    return tuple(jnp.where(real[:, None], new_part, old_part) for new_part, old_part in zip(new, old, strict=True))
 
 
 def _gru(inputs: Array, from_state: Array, carry: States) -> tuple[States, States]:
-    """The state after a word, and what the gradient needs."""
+    """Return the state after a word, and what the gradient needs."""
     (state,) = carry
     (reset, update, new), (state_reset, state_update, state_new) = (jnp.split(part, 3, axis=-1) for part in (inputs, from_state))
     reset, update = jax.nn.sigmoid(reset + state_reset), jax.nn.sigmoid(update + state_update)
@@ -155,7 +162,7 @@ def _gru(inputs: Array, from_state: Array, carry: States) -> tuple[States, State
 
 
 def _gru_gradient(to_following: States, gates: States, carry: States) -> tuple[Array, Array, States]:
-    """Gradients of the inputs, of the recurrent products and of the carry itself."""
+    """Return the gradients of the inputs, of the recurrent products and of the carry."""
     (to_state,), (reset, update, candidate, state_new), (state,) = to_following, gates, carry
     to_new = to_state * (1.0 - update) * (1.0 - candidate * candidate)
     to_update = to_state * (state - candidate) * update * (1.0 - update)
@@ -165,24 +172,24 @@ def _gru_gradient(to_following: States, gates: States, carry: States) -> tuple[A
 
 
 def _lstm(inputs: Array, from_state: Array, carry: States) -> tuple[States, States]:
-    """The state and cell after a word, and what the gradient needs."""
+    """Return the state and cell after a word, and what the gradient needs."""
     entry, forget, candidate, output = jnp.split(inputs + from_state, 4, axis=-1)
     entry, forget, output = jax.nn.sigmoid(entry), jax.nn.sigmoid(forget), jax.nn.sigmoid(output)
     candidate = jnp.tanh(candidate)
     cell = forget * carry[1] + entry * candidate
-    shown = jnp.tanh(cell)
-    return (output * shown, cell), (entry, forget, candidate, output, shown)
+    cell_tanh = jnp.tanh(cell)
+    return (output * cell_tanh, cell), (entry, forget, candidate, output, cell_tanh)
 
 
 def _lstm_gradient(to_following: States, gates: States, carry: States) -> tuple[Array, Array, States]:
-    """Gradients of the inputs, of the recurrent products and of the carry itself."""
-    (to_state, to_cell), (entry, forget, candidate, output, shown) = to_following, gates
-    to_cell = to_cell + to_state * output * (1.0 - shown * shown)
+    """Return the gradients of the inputs, of the recurrent products and of the carry."""
+    (to_state, to_cell), (entry, forget, candidate, output, cell_tanh) = to_following, gates
+    to_cell = to_cell + to_state * output * (1.0 - cell_tanh * cell_tanh)
     to_each = (
         to_cell * candidate * entry * (1.0 - entry),
         to_cell * carry[1] * forget * (1.0 - forget),
         to_cell * entry * (1.0 - candidate * candidate),
-        to_state * shown * output * (1.0 - output),
+        to_state * cell_tanh * output * (1.0 - output),
     )
     to_values = jnp.concatenate(to_each, axis=-1)
     return to_values, to_values, (jnp.zeros_like(to_state), to_cell * forget)

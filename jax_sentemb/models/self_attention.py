@@ -1,4 +1,4 @@
-"""The way in which a layer computes its attention: whole maps, blocks of queries, or a fused kernel."""
+"""Compute the attention of a layer by whole maps, by blocks of queries, or by a fused kernel."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +16,8 @@ WITHOUT_DROPOUT = ("cudnn", "xla")  # kernels that do not drop attention weights
 class AttentionMemory(NamedTuple):
     """How attention is computed: `block` queries at once (0: all), or by a `fused` kernel.
 
-    "cudnn" and "xla" are kernels of `jax.nn.dot_product_attention`; "pallas" is our own, for rows on the devices of `mesh`.
+    "cudnn" and "xla" are kernels of `jax.nn.dot_product_attention`; "pallas" is the kernel of this package.
+    Its rows are on the devices of `mesh`.
     """
 
     block: int = 0
@@ -26,7 +27,7 @@ class AttentionMemory(NamedTuple):
     def dropout(
         self, seeds: UInt[Array, " rows"] | None, rate: float, stream: int | Int[Array, ""], positions: int
     ) -> AttentionDropout:
-        """The dropout of attention weights at `rate`; off for a kernel that does not drop them."""
+        """Return the dropout of attention weights at `rate`; off for a kernel that does not drop them."""
         return AttentionDropout(seeds, 0.0 if self.fused in WITHOUT_DROPOUT else rate, stream, positions)
 
 
@@ -39,7 +40,7 @@ def self_attention(
     memory: AttentionMemory,
     bias: Float[Array, "_ _ queries tokens"] | None = None,
 ) -> tuple[Float[Array, "rows heads queries size"], Attention]:
-    """Computes `attend` in the way that `memory` says, for all queries. Kernels WITHOUT_DROPOUT do not drop weights."""
+    """Compute `attend` for all queries as `memory` says. Kernels WITHOUT_DROPOUT do not drop weights."""
     if memory.fused == "pallas":
         from jax_sentemb.models.attention_kernel import attend_in_kernel  # Pallas takes a third of a second to import
 
@@ -65,18 +66,27 @@ def layer_attention(
     first_only: bool,
     places: Int[Array, "rows places"] | None,
 ) -> tuple[Float[Array, "rows _ width"], Attention]:
-    """The context of the queries that a layer computes (the first, those of `places`, or all), and the attention of all given ones.
+    """Return the context of the queries that a layer computes, and the attention of all queries that are given.
 
-    Queries are given of all tokens, or the computed ones only. `bias` [H or 1, T, T] is added to the scores. The context has the
-    heads side by side.
+    Args:
+        query_key_value: Queries, keys and values. The queries are those of all tokens, or only those that are computed.
+        mask: Which tokens are real.
+        dropout: Of the attention weights.
+        memory: How attention is computed.
+        bias: [H or 1, T, T], added to the scores.
+        first_only: Compute the first query only.
+        places: Compute the queries of these tokens only; None computes all, or the first.
+
+    Returns:
+        The context, with the heads side by side, and the attention.
     """
     query, key, value = query_key_value
-    whole_bias, own_bias = queried_bias(bias, False, None), queried_bias(bias, first_only, places)
+    whole_bias, computed_bias = queried_bias(bias, False, None), queried_bias(bias, first_only, places)
     if not first_only and places is None:
         context, attention = self_attention(query, key, value, mask, dropout, memory, whole_bias)
     else:
         count = 1 if places is None else query.shape[2]
-        context, attention = attend(query[:, :, :count], key, value, mask, dropout, bias=own_bias)
-        if query.shape[2] > count:  # somebody reads it; the compiler removes the context of these queries
+        context, attention = attend(query[:, :, :count], key, value, mask, dropout, bias=computed_bias)
+        if query.shape[2] > count:  # a capture reads it; the compiler removes the context of these queries
             _, attention = self_attention(query, key, value, mask, AttentionDropout(), memory, whole_bias)
     return context.swapaxes(1, 2).reshape(len(context), context.shape[2], -1), attention

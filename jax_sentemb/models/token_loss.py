@@ -1,4 +1,4 @@
-"""Cross entropy over a whole vocabulary in blocks of words, since the logits are the largest array of a training step."""
+"""Compute cross entropy over a whole vocabulary in blocks of words, since the logits are the largest array of a training step."""
 
 import functools
 
@@ -21,12 +21,21 @@ def token_loss(
     targets: Int[Array, " tokens"],
     dtype: DTypeLike,
 ) -> tuple[Float[Array, " tokens"], Bool[Array, " tokens"]]:
-    """-log softmax(words state + bias) at the target of each state, float32 [N], and whether no other word scores higher.
+    """Return the cross entropy -log softmax(words state + bias) at the target of each state.
 
-    states: [N, D]; words: [V, D]; bias: [V]; targets: int [N]. Products are computed in `dtype` and accumulated in float32. Loss
-    and gradient equal those of the plain form. Each block of the logits [V, N] is written once and read three times while it is in
-    the cache. The rows of the logits are words: a CPU sums over rows faster than within them, and the gradient of `words` is a
-    product without a transpose.
+    Loss and gradient equal those of the plain form. Each block of the logits [V, N] is written once and read three times while it
+    is in the cache. The rows of the logits are words: a CPU sums over rows faster than within them, and the gradient of `words` is
+    a product without a transpose.
+
+    Args:
+        states: [N, D].
+        words: Output kernel [V, D].
+        bias: Of each word, [V].
+        targets: The number of the right word of each state, int [N].
+        dtype: Precision of the products, which are accumulated in float32.
+
+    Returns:
+        The cross entropy of each state, float32 [N], and whether no other word scores higher, bool [N].
     """
     return _forward(states, words, bias, targets, dtype)[0]
 
@@ -43,10 +52,10 @@ def _forward(states: Array, words: Array, bias: Array, targets: Array, dtype: DT
         logits = product(words[block].astype(dtype), rows, ((1,), (1,))) + bias[block, None]
         before, largest = largest, jnp.maximum(largest, logits.max(0))
         total = total * jnp.exp(before - largest) + jnp.exp(logits - largest).sum(0)
-        place = targets - block.start
-        inside = (place >= 0) & (place < len(logits))
-        found = jnp.take_along_axis(logits, jnp.clip(place, 0, len(logits) - 1)[None], axis=0)[0]
-        at_target = jnp.where(inside, found, at_target)
+        index = targets - block.start
+        inside = (index >= 0) & (index < len(logits))
+        target_logits = jnp.take_along_axis(logits, jnp.clip(index, 0, len(logits) - 1)[None], axis=0)[0]
+        at_target = jnp.where(inside, target_logits, at_target)
         blocks.append(logits)
     normalizer = largest + jnp.log(total)
     # An empty array carries the states' precision to the backward pass.

@@ -17,7 +17,7 @@ FROZEN = "frozen"  # the part of the parameters that is not trained
 
 @dataclass(frozen=True)
 class WordsConfig:
-    """A table of word vectors; the names are those of a BertConfig where they mean the same."""
+    """A table of word vectors; fields with the meaning of a field of BertConfig have its name."""
 
     vocab_size: int
     hidden_size: int  # of a vector
@@ -37,18 +37,18 @@ class WordVectors:
     last_layers: int = 0  # word vectors have no layers
 
     def apply(self, variables: dict[str, Params], rows: Rows, seeds: UInt[Array, " rows"] | None = None) -> BertOutput:
-        """The vectors [R, T, E] of the words, 0 at padding."""
+        """Return the vectors [R, T, E] of the words, 0 at padding."""
         vectors = variables["params"]["vectors"][rows.tokens]
         return BertOutput([jnp.where(rows.mask[..., None], vectors, 0.0)], {})
 
 
 def vector_part(params: Params) -> Params:
-    """The part of the parameters with the word vectors: "encoder" if they are trained, else "frozen"."""
+    """Return the part of the parameters with the word vectors: "encoder" if they are trained, else "frozen"."""
     return params["encoder"] if "encoder" in params else params[FROZEN]
 
 
 def word_states(encoder: TokenEncoder, params: Params, rows: Rows) -> Float[Array, "rows tokens width"]:
-    """The word vectors [R, T, E] of `rows`."""
+    """Return the word vectors [R, T, E] of `rows`."""
     return encoder.apply({"params": vector_part(params)}, rows).hidden[-1]
 
 
@@ -61,7 +61,7 @@ def check_words(encoder: TokenEncoder) -> None:
 def pooled_states(
     states: Float[Array, "rows tokens width"], mask: Bool[Array, "rows tokens"], pooling: str
 ) -> Float[Array, "rows width"]:
-    """[R, E] from states [R, T, E]: the "mean", "max" or "min" over real tokens; 0 for a row without any."""
+    """Return the "mean", "max" or "min" of states [R, T, E] over real tokens, [R, E]; 0 for a row without real tokens."""
     if pooling == "mean":
         return jnp.where(mask[..., None], states, 0.0).sum(1) / jnp.maximum(mask.sum(-1, keepdims=True), 1)
     sign = 1.0 if pooling == "max" else -1.0
@@ -70,6 +70,9 @@ def pooled_states(
 
 
 def lstm_max(encoder: TokenEncoder, params: Params, lstm: str, rows: Rows) -> Float[Array, "rows width"]:
-    """The maximum over real tokens of the states of the LSTM `params[lstm]` (InferSent's BiLSTM-max; its code includes padding)."""
+    """Return the maximum over real tokens of the states of the LSTM `params[lstm]` (InferSent's BiLSTM-max).
+
+    The published code of InferSent includes padding.
+    """
     states = run_rnn("lstm", params[lstm], word_states(encoder, params, rows), rows.mask, encoder.dtype).states
     return pooled_states(states, rows.mask, "max")

@@ -1,1 +1,1 @@
-"""One file for each family of encoders: everything that is known of a `model_type`, without JAX."""
+"""Describe each family of encoders in a file: everything that depends on the `model_type`, without JAX."""

@@ -25,7 +25,7 @@ class ElectraConfig(BertConfig):
 
     @property
     def embedding_width(self) -> int:
-        """The width of the word embeddings."""
+        """Return the width of the word embeddings."""
         return self.embedding_size
 
 

@@ -1,4 +1,4 @@
-"""What is known of a family of encoders: how they are computed, and what their files hold."""
+"""Describe a family of encoders: how they are computed, and what their files hold."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Any
 from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.families.weights import EMBEDDINGS, LAYERS, Weight
 
-# Keys -> the values with which they are not refused, and what another value means.
+# Keys -> the values that are accepted, and what another value means.
 Refused = Mapping[str, tuple[tuple[Any, ...], str]]
 ABSOLUTE: Refused = {"position_embedding_type": (("absolute",), "other positions than those of the weight file")}
 GENERIC = "PreTrainedTokenizer"  # the tokenizer class of transformers that follows tokenizer.json
@@ -30,16 +30,16 @@ class Family:
     # The encoder.
     module: str = "bert:Bert"  # file and class in jax_sentemb/models
     config: type[BertConfig] = BertConfig  # its sizes
-    layers_are_alike: bool = True  # False: a layer computes something else at another position
+    layers_are_alike: bool = True  # False: what a layer computes depends on its number
     can_decode: bool = True  # its layers can read a sentence from left to right (TSDAE)
     positions_after_pad: bool = False  # the first token has the position pad_token_id + 1
     has_positions: bool = True  # a table of positions, beyond which no text can go
 
     # config.json. Several keys with one reason may be written as one text with spaces.
-    keys: Mapping[str, str] = field(default_factory=dict)  # field of `config` -> its key, unless that is its own name
-    aliases: tuple[str, ...] = ()  # fields that transformers reads under their own names as well
+    keys: Mapping[str, str] = field(default_factory=dict)  # field of `config` -> its key, unless it has the same name
+    aliases: tuple[str, ...] = ()  # fields that transformers also reads under the names of the fields
     fixed: Mapping[str, Any] = field(default_factory=dict)  # fields without a key, and their values
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # of absent keys, where they are not those of `config`
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # of absent keys, if they differ from those of `config`
     other_keys: tuple[str, ...] = ()  # further keys that `read_fields` follows
     read_fields: Callable[[dict[str, Any], Path], dict[str, Any]] = lambda fields, file: fields
     harmless: Mapping[str, str] = field(default_factory=dict)  # keys that change no embedding -> the reason
@@ -48,8 +48,8 @@ class Family:
     written: Mapping[str, Any] = field(default_factory=lambda: {"position_embedding_type": "absolute"})  # keys of every export
     token_ids: Mapping[str, str] = field(default_factory=dict)  # further keys of every export -> role of the token
 
-    # The tokenizer. A class stands for rules, which the type of the model in tokenizer.json tells apart.
-    tokenizer_class: str = "BertTokenizer"  # of transformers, where the files name none
+    # The tokenizer. A class stands for rules, which are told apart by the type of the model in tokenizer.json.
+    tokenizer_class: str = "BertTokenizer"  # of transformers, if the files do not name a class
     tokenizer_classes: Mapping[str, str] = field(default_factory=dict)  # of this family -> type; none: follows tokenizer.json
 
     # Weights.
@@ -62,4 +62,5 @@ class Family:
     # Heads that are read, trained and exported: "token_head", "pooler", "classifier" (of a cross-encoder).
     heads: Mapping[str, tuple[Weight, ...]] = field(default_factory=dict)
     head_activation: str = ""  # of the token head; "": hidden_act
-    head_settings: Mapping[str, Any] = field(default_factory=dict)  # values of config.json without which its token head is not read
+    # Values that config.json must have for its token head to be read.
+    head_settings: Mapping[str, Any] = field(default_factory=dict)

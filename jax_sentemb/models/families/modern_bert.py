@@ -12,7 +12,7 @@ from jax_sentemb.models.families.weights import Weight, keep, transpose
 
 LAYER_TYPES = {True: "full_attention", False: "sliding_attention"}
 THETAS = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
-ROPES = ({"rope_theta": 0}, {"rope_type": "default", "rope_theta": 0})  # supported rotary positions, of any theta
+ROPES = ({"rope_theta": 0}, {"rope_type": "default", "rope_theta": 0})  # supported rotary positions, with any theta
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ModernBertConfig(BertConfig):
     layer_norm_eps: float = 1e-5
     pad_token_id: int = 50283
     model_type: str = "modernbert"
-    local_attention: int = 128  # tokens that a token sees in a local layer, half of them on each side
+    local_attention: int = 128  # tokens that a token attends to in a local layer, half of them on each side
     global_attn_every_n_layers: int = 3  # the first layer and every n-th after it are global
     global_rope_theta: float = 160000.0
     local_rope_theta: float = 10000.0
@@ -45,11 +45,11 @@ def _read_fields(content: dict[str, Any], file: Path) -> dict[str, Any]:
     types, ropes = content.get("layer_types"), content.get("rope_parameters") or {}
     if types is not None:
         is_usable = isinstance(types, list) and len(types) == content.get("num_hidden_layers")
-        places = [place for place, name in enumerate(types) if name == LAYER_TYPES[True]] if is_usable else []
-        every = places[1] if len(places) > 1 else max(len(types), 1) if is_usable else 0
-        if not every or types != [LAYER_TYPES[place % every == 0] for place in range(len(types))]:
+        global_indices = [index for index, name in enumerate(types) if name == LAYER_TYPES[True]] if is_usable else []
+        distance = global_indices[1] if len(global_indices) > 1 else max(len(types), 1) if is_usable else 0
+        if not distance or types != [LAYER_TYPES[index % distance == 0] for index in range(len(types))]:
             raise ModelFileError(f"{file}: layer_types={shown(types)}: only every n-th layer from the first on may attend globally")
-        fields["global_attn_every_n_layers"] = every
+        fields["global_attn_every_n_layers"] = distance
     for name, theta in THETAS.items():
         rope = ropes.get(name) if isinstance(ropes, dict) else None
         if rope is not None and (not isinstance(rope, dict) or {**rope, "rope_theta": 0} not in ROPES):

@@ -19,7 +19,11 @@ FAMILIES = {family.model_type: family for family in ROWS}
 
 
 def family_of(model_type: Any, file: Path) -> Family:
-    """Return the family of a `model_type` in a file; ModelFileError lists the families if there is none."""
+    """Return the family of a `model_type` in a file.
+
+    Raises:
+        ModelFileError: There is no such family; the message lists those that exist.
+    """
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ModelFileError(f"{file}: model_type {shown(model_type)} is not one of {', '.join(FAMILIES)}")
     return FAMILIES[model_type]

@@ -1,7 +1,7 @@
 """Names and shapes of weights in PyTorch: those of BERT, and heads that several families have.
 
 A shape is a text such as "3D D". The letters are V vocabulary, P positions, S token types (segments), E width of the word
-embeddings, D hidden, I intermediate, H heads and C classes; a number in front of a letter multiplies it. A weight without elements
+embeddings, D hidden, I intermediate, H heads and C classes; a number before a letter multiplies it. A weight without elements
 is absent: BERT's table also serves encoders without segments.
 """
 
