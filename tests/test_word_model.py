@@ -164,7 +164,7 @@ def test_a_set_of_views_is_changed_view_by_view():
         ("h", "is not average, concatenation or f or g"),
         ("q", "option 'q' is unknown"),
         ("last", "no last state"),
-        ("last+mean", "take concatenation"),
+        ("last+mean", "choose concatenation"),
         ("f+g", "f and g exclude each other"),
         ("f2", "is not average, concatenation or f or g"),
         ("sif", "option of word-vector files"),

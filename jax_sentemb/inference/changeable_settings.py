@@ -103,7 +103,7 @@ class ChangeableSettings:
                 raise ConfigError(f"prompt_name={name!r} is unknown; the model has {', '.join(self.prompts) or 'no prompts'}")
         text_before = self.default_prompt if prompt is None else prompt
         if text_before and not self._saved_settings.include_prompt:
-            raise ConfigError("the model's pooling leaves the tokens of a prompt out, which is not supported")
+            raise ConfigError("the model's pooling excludes the tokens of a prompt, which is not supported; leave out the prompt")
         return text(f"prompts[{name!r}]", text_before)  # checked again: the dictionary may have changed since it was set
 
     def _with_prompt(self, options: dict[str, Any], name: str) -> dict[str, Any]:

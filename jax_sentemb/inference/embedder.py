@@ -99,7 +99,7 @@ class Embedder:
             raise TypeError(problem)
         # Once for all batches; costs nothing if the parameters are already there.
         params = put_whole(replicate(params), self._replicated)
-        place = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
+        numbers = {sentence: index for index, sentence in enumerate(dict.fromkeys(sentences))}
         vectors = np.zeros((0, 0), np.float32)  # allocated when the width of the first batch is known
         full = self._full(batch_size or self.batch_size)
         longest = max_seq_length or self.max_seq_length
@@ -112,23 +112,23 @@ class Embedder:
             if progress:
                 progress(len(chosen))
 
-        for first, ids, cut in self._tokenized(list(place), longest):
+        for first, ids, cut in self._tokenized(list(numbers), longest):
             truncated += cut
             for chosen in batches_by_length(ids, full):
-                fine = self._cpu and len(chosen) == full and len(place) >= MANY
+                fine = self._cpu and len(chosen) == full and len(numbers) >= MANY
                 widths = (*self.buckets, *(FINE_BUCKETS if fine else ()))
                 rows = self._rows([ids[index] for index in chosen], full, widths, longest)
                 output = self._embed(params, rows)
                 if not vectors.size:
-                    vectors = np.zeros((len(place), output.shape[-1]), np.float32)
+                    vectors = np.zeros((len(numbers), output.shape[-1]), np.float32)
                 running.append((first + chosen, output))
                 if len(running) > IN_FLIGHT:
                     collect()
         while running:
             collect()
-        if not place:
+        if not numbers:
             return EncodedSentences(np.zeros((0, self.width(params)), np.float32), 0)
-        return EncodedSentences(vectors[[place[sentence] for sentence in sentences]], truncated)
+        return EncodedSentences(vectors[[numbers[sentence] for sentence in sentences]], truncated)
 
     def sharded(self, sharding: Sharding | None) -> "Embedder":
         """Return the same Embedder with its rows split over these devices."""

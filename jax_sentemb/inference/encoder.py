@@ -217,9 +217,9 @@ class SentenceEncoder(ChangeableSettings):
         before = self._prompt(prompt, prompt_name)
         texts = [before + text for text in texts] if before else texts
         if output_value == "token_embeddings":
-            found, cut = self._embed_tokens(self._params, texts, max_seq_length, batch_size)
+            token_vectors, cut = self._embed_tokens(self._params, texts, max_seq_length, batch_size)
             self._note_cut(cut, texts, max_seq_length)
-            return convert(found[0]) if single else [convert(each) for each in found]
+            return convert(token_vectors[0]) if single else [convert(each) for each in token_vectors]
         show = logger.isEnabledFor(logging.INFO) if show_progress_bar is None else show_progress_bar
         vectors = self._vectors(texts, batch_size, show, max_seq_length)
         if truncate_dim is not None:

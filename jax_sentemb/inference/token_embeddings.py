@@ -31,7 +31,7 @@ def token_embedder(model: LoadedModel, dtype: str) -> TokenEmbeddings:
         ConfigError: The model is on word vectors, whose tokens have no states.
     """
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
-        raise ConfigError('output_value="token_embeddings": a table of vectors has none, only sentence embeddings')
+        raise ConfigError('output_value="token_embeddings": a table of vectors has only sentence embeddings; leave it out')
     encoder = make_encoder(transformer_config(model.metadata["encoder"]), jnp.dtype(dtype))
     convolution = convolution_of(model.metadata)
     tokenizer = model.embedder.tokenizer

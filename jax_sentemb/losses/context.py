@@ -77,9 +77,9 @@ def _neighbours(
     """
 
     def rank(rows: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-        some, index = rows
+        chunk, index = rows
         distance = jnp.abs(index[:, None] - jnp.arange(len(others)))
-        scores = jnp.matmul(some, others.T, precision=lax.Precision.HIGHEST)
+        scores = jnp.matmul(chunk, others.T, precision=lax.Precision.HIGHEST)
         if own_score is not None:
             scores = jnp.where(distance == 0, own_score, scores)
         neighbour = (distance <= context) & (itself | (distance > 0))

@@ -55,7 +55,7 @@ def info_nce(
         return jax.nn.softplus(rest - positive).mean(), (positive > 0).mean()
     against = l2_normalize(positives)
     queued = None if queue is None else l2_normalize(lax.stop_gradient(queue))
-    own, in_queue = sentences or (jnp.arange(len(anchors)), None)
+    in_batch, in_queue = sentences or (jnp.arange(len(anchors)), None)
 
     def rank(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         anchors, index, sentence = rows
@@ -71,7 +71,7 @@ def info_nce(
         loss = jax.nn.logsumexp(logits - positive, axis=1)  # small losses stay exact
         return loss, positive[:, 0] >= logits.max(axis=1)
 
-    rows = l2_normalize(anchors), jnp.arange(len(anchors)), own
+    rows = l2_normalize(anchors), jnp.arange(len(anchors)), in_batch
     loss, right = map_in_chunks(rank, rows, len(positives) + (0 if queue is None else len(queue)))
     return loss.mean(), right.mean()
 

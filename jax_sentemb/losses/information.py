@@ -98,9 +98,9 @@ def token_sentence_jsd(
     def estimate(rows: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         tokens, real, index = rows
         scores = jnp.einsum("bte,se->bts", tokens, sentence, precision=lax.Precision.HIGHEST)
-        own = index[:, None, None] == jnp.arange(batch)
-        positive = jnp.where(own, offset - jax.nn.softplus(-scores), 0.0) * real[..., None]
-        negative = jnp.where(own, 0.0, jax.nn.softplus(scores) - offset) * real[..., None]
+        is_same_sentence = index[:, None, None] == jnp.arange(batch)
+        positive = jnp.where(is_same_sentence, offset - jax.nn.softplus(-scores), 0.0) * real[..., None]
+        negative = jnp.where(is_same_sentence, 0.0, jax.nn.softplus(scores) - offset) * real[..., None]
         return positive.sum((1, 2)), negative.sum((1, 2))
 
     positive, negative = map_in_chunks(estimate, (local, weight, jnp.arange(batch)), local.shape[1] * batch)

@@ -41,17 +41,17 @@ def similarity_distillation(
         ConGen, Eq. 1 to 3. Its candidates are the queue alone, in which a sentence may meet itself.
     """
     candidates = lax.stop_gradient(l2_normalize(jnp.concatenate([teacher, queue])))
-    own, in_queue = sentences
+    in_batch, in_queue = sentences
 
     def divergence(rows: tuple[Array, Array, Array, Array]) -> Array:
         student, teacher, index, sentence = rows
-        same_index = index[:, None] == jnp.arange(len(own))
+        same_index = index[:, None] == jnp.arange(len(in_batch))
         same_row = (sentence[:, None] == in_queue) & (sentence[:, None] >= 0)
         excluded = jnp.concatenate([same_index, same_row], axis=1)
         log_p = _log_shares(teacher, candidates, excluded, temperatures[0])
         return _divergence(log_p, _log_shares(student, candidates, excluded, temperatures[1]))
 
-    rows = l2_normalize(student), l2_normalize(lax.stop_gradient(teacher)), jnp.arange(len(own)), own
+    rows = l2_normalize(student), l2_normalize(lax.stop_gradient(teacher)), jnp.arange(len(in_batch)), in_batch
     return map_in_chunks(divergence, rows, 2 * len(candidates)).mean()
 
 
@@ -124,7 +124,7 @@ def rank_consistency(first: Embeddings, second: Embeddings, temperature: float) 
     A list is the softmax of the cosines / temperature of a sentence with the other sentences of the batch, in
     one view.
 
-    Use it beside `info_nce`, so that two views order the other sentences alike.
+    Use it together with `info_nce`, so that two views order the other sentences alike.
 
     Args:
         first: The first view of each sentence.
@@ -154,14 +154,16 @@ def _over_lists(
     compare: Callable[[Array, Array], Array],
 ) -> Scalar:
     """Return the mean of `compare` over the sentences of the batch, of the lists by `first` and by `second`."""
-    one, other = l2_normalize(first), l2_normalize(second)
+    first_unit, second_unit = l2_normalize(first), l2_normalize(second)
 
     def compare_rows(rows: tuple[Array, Array, Array]) -> Array:
-        in_one, in_other, index = rows
-        itself = index[:, None] == jnp.arange(len(one))
-        return compare(_log_shares(in_one, one, itself, temperature), _log_shares(in_other, other, itself, temperature))
+        in_first, in_second, index = rows
+        itself = index[:, None] == jnp.arange(len(first_unit))
+        return compare(
+            _log_shares(in_first, first_unit, itself, temperature), _log_shares(in_second, second_unit, itself, temperature)
+        )
 
-    return map_in_chunks(compare_rows, (one, other, jnp.arange(len(one))), 2 * len(one)).mean()
+    return map_in_chunks(compare_rows, (first_unit, second_unit, jnp.arange(len(first_unit))), 2 * len(first_unit)).mean()
 
 
 def _log_shares(

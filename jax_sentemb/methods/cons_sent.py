@@ -74,7 +74,9 @@ class ConsSent(Method):
         if self.k < least:
             raise ConfigError(Setting("method.k", self.k), f" must be at least {least} for task {self.task}")
         if self.task not in CLASSIFIED and self.k > batch_size:
-            raise ConfigError(Setting("method.k", self.k), " candidates are more than ", Setting("data.batch_size", batch_size))
+            raise ConfigError(
+                Setting("method.k", self.k), ": the candidates must be at most ", Setting("data.batch_size", batch_size)
+            )
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
         """Return perturbed sentences, or sentences split in two."""

@@ -49,8 +49,8 @@ class MultiView(Method):
     rows of U are brought closer to orthonormal (`invertible`; metric "orthonormality": the Frobenius norm of U U^T - I); g is U^T.
     "both": f, g and U with both losses, and three views: f, g, and h, which is U^T (the paper's third encoder).
     views: "fg", or an ablation of Table 6 for the discriminative form: one view ("f", "g"), whose score is one cosine divided by
-    the temperature, or two of a kind ("ff", "gg"). In an ablation a sentence is not a neighbour of itself (the paper does not say);
-    with "fg" it is.
+    the temperature, or two of the same type ("ff", "gg"). In an ablation a sentence is not a neighbour of itself (the paper does
+    not say); with "fg" it is.
     The embedding takes f's mean over time instead of its last states, and averages the views at unit length, as the paper does
     without labels. For classifiers the paper takes `pooling` "max+mean+min+last" (g has no last) and `ensemble` "concatenation";
     `ensemble` can also be the name of one view. jax-sentemb evaluate takes both as options (runs/mv@f,
@@ -96,7 +96,7 @@ class MultiView(Method):
             raise ConfigError(Setting("method.pooling", "last"), ": a linear view has no last state; add mean, max or min")
         if self.ensemble == "average" and "last" in poolings and len({name[0] == "f" for name in self.embedding_params}) == 2:
             raise ConfigError(
-                Setting("method.pooling", self.pooling), " with ensemble=average: f is wider than g, take concatenation"
+                Setting("method.pooling", self.pooling), " with ensemble=average: f is wider than g; choose concatenation"
             )
         if self.context >= batch_size:
             raise ConfigError(Setting("method.context", self.context), " must be below ", Setting("data.batch_size", batch_size))

@@ -68,8 +68,8 @@ class Attention(NamedTuple):
         if self.seeds is None or self.rate == 0.0:
             return attended
         head, strides = jnp.arange(query.shape[1])[:, None], counter_strides(self.positions)
-        places = head * strides[0] + query * strides[1] + key * strides[2]
-        return kept_at(self.rate, self.seeds, self.stream, places) & attended
+        numbers = head * strides[0] + query * strides[1] + key * strides[2]
+        return kept_at(self.rate, self.seeds, self.stream, numbers) & attended
 
     def _bias_at(
         self, query: Int[Array, "rows heads samples"], key: Int[Array, "rows heads samples"]
@@ -153,13 +153,13 @@ def attend(
     exponentials = jnp.exp(scores - largest)
     total = exponentials.sum(-1, keepdims=True)
     probabilities = exponentials / total
-    weights, kept = probabilities, None
+    weights, is_kept = probabilities, None
     if dropout.seeds is not None and dropout.rate > 0.0:
         strides = counter_strides(dropout.positions)
-        kept = keep_mask(dropout.rate, dropout.seeds, dropout.stream, scores.shape[1:], strides, start * strides[1])
-        weights = jnp.where(kept, probabilities / (1.0 - dropout.rate), 0.0)
+        is_kept = keep_mask(dropout.rate, dropout.seeds, dropout.stream, scores.shape[1:], strides, start * strides[1])
+        weights = jnp.where(is_kept, probabilities / (1.0 - dropout.rate), 0.0)
     context = jnp.matmul(weights.astype(value.dtype), value, preferred_element_type=jnp.float32)
-    return context, Attention(query, key, mask, largest + jnp.log(total), scores, probabilities, kept)
+    return context, Attention(query, key, mask, largest + jnp.log(total), scores, probabilities, is_kept)
 
 
 def attend_in_blocks(
@@ -204,12 +204,12 @@ def attend_fused(
     The compiler removes that computation if the attention is not read.
     """
     # cuDNN has no gradient for an odd number of queries or keys.
-    odd = query.shape[2] % 2
-    even = (jnp.pad(values, ((0, 0), (0, 0), (0, odd), (0, 0))) for values in (query, key, value))
-    by_token = (values.swapaxes(1, 2) for values in even)
+    padding = query.shape[2] % 2
+    padded = (jnp.pad(values, ((0, 0), (0, 0), (0, padding), (0, 0))) for values in (query, key, value))
+    by_token = (values.swapaxes(1, 2) for values in padded)
     options: dict[str, Any] = {"key_value_seq_lengths": mask.sum(-1, dtype=jnp.int32), "implementation": kernel}
     if bias is not None:
-        wide = jnp.pad(bias, ((0, 0), (0, 0), (0, odd), (0, odd))).astype(query.dtype)
+        wide = jnp.pad(bias, ((0, 0), (0, 0), (0, padding), (0, padding))).astype(query.dtype)
         options["bias"] = jnp.broadcast_to(wide, (1, query.shape[1], *wide.shape[2:]))
     context = jax.nn.dot_product_attention(*by_token, **options)
     _, attention = attend_in_blocks(query, key, value, mask, AttentionDropout(), NORMALIZER_BLOCK, bias)

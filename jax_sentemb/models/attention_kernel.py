@@ -207,8 +207,8 @@ def _maps(
     counters = (
         position.astype(jnp.uint32) * counter_step(stride) for position, stride in zip(positions, plan.strides, strict=True)
     )
-    kept = hash32(head.key_of_row ^ functools.reduce(jnp.add, counters)) >= drop_limit(plan.rate)
-    return probabilities, jnp.where(kept, 1 / (1 - plan.rate), 0.0)
+    is_kept = hash32(head.key_of_row ^ functools.reduce(jnp.add, counters)) >= drop_limit(plan.rate)
+    return probabilities, jnp.where(is_kept, 1 / (1 - plan.rate), 0.0)
 
 
 def _product(left: Array, right: Array, left_axis: int, right_axis: int) -> Float[Array, "_ _"]:

@@ -147,7 +147,7 @@ class Bert(nn.Module):
         seeds: UInt[Array, " rows"] | None,
         rate: float,
         numbers: range,
-        kept: Callable[..., bool] | None,
+        saved: Callable[..., bool] | None,
         bias: Float[Array, "_ tokens tokens"] | None,
     ) -> list[Float[Array, "rows tokens width"]]:
         """Return the states of each of the layers `numbers`, which count from 1."""
@@ -162,7 +162,7 @@ class Bert(nn.Module):
             outputs, _ = module.apply({"params": params}, states, mask, seeds, False, False, None, bias)
             return outputs, outputs
 
-        run_layer = jax.checkpoint(run_layer, policy=kept, prevent_cse=False)  # in a scan nothing is merged with the forward pass
+        run_layer = jax.checkpoint(run_layer, policy=saved, prevent_cse=False)  # in a scan nothing is merged with the forward pass
         return list(jax.lax.scan(run_layer, states, (jnp.arange(numbers.start, numbers.stop), stacked))[1])
 
 
@@ -192,8 +192,8 @@ class Embeddings(nn.Module):
         position = self.param("position", normal, (config.max_position_embeddings, config.embedding_width))
         if width + config.position_offset > config.max_position_embeddings:
             raise ValueError(f"{width} tokens do not fit max_position_embeddings={config.max_position_embeddings}")
-        places = position[config.position_offset : config.position_offset + width]
-        summed = word[tokens] + places
+        position_vectors = position[config.position_offset : config.position_offset + width]
+        summed = word[tokens] + position_vectors
         if config.type_vocab_size:
             token_type = self.param("token_type", normal, (config.type_vocab_size, config.embedding_width))
             summed = summed + token_type[0 if token_types is None else token_types]

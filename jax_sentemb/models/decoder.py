@@ -80,8 +80,8 @@ def _cross_attention(
     def add(states: Float[Array, "rows tokens width"]) -> Float[Array, "rows tokens width"]:
         context = heads
         if seeds is not None and rate:  # of the attention weight, which is 1, for each query and head
-            kept = keep_mask(rate, seeds, stream, (states.shape[1], config.num_attention_heads, 1))
-            context = jnp.where(kept, heads / (1.0 - rate), 0.0)
+            is_kept = keep_mask(rate, seeds, stream, (states.shape[1], config.num_attention_heads, 1))
+            context = jnp.where(is_kept, heads / (1.0 - rate), 0.0)
         flat = context.reshape(*context.shape[:2], -1)
         outer = matmul(flat, params["output"]["kernel"], encoder.dtype) + params["output"]["bias"]
         outer = dropout(jnp.broadcast_to(outer, states.shape), rate, seeds, stream + 1)

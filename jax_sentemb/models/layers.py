@@ -102,8 +102,8 @@ def dropout(
     """Return `values` [R, ...] with entries dropped at `rate` and the rest divided by 1 - rate; unchanged without seeds."""
     if seeds is None or rate == 0.0:
         return values
-    kept = keep_mask(rate, seeds, stream, values.shape[1:])
-    return jnp.where(kept, values / (1.0 - rate), 0).astype(values.dtype)
+    is_kept = keep_mask(rate, seeds, stream, values.shape[1:])
+    return jnp.where(is_kept, values / (1.0 - rate), 0).astype(values.dtype)
 
 
 def row_major(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
