@@ -115,7 +115,7 @@ def test_an_encoder_of_word_vectors_is_saved_and_says_what_it_is(multi_view, tmp
     again = SentenceEncoder(encoder.save(tmp_path / "saved"))
     np.testing.assert_array_equal(again.encode(CORPUS), encoder.encode(CORPUS))
     assert "MultiView on word vectors, 6 dimensions" in repr(again)
-    with pytest.raises(ConfigError, match="has none, only sentence embeddings"):
+    with pytest.raises(ConfigError, match="has only sentence embeddings"):
         encoder.encode("a", output_value="token_embeddings")
 
 

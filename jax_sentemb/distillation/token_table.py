@@ -1,7 +1,7 @@
 """Make a static table without training: encode every piece of the vocabulary, whiten the vectors, weight them by rarity.
 
-Token vectors by a forward pass and PCA are those of Model2Vec (Tulkens and van Dongen 2024); the weights are those of SIF (Arora,
-Liang and Ma 2017) with frequencies of the user's text. The components also follow the text: a piece counts as often as its
+Token vectors by a forward pass and PCA are those of Model2Vec (Tulkens and van Dongen 2024). The weights are those of SIF (Arora,
+Liang and Ma 2017), with frequencies of the user's text. The components also follow the text: a piece counts as often as its
 weighted vector enters sentences.
 """
 

@@ -48,9 +48,13 @@ class SentenceEncoder(ChangeableSettings):
 
     Threads may share an encoder. A call reads the settings once, when it begins; a thread that sets them changes later calls only.
 
-    These settings come from the model's directory and can be changed: `prompts`, texts by name; `default_prompt`, the text that
-    is put before sentences for which no prompt is given; `similarity_fn_name`, cosine, dot, euclidean or manhattan;
-    `truncate_dim`, the number of dimensions that `encode` keeps (None: all); `max_seq_length` in tokens.
+    These settings come from the model's directory and can be changed:
+
+    * `prompts`: texts by name.
+    * `default_prompt`: the text that is put before sentences for which no prompt is given.
+    * `similarity_fn_name`: cosine, dot, euclidean or manhattan.
+    * `truncate_dim`: the number of dimensions that `encode` keeps; None keeps all.
+    * `max_seq_length`: the number of tokens that a sentence is cut to.
 
     `save` writes the settings. A pickle or a copy of a loaded encoder has its path and settings and loads it again, so an encoder
     can be passed to spawned worker processes. After os.fork JAX does not work, and the methods raise ConfigError.
@@ -62,9 +66,9 @@ class SentenceEncoder(ChangeableSettings):
     def __init__(self, model: LoadedModel | str | Path, *, dtype: str = "float32", max_seq_length: int = 0) -> None:
         """Load the model at a path or of a name on the hub, or use a LoadedModel.
 
-        A path is a work directory of a run, an export, a Hugging Face directory, a
-        sentence-transformers directory of stock modules, a model on word vectors, or a name on the hub. PATH@cls, @mean or
-        @first_last replaces the pooling of the directory; PATH@f+max and the like choose views and poolings of a multi-view model.
+        A path is that of a run's work directory, an export, a Hugging Face directory, a sentence-transformers directory of stock
+        modules, or a model on word vectors. PATH@cls, @mean or @first_last replaces the pooling of the directory. PATH@f+max and
+        the like choose views and poolings of a multi-view model.
 
         Args:
             model: The path, the name or the LoadedModel.

@@ -1,8 +1,8 @@
 """Open a model that embeds sentences by its name.
 
-A name is a work directory of a run, an export, a Hugging Face directory, a
-sentence-transformers directory of stock modules, a static table, a directory of a model on word vectors, or a repository of the
-hub; NAME@OPTION+OPTION chooses how its embeddings are made.
+A name is a repository of the hub, or a directory: a run's work directory, an export, a Hugging Face directory, a
+sentence-transformers directory of stock modules, a static table, or a model on word vectors. NAME@OPTION+OPTION chooses how its
+embeddings are made.
 """
 
 import dataclasses
@@ -78,8 +78,8 @@ class LoadedModel(NamedTuple):
 def model_fingerprint(metadata: dict[str, Any], params: Params, tokenizer: Tokenizer | WordTokenizer | Pieces) -> str:
     """Return the SHA-256 of what computes the embedding of a text: weights, tokenizer, pooling and the layers after it.
 
-    A run, its export and a copy of it have the same fingerprint. Prompts, the length to which a text is cut, the width of
-    embeddings and the precision are sources of their own in files of vectors, since a call can change them.
+    A run, its export and a copy of it have the same fingerprint. A call can change prompts, the length to which a text is cut, the
+    width of embeddings and the precision, so these are separate sources in files of vectors.
     """
     facts: dict[str, Any] = {
         "encoder": {name: value for name, value in metadata["encoder"].items() if name not in UNUSED_TO_EMBED},

@@ -34,9 +34,10 @@ class AttentionMI:
 
     * weight: the paper's for all of Wikipedia. The code's for 10 %, 1 %, 0.1 % and 0.01 % of it are 5e-4, 1e-4, 1e-3, 1e-3.
     * pairing: "layers" pools layers l and l + n/2 of the same head (code), "heads" heads 2h and 2h + 1 of a layer (paper).
-    * layers: 1-based; () takes those of `depth`. "code" is the four layers before the last one (8 to 11 of 12; all of four),
-      "paper" the last four (9 to 12), "upper" the upper half (7 to 12 of 12, 3 and 4 of 4; one more than an odd half if layers are
-      paired). The paper restricts AMI to the upper part of the stack; four of four layers are the whole stack.
+    * layers: counted from 1; () takes those of `depth`.
+    * depth: "code" is the four layers before the last one (8 to 11 of 12; all of four). "paper" is the last four (9 to 12). "upper"
+      is the upper half (7 to 12 of 12, 3 and 4 of 4; one more than an odd half if layers are paired). The paper restricts AMI to
+      the upper part of the stack; four of four layers are the whole stack.
     * post_dropout: entries that attention dropout removed in either view are not used (code); False uses all entries.
     * density: multiply the weight by (valid entries / entries of the padded map)^2, without gradient (code). The paper has no such
       factor; the code's weights are tuned with it. Here it is estimated from the sampled positions, padded to the longest sentence.

@@ -36,13 +36,18 @@ class ConsSentVectors(NamedTuple):
 class ConsSent(Method):
     """A bidirectional LSTM over word vectors; the embedding is the maximum over time of both directions [2 hidden].
 
-    task: "D" deletes `k` random tokens of half of the sentences, "P" permutes k, "I" inserts k, "R" replaces k, and three linear
-    layers classify which sentences are unchanged. "N" and "C" split a sentence in two, at random or by a cut, and rank its second
-    part among `k` by dot product. "MT" takes a batch of each of the six in turn: one encoder learns D, P, I, R, with a classifier
-    for each, the other learns N and C, and the embedding is both side by side [4 hidden]. All tasks have the same `k` (the paper
-    does not say). Each encoder and each classifier has its own optimiser: a part that a step does not train keeps its values,
-    moments and schedule. All tasks have equally many batches, so the first encoder is trained in four of six steps (the paper
-    says neither). The maximum is over real tokens (InferSent, whose encoder this is, includes padding; the paper does not say).
+    The tasks are:
+
+    * "D" deletes `k` random tokens of half of the sentences, "P" permutes k, "I" inserts k and "R" replaces k. Three linear layers
+      classify which sentences are unchanged.
+    * "N" and "C" split a sentence in two, at random or by a cut, and rank its second part among `k` by dot product.
+    * "MT" takes a batch of each of the six in turn. One encoder learns D, P, I and R, with a classifier for each. The other learns
+      N and C. The embedding is both side by side [4 hidden].
+
+    The paper does not say the following. All tasks have the same `k`. Each encoder and each classifier has its own optimiser: a
+    part that a step does not train keeps its values, moments and schedule. All tasks have equally many batches, so the first
+    encoder is trained in four of six steps. The maximum is over real tokens; InferSent, whose encoder this is, includes padding.
+
     `params`: "lstm", "classifier" (D, P, I, R), "lstm_of_parts" and "classifier_D"... (MT), and the word vectors.
     """
 

@@ -22,12 +22,15 @@ from jax_sentemb.types import Array, Batch, Params, TrainState
 class ContrastiveTension(EmbeddingMethod):
     """Two encoders learn large dot products for the same sentence and small ones for different sentences.
 
-    form: "pairs" is the paper's binary cross entropy with one positive pair in `group`; "in_batch" is the form of
-    sentence-transformers: symmetric cross entropy over the batch with a trained scale that starts at `scale`.
-    dropout: False, as in the published code. `ami` compares the attention of the two encoders for every sentence of the batch (the
-    paper does not say how it adds AMI to CT); without dropout both encoders start equal, and AMI's gradient is 0 until they differ.
-    keep: which encoder is exported. "better" is the one with the higher score of `eval.select`, as in the paper; without a score,
-    and with "second", it is the second one, as in sentence-transformers. The checkpoint of the best weights has the exported one
+    * form: "pairs" is the paper's binary cross entropy with one positive pair in `group`. "in_batch" is the form of
+      sentence-transformers: symmetric cross entropy over the batch with a trained scale that starts at `scale`.
+    * dropout: False, as in the published code.
+    * ami compares the attention of the two encoders for every sentence of the batch (the paper does not say how it adds AMI to CT).
+      Without dropout both encoders start equal, and AMI's gradient is 0 until they differ.
+    * keep: the encoder that is exported. "better" has the higher score of `eval.select`, as in the paper. Without a score, and with
+      "second", the second encoder is exported, as in sentence-transformers.
+
+    The checkpoint of the best weights has the exported one
     as "encoder". `params` are {"encoder" (the second), "first", "logit_scale" (in_batch only)}.
     """
 

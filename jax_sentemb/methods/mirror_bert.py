@@ -22,9 +22,11 @@ from jax_sentemb.types import Array, Batch, Params, TrainState
 class MirrorBERT(EmbeddingMethod):
     """NT-Xent over 2B embeddings with both views as anchors, without a head.
 
-    span: the number of characters of the second view that become one [MASK] if the sentence has at least 30; with 0 the views
-    differ in dropout only. `ami` needs span=0: a masked span moves the tokens after it, so attention entries of the two views do
-    not correspond. pooling "mean" is over real tokens (the published script's `mean` includes padding, its `mean_std` does not).
+    * span: the number of characters of the second view that become one [MASK] if the sentence has at least 30. With 0 the views
+      differ in dropout only.
+    * ami needs span=0: a masked span moves the tokens after it, so attention entries of the two views do not correspond.
+    * pooling: "mean" is over real tokens. The published script's `mean` includes padding, its `mean_std` does not.
+
     Drophead is not implemented. `params` are {"encoder"}.
     """
 

@@ -42,17 +42,21 @@ class ContextViews(NamedTuple):
 class MultiView(Method):
     """Two views of a sentence, both [2 hidden] wide: f, the last states of a bidirectional GRU, and g, a linear map of the mean.
 
-    form "discriminative": sentences at most `context` apart in the corpus learn similar views. The score of two sentences is
-    (cos(f_i, g_j) + cos(g_i, f_j)) / temperature, which is trained; the negatives are the rest of the batch. The top direction of
-    each view is removed before (`remove_component`).
-    "generative": f of a sentence, mapped by U, predicts the words of the next sentence by negative sampling. After each step the
-    rows of U are brought closer to orthonormal (`invertible`; metric "orthonormality": the Frobenius norm of U U^T - I); g is U^T.
-    "both": f, g and U with both losses, and three views: f, g, and h, which is U^T (the paper's third encoder).
+    The values of `form` are:
+
+    * "discriminative": sentences at most `context` apart in the corpus learn similar views. The score of two sentences is
+      (cos(f_i, g_j) + cos(g_i, f_j)) / temperature, which is trained. The negatives are the rest of the batch. The top direction of
+      each view is removed before (`remove_component`).
+    * "generative": f of a sentence, mapped by U, predicts the words of the next sentence by negative sampling. After each step the
+      rows of U are brought closer to orthonormal (`invertible`), and g is U^T. The metric "orthonormality" is the Frobenius norm of
+      U U^T - I.
+    * "both": f, g and U with both losses, and three views: f, g, and h, which is U^T (the paper's third encoder).
+
     views: "fg", or an ablation of Table 6 for the discriminative form: one view ("f", "g"), whose score is one cosine divided by
     the temperature, or two of the same type ("ff", "gg"). In an ablation a sentence is not a neighbour of itself (the paper does
     not say); with "fg" it is.
     The embedding takes f's mean over time instead of its last states, and averages the views at unit length, as the paper does
-    without labels. For classifiers the paper takes `pooling` "max+mean+min+last" (g has no last) and `ensemble` "concatenation";
+    without labels. For classifiers the paper takes `pooling` "max+mean+min+last" (g has no last) and `ensemble` "concatenation".
     `ensemble` can also be the name of one view. jax-sentemb evaluate takes both as options (runs/mv@f,
     runs/mv@max+mean+min+last+concatenation); @remove-first, or its multiview protocol, removes the first component of each view
     over a data set before the views are joined.

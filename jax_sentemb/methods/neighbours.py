@@ -21,7 +21,7 @@ class Neighbours(EmbeddingMethod):
     """Symmetric InfoNCE of the cosines of neighbouring sentences, with the other pairs of the batch as negatives.
 
     Positives from the same document are those of DeCLUTR (Giorgi et al. 2021), whose spans may overlap and are longer than a
-    sentence; here they are two consecutive sentences, and there is no masked-language-model loss. `params` are {"encoder"}.
+    sentence. Here they are two consecutive sentences, and there is no masked-language-model loss. `params` are {"encoder"}.
     """
 
     temperature: float = setting(0.05, above=0)  # the cosines are divided by it (DeCLUTR: 0.05)

@@ -32,9 +32,10 @@ class SourceAndTarget(NamedTuple):
 class QuickThoughts(Method):
     """Two bidirectional GRUs over word vectors; the embedding is the last states of both side by side [4 hidden].
 
-    The score of two sentences, the dot product of their embeddings by the two encoders, predicts whether they are at most `context`
-    apart. itself: "zero" sets a sentence's score with itself to 0 in the softmax, as the published code; "excluded" removes it. The
-    code gives each encoder its own word embeddings if they are trained; here both share them. A batch is consecutive sentences.
+    The score of two sentences, the dot product of their embeddings by the two encoders, predicts whether they are at most
+    `context` apart. With itself="zero" a sentence's score with itself is 0 in the softmax, as in the published code; "excluded"
+    removes it. If word embeddings are trained, the published code gives each encoder a table; here both have the same. A batch is
+    consecutive sentences.
     """
 
     hidden: int = setting(600, least=1)  # width of the GRU in each direction

@@ -24,7 +24,7 @@ from jax_sentemb.types import Array, Batch, Params, TrainState
 class SBERT(EmbeddingMethod):
     """One encoder embeds both sentences of a pair, and the embeddings predict the label of the pair.
 
-    task: "classes" is softmax over a linear map of (u, v, |u - v|) with one of `classes` as label (SBERT on NLI); "scores" is the
+    task: "classes" is softmax over a linear map of (u, v, |u - v|) with one of `classes` as label (SBERT on NLI). "scores" is the
     squared difference of cosine and score / top_score (SBERT on STS-B). With `convolution` the encoder is that of IS-BERT: "scores"
     is then its `ft`, or its `ssl+ft` if the weights come from an IS-BERT. `params` are {"encoder", "cnn", "classifier"}.
     """

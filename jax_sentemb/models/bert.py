@@ -1,7 +1,7 @@
 """BERT of any size in Flax, equal to the model of Hugging Face without its pooler; models/families describes related models.
 
-Written for contrastive learning: dropout masks are independent for every row, head and position (one mask shared by a batch
-weakens dropout views), and a function can read the attention of chosen layers, so that no tensor of all layers is kept.
+It is written for contrastive learning. Dropout masks are independent for every row, head and position, since one mask for a batch
+weakens dropout views. A function can read the attention of chosen layers, so no tensor of all layers is kept.
 """
 
 from collections.abc import Callable

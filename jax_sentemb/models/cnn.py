@@ -17,9 +17,9 @@ from jax_sentemb.types import Array, Params
 class Convolution:
     """Filters of several window sizes, "same" padding, concatenated: [R, T, D] -> [R, T, len(windows) * filters].
 
-    relu: apply a ReLU, as Eq. 1 of the paper; the published code, which made the published figures, has none.
-    reference: also convolve the encoder's output at [PAD], as the published code does; an embedding then depends on the padding of
-    its batch. Default False: masked positions are zero before the convolution, and padding changes nothing.
+    * relu: apply a ReLU, as Eq. 1 of the paper. The published code, which made the published figures, has none.
+    * reference: also convolve the encoder's output at [PAD], as the published code does; an embedding then depends on the padding
+      of its batch. Default False: masked positions are zero before the convolution, and padding changes nothing.
     """
 
     windows: tuple[int, ...] = setting((1, 3, 5), least=1)  # tokens that a filter sees, a set of filters for each

@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024) in Flax, equal to the model of Hugging Face.
 
-It differs from BERT in its rotary positions, in two of three layers that attend to near tokens only, in a gated feed-forward block,
-in norms before the blocks, and in having no biases.
+It differs from BERT in its rotary positions, a gated feed-forward block, norms before the blocks, and the lack of biases. Two of
+three layers attend to near tokens only.
 """
 
 import flax.linen as nn

@@ -101,8 +101,8 @@ def _recur(
 ) -> tuple[Array, Array]:
     """Return the states [T, R, H] and the last state [R, H], from input products [T, R, G H].
 
-    The backward pass is written by hand: it keeps the gates, so that it computes no sigmoid or tanh again, and the two factors of
-    each step's gradient of `kernel`, which it multiplies for all steps at once. Automatic differentiation adds to a whole kernel
+    The backward pass is written by hand. It keeps the gates, so it computes no sigmoid or tanh again. It also keeps the two factors
+    of each step's gradient of `kernel`, and multiplies them for all steps at once. Automatic differentiation adds to a whole kernel
     in each step.
     """
     return _recur_forward(kind, dtype, backward, inputs, kernel, bias, mask)[0]
