@@ -88,7 +88,7 @@ def torch_step(options: argparse.Namespace, loss_name: str) -> Callable[[], floa
 
 def our_step(options: argparse.Namespace, grouping: int) -> Callable[[], float]:
     """Return a step of a run of the recipe, with its batches."""
-    from jax_sentemb.allocator import keep_freed_memory
+    from jax_sentemb.system.allocator import keep_freed_memory
 
     keep_freed_memory()  # as a run does, before JAX has threads
     import jax

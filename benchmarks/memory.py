@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from jax_sentemb.allocator import keep_freed_memory
 from jax_sentemb.config import check
 from jax_sentemb.formats import checkpoint
 from jax_sentemb.parallel import fsdp_sharding, use_compilation_cache
 from jax_sentemb.recipes import override, read_config
+from jax_sentemb.system.allocator import keep_freed_memory
 from jax_sentemb.training.loop import Hooks, Metrics, batches_on_device, fit
 from jax_sentemb.training.step import make_step
 from jax_sentemb.training.trainer import Trainer

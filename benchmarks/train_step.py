@@ -238,7 +238,7 @@ def torch_stepper(options, method, precision):
 
 
 def jax_stepper(options, name, precision):
-    from jax_sentemb.allocator import keep_freed_memory
+    from jax_sentemb.system.allocator import keep_freed_memory
 
     keep_freed_memory()  # as a run does, before JAX has threads
     import jax

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from jax_sentemb.errors import BusyError, ConfigError, ModelFileError, UserError, plain
-from jax_sentemb.streams import print_line
+from jax_sentemb.system.streams import print_line
 
 PARTIAL = ".partial"  # suffix of the names of temporary files and folders
 

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from jax_sentemb.allocator import USER_VARIABLES
+from jax_sentemb.system.allocator import USER_VARIABLES
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 PAGES = 25_000  # of 4 KB in a buffer of 100 MB, which is more than glibc ever keeps without the setting
@@ -17,7 +17,7 @@ PAGES = 25_000  # of 4 KB in a buffer of 100 MB, which is more than glibc ever k
 def measured(body, **variables):
     """What a new process prints, as numbers; without the user's settings of malloc."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(USER_VARIABLES)}
-    program = "import resource, threading\nfrom jax_sentemb import allocator\n" + textwrap.dedent(body)
+    program = "import resource, threading\nfrom jax_sentemb.system import allocator\n" + textwrap.dedent(body)
     found = subprocess.run(
         [sys.executable, "-c", program], env=environment | variables, capture_output=True, text=True, check=True, timeout=120
     )

@@ -87,7 +87,7 @@ def test_a_second_call_in_a_work_directory_leaves_the_sentences_of_the_first_alo
 
 CLOSED = """
 import sys
-from jax_sentemb.streams import print_line
+from jax_sentemb.system.streams import print_line
 from jax_sentemb.training import api
 def run(config, workdir, begin, temporary):  # the place of the run
     sys.stdin.readline()  # the test has closed the other end

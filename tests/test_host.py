@@ -16,7 +16,7 @@ from tiny_models import tiny_model
 from jax_sentemb.data.cache import cache_folder
 from jax_sentemb.files import cache_home
 from jax_sentemb.formats.sentence_transformers import write_export
-from jax_sentemb.host import unchanged_logging
+from jax_sentemb.system.host import unchanged_logging
 
 ROOT = Path(__file__).parents[1]
 LINES = [f"a man number {number} was the {('cook', 'farmer', 'porter')[number % 3]}" for number in range(60)]

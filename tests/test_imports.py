@@ -22,8 +22,8 @@ FLOORS = (  # a folder or module imports its own folder and what stands below; r
     {"parallel", "data"},
     {"side_files"},
     {"losses", "models", "provenance", "checks", "cosines"},
-    {"types", "files", "public_text", "settings", "setting_texts", "terminal", "allocator", "host"},
-    {"streams"},
+    {"types", "files", "public_text", "settings", "setting_texts"},
+    {"system"},
     {"errors"},
 )
 FLOOR = {room: number for number, rooms in enumerate(reversed(FLOORS)) for room in rooms}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jax_sentemb.streams import print_line
+from jax_sentemb.system.streams import print_line
 
 ROOT = Path(__file__).parents[1]
 # Everything that speaks: prints, a bar, warnings, logging, a library in C that writes to descriptor 2, and the flush at the end.
@@ -104,7 +104,7 @@ def test_a_full_disk_lets_it_finish_and_lost_results_are_said(tmp_path, streams,
 
 LIBRARY = """
 import os, sys
-from jax_sentemb.streams import lasting, print_line
+from jax_sentemb.system.streams import lasting, print_line
 before = [(stream, stream.encoding, stream.errors) for stream in (sys.stdout, sys.stderr)]
 print("begin", flush=True)
 sys.stdin.readline()  # the test has closed the other end

@@ -2,7 +2,7 @@
 
 import json
 
-from jax_sentemb.terminal import WIDTH, json_text, table
+from jax_sentemb.system.terminal import WIDTH, json_text, table
 
 
 def test_numbers_are_to_the_right_and_what_is_too_wide_is_wrapped():

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax_sentemb import SentenceEncoder, score, train
-from jax_sentemb.allocator import keep_freed_memory
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train
 from jax_sentemb.evaluation.arguments import UKP_GRADES
 from jax_sentemb.formats.run_dir import read_checkpoint
@@ -39,6 +38,7 @@ from jax_sentemb.methods.masked_lm import MaskedLM
 from jax_sentemb.methods.mirror_bert import MirrorBERT
 from jax_sentemb.methods.neighbours import Neighbours
 from jax_sentemb.methods.simcse import Momentum, SimCSE
+from jax_sentemb.system.allocator import keep_freed_memory
 from jax_sentemb.training.starting_encoder import averaged
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ from jax_sentemb.data.records import Records
 from jax_sentemb.data.tokenizer import new_tokenizer
 from jax_sentemb.data.tokens import tokenize
 from jax_sentemb.errors import ConfigError, plain
-from jax_sentemb.terminal import json_text, table
+from jax_sentemb.system.terminal import json_text, table
 
 EDGES = (4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 POSITIONS = 512  # of a BERT

@@ -8,7 +8,7 @@ from typing import Any
 from jax_sentemb.cli.collection import Collection, Opener, parser_of, say_empty, say_noise, show
 from jax_sentemb.cli.program import Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError
-from jax_sentemb.terminal import table
+from jax_sentemb.system.terminal import table
 
 MIN_SIZE, SHOWN = 10, 10
 EPILOG = """\

@@ -20,8 +20,8 @@ from jax_sentemb.provenance import VECTORS, Source, check
 from jax_sentemb.retrieval.vector_manifest import manifest_path
 from jax_sentemb.retrieval.vector_records import encode_texts
 from jax_sentemb.retrieval.vector_store import Vectors
-from jax_sentemb.streams import reader_is_gone
-from jax_sentemb.terminal import json_text
+from jax_sentemb.system.streams import reader_is_gone
+from jax_sentemb.system.terminal import json_text
 from jax_sentemb.types import EncodedSentences
 
 if TYPE_CHECKING:

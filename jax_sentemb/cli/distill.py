@@ -7,7 +7,7 @@ from jax_sentemb.cli.encode import add_text_options, corpus_sentences, naming_mo
 from jax_sentemb.cli.program import EXIT_CODES, Parser, count, finite, positive, start
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.files import user_path
-from jax_sentemb.terminal import bar
+from jax_sentemb.system.terminal import bar
 
 EPILOG = f"""\
 A static table or a small encoder? A table runs no network: it is hundreds of times as fast as its encoder, and does not see the

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from jax_sentemb.cli import cut_files, interrupts
 from jax_sentemb.errors import LOST_PROCESS, ConfigError, ResourceError, UserError, plain
 from jax_sentemb.files import is_full, system_error
-from jax_sentemb.streams import protect, refused_output
+from jax_sentemb.system.streams import protect, refused_output
 
 NEW_OBJECTS = 100_000  # between collections of garbage: importing and tracing make many objects, nearly all of which stay
 OUT_OF_MEMORY = "out of memory: lower the batch size; in training, set train.grad_cache_chunk"

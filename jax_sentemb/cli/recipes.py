@@ -5,7 +5,7 @@ import sys
 from jax_sentemb.cli.program import EXIT_CODES, Parser, start
 from jax_sentemb.errors import plain
 from jax_sentemb.recipes import find, recipes
-from jax_sentemb.terminal import table
+from jax_sentemb.system.terminal import table
 
 EPILOG = f"""\
 examples:

@@ -8,13 +8,13 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jax_sentemb.allocator import keep_freed_memory
 from jax_sentemb.cli import interrupts
 from jax_sentemb.cli.program import Parser, start
 from jax_sentemb.errors import ConfigError, Setting, flag, plain, spelled
 from jax_sentemb.files import user_path
 from jax_sentemb.recipes import change, description, read_config, suggestion
 from jax_sentemb.settings import BOOLEANS, possible
+from jax_sentemb.system.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
     from jax_sentemb.config import Config, Variant

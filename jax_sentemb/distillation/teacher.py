@@ -29,7 +29,7 @@ from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
 from jax_sentemb.retrieval.sources import SomeRows
 from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, sources_of
 from jax_sentemb.retrieval.vector_store import Vectors, write_shards
-from jax_sentemb.terminal import bar
+from jax_sentemb.system.terminal import bar
 from jax_sentemb.types import EncodedSentences
 
 ROWS = 1 << 13  # sentences of a shard: an interruption loses at most the work on one shard

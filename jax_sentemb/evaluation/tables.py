@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jax_sentemb.evaluation import suite
 from jax_sentemb.evaluation.catalog import GROUPS, SETS, heading
 from jax_sentemb.public_text import markdown, without_folders
-from jax_sentemb.terminal import WIDTH, table
+from jax_sentemb.system.terminal import WIDTH, table
 
 
 class Table(NamedTuple):

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jax_sentemb import __version__, files, provenance
-from jax_sentemb.allocator import return_freed_memory
 from jax_sentemb.errors import ConfigError, ModelFileError, ResourceError
 from jax_sentemb.formats import manifest
-from jax_sentemb.host import unchanged_logging
 from jax_sentemb.parallel import is_main_process
+from jax_sentemb.system.allocator import return_freed_memory
+from jax_sentemb.system.host import unchanged_logging
 from jax_sentemb.types import Params, TrainState
 
 with unchanged_logging():

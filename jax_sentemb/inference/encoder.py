@@ -37,8 +37,8 @@ from jax_sentemb.inference.token_embeddings import TokenEmbeddings, token_embedd
 from jax_sentemb.models.pooling import POOLINGS
 from jax_sentemb.parallel import batch_sharding, check_fork, make_mesh, replicated
 from jax_sentemb.retrieval.quantize import check_precision, quantize
-from jax_sentemb.streams import lasting
-from jax_sentemb.terminal import bar
+from jax_sentemb.system.streams import lasting
+from jax_sentemb.system.terminal import bar
 
 logger = logging.getLogger("jax_sentemb")
 

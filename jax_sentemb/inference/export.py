@@ -26,7 +26,7 @@ from jax_sentemb.inference.static import LONGEST, StaticEmbedder
 from jax_sentemb.inference.verify import PROBES, TOLERANCE, Encode, verify_export
 from jax_sentemb.models.architectures import transformer_config
 from jax_sentemb.provenance import EXPORT, KEY, Source, mark
-from jax_sentemb.streams import print_line
+from jax_sentemb.system.streams import print_line
 from jax_sentemb.types import Params
 
 KNOWN = 64  # words or pieces of a vocabulary whose embeddings are compared

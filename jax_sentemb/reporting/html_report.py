@@ -21,7 +21,7 @@ from jax_sentemb.reporting.html_parts import templates
 from jax_sentemb.reporting.report_data import Run, read_json_file, read_run
 from jax_sentemb.reporting.report_sections import Figure, context
 from jax_sentemb.reporting.svg import SERIES, element, size_chart
-from jax_sentemb.streams import print_line
+from jax_sentemb.system.streams import print_line
 
 
 @contextlib.contextmanager

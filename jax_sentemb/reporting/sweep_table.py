@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from jax_sentemb import terminal
 from jax_sentemb.errors import ConfigError, plain
 from jax_sentemb.evaluation.catalog import SEVEN
 from jax_sentemb.files import replacing, write_text
 from jax_sentemb.public_text import markdown, spreadsheet_cell
+from jax_sentemb.system import terminal
 
 REPEATED = ("train.seed", "data.subset_seed", "data.fold")  # runs that differ only in these are one row, with mean and spread
 ARGUMENTS = "arguments"  # argument_folds.NAME; that module loads slowly

@@ -18,11 +18,11 @@ from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, Setting, keyword, spelled
 from jax_sentemb.files import replacing, user_path
 from jax_sentemb.formats.run_dir import export_of, read_checkpoint, read_metadata
-from jax_sentemb.host import unchanged_logging
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.recipes import change, read_config, resolve_names
-from jax_sentemb.streams import print_line
+from jax_sentemb.system.host import unchanged_logging
+from jax_sentemb.system.streams import print_line
 from jax_sentemb.training import run as training_run
 
 CORPUS = "sentences.txt"  # file in the work directory with sentences that were given in memory

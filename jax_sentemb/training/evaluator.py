@@ -24,8 +24,8 @@ from jax_sentemb.evaluation.sts import (
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
 from jax_sentemb.evaluation.word_baselines import bag_of_words_similarity, tf_idf_similarity
 from jax_sentemb.inference.embedder import Embedder
-from jax_sentemb.streams import print_line
-from jax_sentemb.terminal import table
+from jax_sentemb.system.streams import print_line
+from jax_sentemb.system.terminal import table
 from jax_sentemb.training.logger import Log
 from jax_sentemb.types import Params
 

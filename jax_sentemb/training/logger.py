@@ -17,8 +17,8 @@ from jax_sentemb.config import Train
 from jax_sentemb.errors import ConfigError, ResourceError, Setting, plain
 from jax_sentemb.files import is_full, naming, open_in_place, replacing, write_all, write_text
 from jax_sentemb.public_text import without_folders
-from jax_sentemb.streams import lasting, print_line
-from jax_sentemb.terminal import bar, in_notebook
+from jax_sentemb.system.streams import lasting, print_line
+from jax_sentemb.system.terminal import bar, in_notebook
 
 # Without a terminal, a line of progress follows after a twentieth of the time so far, within these limits in seconds.
 SHORTEST, LONGEST = 30.0, 600.0

@@ -18,7 +18,7 @@ from jax_sentemb.parallel import is_main_process, replicate
 from jax_sentemb.provenance import KEY
 from jax_sentemb.reporting.html_report import not_vital
 from jax_sentemb.reporting.samples import collect_samples
-from jax_sentemb.streams import print_line
+from jax_sentemb.system.streams import print_line
 from jax_sentemb.training.agreement import Agreement
 from jax_sentemb.training.evaluator import Scorer, score_table, word_overlap_scores
 from jax_sentemb.training.logger import Log

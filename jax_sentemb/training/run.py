@@ -19,7 +19,7 @@ from jax_sentemb.formats.checkpoint import check_path
 from jax_sentemb.formats.run_dir import export_of
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.reporting.html_report import not_vital, write_report
-from jax_sentemb.streams import print_line
+from jax_sentemb.system.streams import print_line
 from jax_sentemb.training.setup import prepare
 from jax_sentemb.training.signals import Preempted
 from jax_sentemb.training.starting_encoder import read_start, with_start
