@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int, Shaped
 
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.files import shown
@@ -99,4 +99,30 @@ def array(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
         numbers = numbers.astype(np.float32)
     if numbers.dtype.kind not in "bfiu":
         raise ConfigError(f"{name} is {type(value).__name__} of dtype {numbers.dtype.name[:40]}: must have real numbers")
+    if numbers.dtype.itemsize >= np.dtype(np.float64).itemsize:  # JAX would keep 32 bits of an integer, and refuses long doubles
+        numbers = numbers.astype(np.float64, copy=False)
     return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)  # JAX misreads the bytes of another order
+
+
+def limits_of(rows: Any, count: int) -> tuple[int, int]:
+    """Return the first row of a slice of `count` rows, and the row after its last one.
+
+    Raises:
+        ConfigError: `rows` is no slice, or has a step.
+    """
+    if not isinstance(rows, slice) or rows.step not in (None, 1):
+        raise ConfigError(f"rows {shown(rows)}: must be a slice without a step; take() returns rows by their numbers")
+    return rows.indices(count)[:2]
+
+
+def row_numbers(rows: Any, count: int) -> Int[np.ndarray, " n"]:
+    """Return row numbers as an array.
+
+    Raises:
+        ConfigError: They are not a list of whole numbers from 0 to `count` - 1.
+    """
+    numbers = np.asarray(rows)
+    numbers = numbers if numbers.size else numbers.astype(np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and not 0 <= numbers.min() <= numbers.max() < count):
+        raise ConfigError(f"rows {shown(rows)}: must be a list of whole numbers from 0 to {count - 1}")
+    return numbers

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jax_sentemb import kmeans, mine_pairs, search
-from jax_sentemb.checks import array, choice, finite_number, flag, text, whole_number
+from jax_sentemb.checks import array, choice, finite_number, flag, limits_of, row_numbers, text, whole_number
 from jax_sentemb.errors import ConfigError
 
 
@@ -58,6 +58,32 @@ def test_arrays_of_every_library():
         assert numbers.dtype.kind in "fi"
         np.testing.assert_array_equal(numbers, np.ones((2, 3)))
     assert array("vectors", np.ones(2, np.float64)).dtype == np.float64
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.longdouble])
+def test_numbers_of_more_than_32_bits_keep_their_values(dtype):
+    rows = np.array([[2**40, 1], [1, 3]], dtype)
+    for count in (2, 12):  # queries, which NumPy or JAX compares
+        hits = search(np.repeat(rows[:1], count, axis=0), rows, similarity="dot")
+        np.testing.assert_allclose(hits.scores, [[2.0**80, 2.0**40]] * count, rtol=1e-6)
+        assert hits.indices.tolist() == [[0, 1]] * count
+    np.testing.assert_allclose(mine_pairs(rows).scores, 10**-0.5, rtol=1e-6)
+    assert kmeans(rows, 2).labels[0] != kmeans(rows, 2).labels[1]
+
+
+@pytest.mark.parametrize("rows", [slice(None, None, 2), slice(None, None, -1), 1, [0, 1], None, np.array([True, False])])
+def test_rows_that_are_no_slice_without_a_step_are_refused(rows):
+    assert (limits_of(slice(1, 9), 5), limits_of(slice(-2, None), 5)) == ((1, 5), (3, 5))
+    with pytest.raises(ConfigError, match=r"^rows .*: must be a slice without a step"):
+        limits_of(rows, 5)
+
+
+@pytest.mark.parametrize("rows", [[-1], [5], [0.0], [True], 3, [[0]], ["0"], None])
+def test_row_numbers_outside_of_the_rows_are_refused(rows):
+    assert row_numbers([4, 0], 5).tolist() == [4, 0]
+    assert row_numbers([], 5).dtype == np.int64
+    with pytest.raises(ConfigError, match=r"^rows .*: must be a list of whole numbers from 0 to 4$"):
+        row_numbers(rows, 5)
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", ">f2", ">i4"])

@@ -331,6 +331,9 @@ def test_a_flipped_bit_in_the_description_of_vectors_is_found(copy, model, capsy
         except ValueError:
             same = False
         assert run("mine", "--corpus", copy, "--top-k", 1) == (0 if same else 3), line
+    for name, value in (("truncated", "x"), ("truncated", None), ("truncated", -1), ("complete", "no")):
+        file.write_text(json.dumps({**json.loads(content), name: value}))
+        assert run("mine", "--corpus", copy, "--top-k", 1) == 3, (name, value)
     capsys.readouterr()
 
 

@@ -230,6 +230,9 @@ def test_control_sequences_of_texts_do_not_reach_the_terminal(capsys, tmp_path):
     shown = capsys.readouterr().out
     assert not set(shown) & {"\x1b", "\x9b", "\x07"}
     assert [json.loads(line)["text"] for line in shown.splitlines()] == ROWS[0]  # JSON keeps what it is
+    show(iter([{"score": 0.5, "row": 3, "_id": value} for value in (0.1234567, 1e-9, 2.0**53, True, "x", None)]), False)
+    ids = [line.split("\t")[2] for line in capsys.readouterr().out.splitlines()]
+    assert ids == ["0.1234567", "1e-09", "9007199254740992.0", "true", "x", ""]  # as in JSON, not rounded as scores are
     log = Log(tmp_path)
     log.warn(3, "\x1b[2Jfirst\nsecond\x9b5m")
     assert capsys.readouterr().err == "warning: first\nsecond\n"

@@ -425,6 +425,21 @@ def test_files_that_would_change_embeddings_are_refused(originals, tmp_path, nam
         load(folder)
 
 
+@pytest.mark.parametrize(
+    "name", ["modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "tokenizer_config.json", "vocab.txt"]
+)
+def test_links_to_nothing_and_folders_in_place_of_files_are_refused(originals, tmp_path, name):
+    folder = shutil.copytree(originals["bert"], tmp_path / "model")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to("../blobs/of-an-unfinished-download")
+    with pytest.raises(ModelFileError, match=f"{name} is a link to a missing file"):
+        load(folder)
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    with pytest.raises(ModelFileError, match=f"{name} is a folder"):
+        load(folder)
+
+
 @pytest.mark.parametrize("name", UNREAD_FILES)
 def test_files_that_nobody_reads_are_named(originals, tmp_path, name, caplog):
     folder = shutil.copytree(originals["bert"], tmp_path / "model")

@@ -214,9 +214,7 @@ def say_noise(collection: Collection) -> float:
 def _cell(value: Any) -> str:
     if value is None:  # a record without an id
         return ""
-    if isinstance(value, dict | list):  # an id
-        return json_text(value)
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
+    return value if isinstance(value, str) else json_text(value)  # a number of a row, or an id
 
 
 def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
@@ -229,6 +227,6 @@ def show(rows: Iterator[dict[str, Any]], as_json: bool) -> None:
         if as_json:
             write(json_text({name: value for name, value in row.items() if value is not None}) + "\n")
         else:
-            cells = (_cell(value) for value in row.values())
+            cells = (f"{value:.6f}" if name == "score" else _cell(value) for name, value in row.items())
             write("\t".join(plain(cell).replace("\n", " ") for cell in cells) + "\n")
     sys.stdout.flush()

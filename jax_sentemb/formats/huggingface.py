@@ -23,7 +23,7 @@ from jax_sentemb.formats.weight_table import Row, check_shapes, from_torch, head
 from jax_sentemb.models.bert_config import BertConfig
 from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.families.table import FAMILIES
-from jax_sentemb.side_files.reader import check_files, check_keys, read_side_file
+from jax_sentemb.side_files.reader import check_files, check_keys, check_links, read_side_file
 from jax_sentemb.types import Params
 
 # Settings with "token" in their names that are no tokens.
@@ -79,6 +79,8 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
 
 def _check_other_files(root: Path, folder: Path) -> None:
     """Raise ModelFileError for files beside the weights that would change embeddings."""
+    for place in (root, folder):
+        check_links(place)
     has_modules = (root / "modules.json").is_file()
     check_files(folder, has_modules)
     settings = folder / "tokenizer_config.json"

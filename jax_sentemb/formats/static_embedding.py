@@ -21,7 +21,7 @@ from jax_sentemb.files import inside, read_json, shown, write_json, write_text
 from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings, read_encode_settings
 from jax_sentemb.formats.model_dir import check_hashes, check_normalize, read_modules
 from jax_sentemb.formats.tensors import check_finite, read_safetensors
-from jax_sentemb.side_files.reader import read_side_file
+from jax_sentemb.side_files.reader import check_links, read_side_file
 
 WEIGHT = "embedding.weight"
 KIND = "StaticEmbedding"
@@ -74,6 +74,7 @@ def read_static(directory: Path) -> StaticTable:
         ModelFileError: A file is missing or damaged, or the modules are not StaticEmbedding with or without Normalize.
     """
     check_hashes(directory)
+    check_links(directory)
     folder, normalize, cut = directory, False, None
     if (directory / "modules.json").is_file():
         modules = read_modules(directory)

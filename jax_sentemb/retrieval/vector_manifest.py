@@ -169,9 +169,12 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
     if problem := difference(manifest, VECTORS, {}):
         raise ValueError(f"it {problem}")
     sources = sources_of(manifest)
-    for value, names in ((manifest, ("rows", "width", "ranges", "complete")), (sources, SOURCES)):
+    for value, names in ((manifest, ("rows", "width", "ranges", "complete", "truncated")), (sources, SOURCES)):
         for name in names:
             value[name]
+    for name, type_ in (("complete", bool), ("truncated", int)):  # which the SHA-256 does not cover
+        if type(manifest[name]) is not type_ or manifest[name] < 0:
+            raise TypeError(f"{name} {shown(manifest[name])}")
     if not isinstance(manifest["shards"], list):
         raise TypeError(f"shards {shown(manifest['shards'])}")
     for shard in manifest["shards"]:

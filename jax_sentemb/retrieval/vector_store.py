@@ -14,7 +14,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from jaxtyping import Bool, Float, Int, Real
 
-from jax_sentemb.checks import flag, whole_number
+from jax_sentemb.checks import flag, limits_of, row_numbers, whole_number
 from jax_sentemb.data.records import Record
 from jax_sentemb.data.tokenizer import Lines
 from jax_sentemb.errors import BusyError, ConfigError, DataError
@@ -282,7 +282,7 @@ class Vectors:
 
     def stored(self, rows: slice) -> Real[np.ndarray, "n columns"]:
         """The rows of a slice as they are in the files."""
-        start, end, _ = rows.indices(len(self))
+        start, end = limits_of(rows, len(self))
         parts = []
         for file, shard, stop in zip(self._files, self._shards, self._ends.tolist(), strict=True):
             first = stop - len(shard)
@@ -300,6 +300,7 @@ class Vectors:
 
     def take(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n width"]:
         """The rows of these numbers, in this order, as float32."""
+        rows = row_numbers(rows, len(self))
         shard = np.searchsorted(self._ends, rows, side="right")
         found = np.empty((len(rows), self._shards[0].shape[1]), self._shards[0].dtype)
         for number in np.unique(shard).tolist():

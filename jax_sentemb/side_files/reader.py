@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from jax_sentemb.errors import ModelFileError, plain
-from jax_sentemb.files import read_json, shown
+from jax_sentemb.files import check_regular, read_json, shown
 from jax_sentemb.side_files.config_keys import Refusal
 from jax_sentemb.side_files.keys import KEYS, REFUSED_FILES, UNREAD_FILES, Keys
 
@@ -33,6 +33,14 @@ def check_keys(content: Any, kind: str, file: Path) -> None:
             _check_value(name, value, refusal, file)
         elif not keys.knows(name):
             warn_once(file, name, f"{file}: the key {shown(name)} is not known to this version and was ignored")
+
+
+def check_links(folder: Path) -> None:
+    """Raise ModelFileError for a folder or a link to nothing in place of a file, which would be read as if it were missing."""
+    for file in sorted(file for file in folder.iterdir() if file.suffix in (".json", ".txt", ".safetensors")):
+        check_regular(file)
+        if file.is_symlink() and not file.exists():
+            raise ModelFileError(f"{file} is a link to a missing file; copy or download the model again")
 
 
 def check_files(folder: Path, has_modules: bool) -> None:
