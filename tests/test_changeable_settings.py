@@ -98,6 +98,18 @@ def test_a_copy_does_not_share_its_prompts(directory):
     assert "new" not in encoder.prompts
 
 
+@pytest.mark.parametrize("prompts", [{5: "a"}, {None: "a"}, {"a": 5}])
+def test_names_and_texts_of_prompts_must_be_text(directory, tmp_path, prompts):
+    encoder = SentenceEncoder(directory)
+    with pytest.raises(ConfigError, match=r"must be a str"):
+        encoder.prompts = prompts
+    assert encoder.prompts == {}
+    encoder.prompts.update(prompts)
+    with pytest.raises(ConfigError, match=r"^(a name of prompts|prompts\['a'\])=.*: must be a str"):
+        encoder.save(tmp_path / "saved")
+    assert not list(tmp_path.glob("saved"))
+
+
 def test_two_encoders_of_one_loaded_model_do_not_share_their_length(directory):
     from jax_sentemb.inference.load import load
 

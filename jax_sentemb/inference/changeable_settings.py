@@ -26,6 +26,7 @@ class ChangeableSettings:
     @property
     def encode_settings(self) -> EncodeSettings:
         """Return the settings as `save` writes them."""
+        _check_prompts(self.prompts)  # which may have been changed since they were given
         settings = self._saved_settings.with_prompts(self.prompts, self.default_prompt)
         return settings._replace(similarity_fn_name=self.similarity_fn_name, truncate_dim=self.truncate_dim)
 
@@ -36,10 +37,7 @@ class ChangeableSettings:
 
     @prompts.setter
     def prompts(self, prompts: dict[str, str]) -> None:
-        if not isinstance(prompts, dict):
-            raise ConfigError(f"prompts={shown(prompts)}: must be a dictionary of texts")
-        for name, prompt in prompts.items():
-            text(f"prompts[{shown(name)}]", prompt)
+        _check_prompts(prompts)
         self._prompts = prompts
 
     @property
@@ -114,3 +112,12 @@ class ChangeableSettings:
     def prompt_for(self, kind: str) -> str | None:
         """Return the name of the model's prompt for "query" or "document" texts; None without: `encode` uses the default."""
         return self.encode_settings.prompt_for(kind)
+
+
+def _check_prompts(prompts: Any) -> None:
+    """Raise ConfigError unless prompts are a dictionary of texts by names."""
+    if not isinstance(prompts, dict):
+        raise ConfigError(f"prompts={shown(prompts)}: must be a dictionary of texts")
+    for name, prompt in prompts.items():
+        text("a name of prompts", name)  # JSON makes text of other keys
+        text(f"prompts[{shown(name)}]", prompt)

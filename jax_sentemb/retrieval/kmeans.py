@@ -61,7 +61,8 @@ def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 10
     """
     all_vectors = vectors_of("vectors", vectors)
     vectors, numbers = rows_with_text(all_vectors)
-    k, seed, rounds = whole_number("k", k, 1, len(vectors)), whole_number("seed", seed, 0), whole_number("rounds", rounds, 1)
+    k, rounds = whole_number("k", k, 1, len(vectors)), whole_number("rounds", rounds, 1)
+    seed = whole_number("seed", seed, 0, (1 << 31) - 1)  # a larger one is no seed of JAX
     tolerance = finite_number("tolerance", tolerance, 0)
     sample = _sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed)
     centres = _spread(sample, jax.random.key(seed), k)
