@@ -148,6 +148,17 @@ def test_a_text_of_100_000_characters_takes_little_time(name, run):
     assert cut == (len(whole) > 16 - tokenizer.added)
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_short_word_next_to_a_long_run_keeps_its_ends(name):
+    tokenizer = made(name)
+    for run in ("\u200b", "\u200d", "\x00", "\u00ad", "\u200b\x00"):
+        for word in ("a", "ab", "xyz", "e\u0301"):
+            for text in (run * 4000 + word, word + run * 4000, f"a{run * 2000}{word}{run * 2000}x", f"{word}{run * 4000}{word} b"):
+                (row,), _ = tokenizer.encode([text], 16)
+                found = row[1:-1] if tokenizer.added else row
+                assert found.tolist() == directly(tokenizer, text)[: 16 - tokenizer.added], (run, word)
+
+
 def test_a_text_is_whole_in_pairs_tables_and_the_rows_of_a_corpus(tmp_path):
     tokenizer, hidden = made("uncased"), "\t" * 30_000 + "ab" + "\u200b" * 30_000 + " ab xyz"
     plain = "ab ab xyz"

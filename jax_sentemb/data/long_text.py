@@ -123,7 +123,10 @@ class Shortener:
             return block
         inside = "".join(spaces[:1])
         if joined:
-            inside = block.translate({ord(character): None for character in removed})[: 2 * self._run]
+            inside = block.translate({ord(character): None for character in removed})
+            if len(inside) <= 2 * self._run:  # a word that is not cut already has its ends
+                return "".join((block[0] if block[0] in removed else "", inside, block[-1] if block[-1] in removed else ""))
+            inside = inside[: 2 * self._run]
         short = f"{block[0]}{inside}{block[-1]}"  # with both ends, since a letter may take the mark that follows it
         if not joined:
             return short
