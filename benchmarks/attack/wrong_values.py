@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import random
+import resource
 import shutil
 import sys
 import tempfile
@@ -28,6 +29,7 @@ VALUES: list[Any] = [
     {"content": 3}, "a" * 10**6,
 ]  # fmt: skip
 DRAWN = 4  # values for each key
+MEMORY = 12 << 30  # bytes of address space
 UNKNOWN = ["brand_new", "pooling_mode_new_tokens", "use_something", "", "a.b", "__class__", "\u0000", "x" * 1000]
 
 
@@ -93,6 +95,8 @@ def problem(folder: Path, before: LoadedModel, vectors: np.ndarray) -> str:
 
 def main(name: str, seed: int) -> int:
     logging.disable(logging.WARNING)
+    # With a width of 10^30 sentence-transformers asks for memory until the system ends the process.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     draw, root = random.Random(seed), Path(tempfile.mkdtemp())
     family, file = place(name)
     original = build_originals(Folders(root))[family]
