@@ -238,6 +238,14 @@ def test_a_refused_key_is_named(originals, tmp_path, kind, key):
     assert name in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["true", "attention_mask", 3, {"attention_mask": 1}])
+def test_names_of_inputs_that_are_no_list_are_refused(originals, tmp_path, value):
+    folder, _ = copied(originals, "tokenizer_config.json", tmp_path)
+    edited(folder, "tokenizer_config.json", {"model_input_names": value})
+    with pytest.raises(ModelFileError, match=r"model_input_names=.* is not a list with attention_mask"):
+        load(folder)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in COMPARED if KEYS[kind].refused])
 def test_allowed_values_of_refused_keys_change_nothing(originals, tmp_path, kind):
     for number in range(3):

@@ -278,7 +278,8 @@ def others():
     text = corpus(20)
     survives(3, "search", "--model", str(model()), "--corpus", str(text), "--query", "a man", "--index", str(index), named="index")
     pairs = repeated(folder.parent / "pairs.tsv.gz", b"sentence1\tsentence2\tscore\n", b"a man\ta cat\t1\n", 1100)
-    survives(3, "evaluate", f"--model={model()}", f"--tasks={pairs}", named="pairs.tsv.gz")
+    files = f"--config.data.files={pairs}"
+    survives(3, "train", "--config=sbert_stsb:tiny", files, f"--workdir={folder.parent}/run", named="pairs.tsv.gz")
 
 
 @case(28, "a static table whose weights and tokenizer are 93 GB of holes")

@@ -251,7 +251,8 @@ def attack_arguments(encoder: jax_sentemb.SentenceEncoder, texts: list[str], pat
             attack(f"{name}={str(value)[:30]}", call, value, None)
     for value in flags:
         attack(f"normalize_embeddings={value}", lambda value: encoder.encode(texts, normalize_embeddings=value), value, None)
-        attack(f"show_progress_bar={value}", lambda value: encoder.encode(texts, show_progress_bar=value), value, None)
+        if value is not None:  # the default of sentence-transformers
+            attack(f"show_progress_bar={value}", lambda value: encoder.encode(texts, show_progress_bar=value), value, None)
         attack(f"verify={value}", lambda value: jax_sentemb.Vectors(paths[1], verify=value), value, None)
     for value in ["float", "", None, 3, np.float16, ["int8"], b"int8"]:
         attack(f"precision={value}", lambda value: encoder.encode(texts, precision=value), value, None)

@@ -98,8 +98,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
     file, older, added = (folder / name for name in ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"))
     settings = read_side_file(file, "tokenizer_config.json") if file.is_file() else {}
     inputs = settings.get("model_input_names")
-    if isinstance(inputs, list) and "attention_mask" not in inputs:
-        raise ModelFileError(f"{file}: model_input_names={shown(inputs)} without attention_mask is not supported")
+    if inputs is not None and not (isinstance(inputs, list) and "attention_mask" in inputs):
+        raise ModelFileError(f"{file}: model_input_names={shown(inputs)} is not a list with attention_mask: it is not supported")
     specials = read_side_file(older, "special_tokens_map.json") if older.is_file() else {}
     for key, token in specials.items():
         if key in settings and _content(settings[key]) != _content(token) and key.endswith("_token"):
