@@ -437,7 +437,7 @@ def test_the_maximum_is_over_real_tokens_in_torch_too():
         ({"task": "X"}, "is not one of D, P, I, R, N, C"),
         ({"task": "P", "k": 1}, "must be at least 2 for task P"),
         ({"task": "D", "k": 0}, "must be at least 1"),
-        ({"task": "N", "k": 9}, "more than data.batch_size=8"),
+        ({"task": "N", "k": 9}, "at most data.batch_size=8"),
         ({"pooling": "mean"}, "is not one of max"),
     ],
 )
