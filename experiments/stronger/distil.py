@@ -49,32 +49,32 @@ MINI = {"encoder.weights": "MINI", "optimizer.learning_rate": 5e-4}
 LAYERS = {"encoder.weights": "TEACHER", "encoder.layers": "1,2,3", "optimizer.learning_rate": 2e-4}
 RANK = {"method.rank": 1.0}
 CONGEN = {"method.congen": 1.0, "method.cosine": 0.0}
-QUIET = {"encoder.dropout": 0.0}
-SHORT = {"train.max_steps": 1000, "eval.eval_steps": 250}
+DROPOUT = {"encoder.dropout": 0.1}
+SHORT = {"train.max_steps": 500, "eval.eval_steps": 250}
 # Settings of the stage `choose`, each compared by its agreement with the teacher on text of other kinds.
 CHOICES: dict[str, dict[str, Any]] = {
     "layers 1,2,3": LAYERS,
-    "layers 2,4,6": LAYERS | {"encoder.layers": "2,4,6"},
     "layers 1,3,5": LAYERS | {"encoder.layers": "1,3,5"},
-    "layers 1,2,6": LAYERS | {"encoder.layers": "1,2,6"},
-    "layers 1,2,3; no dropout": LAYERS | QUIET,
-    "layers 1,2,3; no dropout, rank": LAYERS | QUIET | RANK,
-    "layers 1,2,3; no dropout, ConGen": LAYERS | QUIET | CONGEN,
-    "layers 1,2,3; no dropout, ConGen and cosine": LAYERS | QUIET | CONGEN | {"method.cosine": 1.0},
-    "layers 1,2,3; no dropout, rank alone": LAYERS | QUIET | RANK | {"method.cosine": 0.0},
-    "layers 1,2,3; no dropout, Wikipedia": LAYERS | QUIET | {"data.files": "wiki.txt"},
-    "layers 1,2,3; no dropout, 5e-4": LAYERS | QUIET | {"optimizer.learning_rate": 5e-4},
     "mini-2": MINI,
-    "mini-2; no dropout": MINI | QUIET,
-    "mini-2; no dropout, rank": MINI | QUIET | RANK,
-    "mini-2; no dropout, ConGen": MINI | QUIET | CONGEN,
-    "mini-2; no dropout, ConGen and cosine": MINI | QUIET | CONGEN | {"method.cosine": 1.0},
-    "mini-2; no dropout, 1e-3": MINI | QUIET | {"optimizer.learning_rate": 1e-3},
-    "mini-2; no dropout, Wikipedia": MINI | QUIET | {"data.files": "wiki.txt"},
+    "layers 1,2,3; dropout": LAYERS | DROPOUT,
+    "mini-2; ConGen and cosine": MINI | CONGEN | {"method.cosine": 1.0},
+    "layers 1,2,3; rank": LAYERS | RANK,
+    "mini-2; 1e-3": MINI | {"optimizer.learning_rate": 1e-3},
+    "mini-2; rank": MINI | RANK,
+    "layers 1,2,3; Wikipedia": LAYERS | {"data.files": "wiki.txt"},
+    "layers 2,4,6": LAYERS | {"encoder.layers": "2,4,6"},
+    "layers 1,2,3; ConGen and cosine": LAYERS | CONGEN | {"method.cosine": 1.0},
+    "mini-2; dropout": MINI | DROPOUT,
+    "layers 1,2,6": LAYERS | {"encoder.layers": "1,2,6"},
+    "layers 1,2,3; 5e-4": LAYERS | {"optimizer.learning_rate": 5e-4},
+    "layers 1,2,3; ConGen": LAYERS | CONGEN,
+    "mini-2; ConGen": MINI | CONGEN,
+    "layers 1,2,3; rank alone": LAYERS | RANK | {"method.cosine": 0.0},
+    "mini-2; Wikipedia": MINI | {"data.files": "wiki.txt"},
 }
 FINAL: dict[str, dict[str, Any]] = {
-    "three layers of MiniLM": LAYERS | QUIET | {"train.max_steps": 4000, "eval.eval_steps": 250},
-    "mini-2": MINI | QUIET | {"train.max_steps": 6000, "eval.eval_steps": 500},
+    "three layers of MiniLM": LAYERS | {"train.max_steps": 4000, "eval.eval_steps": 250},
+    "mini-2": MINI | {"train.max_steps": 6000, "eval.eval_steps": 500},
 }
 CURVE = {
     f"layers 1,2,3; {text}": LAYERS | {"data.files": f"{text}.txt", "optimizer.lr_scheduler_type": "constant"}
@@ -93,7 +93,7 @@ def config_of(options: argparse.Namespace, settings: dict[str, Any], seed: int) 
     common = {
         "data.files": "mix.txt", "method.teacher": "TEACHER", "method.teacher_precision": "bfloat16", "train.precision": "bfloat16",
         "eval.held_out": str(options.texts / "held_out.txt"), "eval.select": "agreement", "eval.report_sentences": 0,
-        "eval.max_seq_length": 128, "train.seed": seed, "train.save_steps": 250, "data.num_workers": 0,
+        "eval.max_seq_length": 128, "encoder.dropout": 0.0, "train.seed": seed, "train.save_steps": 250, "data.num_workers": 0,
     }  # fmt: skip
     config = read_config("distill_encoder")
     for name, value in (common | settings).items():
