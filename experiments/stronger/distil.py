@@ -73,7 +73,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "mini-2; Wikipedia": MINI | {"data.files": "wiki.txt"},
 }
 FINAL: dict[str, dict[str, Any]] = {
-    "three layers of MiniLM": LAYERS | {"train.max_steps": 4000, "eval.eval_steps": 250},
+    "three layers of MiniLM": LAYERS | {"encoder.layers": "1,3,5", "train.max_steps": 1500, "eval.eval_steps": 250},
     "mini-2": MINI | {"train.max_steps": 6000, "eval.eval_steps": 500},
 }
 CURVE = {
