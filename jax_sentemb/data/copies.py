@@ -1,5 +1,8 @@
 """Sentences, each with a changed copy: a masked span, repeated tokens, or most of its tokens deleted."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from jaxtyping import Int
 
@@ -33,7 +36,7 @@ class SpanMasked:
         return len(self._tokens)
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The ids of the sentences, and of the sentences with a masked span."""
+        """Return the ids of the sentences, and of the sentences with a masked span."""
         whole = self._tokens.texts(rows, epoch)[0]
         numbered = list(enumerate(rows.tolist()))
         halves = self._sentences.settled(lambda: {place: cut for place, row in numbered if (cut := self._halves(row, epoch))})
@@ -49,11 +52,11 @@ class SpanMasked:
         return [whole, masked]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
-        """None: these examples have no labels."""
+        """Return None: these examples have no labels."""
         return None
 
     def _halves(self, row: int, epoch: int) -> tuple[str, str] | None:
-        """The text to the left and to the right of the masked span; None for a sentence that is too short to mask."""
+        """Return the text to the left and to the right of the masked span; None for a sentence that is too short to mask."""
         text = self._sentences[int(self.line[row])]
         if len(text) < max(self.SHORTEST, self._span + 1):
             return None
@@ -81,17 +84,13 @@ class WordRepeated:
         return len(self._tokens)
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
-        """The ids of the sentences, and of the sentences with repeated tokens."""
-        whole = self._tokens.texts(rows, epoch)[0]
-        batch = pad(whole, self.max_seq_length, self.pad_id)
-        lengths = np.asarray(batch.mask).sum(axis=1)
-        draws = perturb.Draws(self._seed, epoch, rows)
-        repeated = perturb.ragged(*perturb.repeat(np.asarray(batch.tokens), lengths, self._rate, draws))
+        """Return the ids of the sentences, and of the sentences with repeated tokens."""
+        whole, repeated = _with_changed_copies(self._tokens, rows, epoch, self._seed, perturb.repeat, self._rate)
         longest = self.max_seq_length
         return [whole, [ids if len(ids) <= longest else np.append(ids[: longest - 1], ids[-1]) for ids in repeated]]
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
-        """None: these examples have no labels."""
+        """Return None: these examples have no labels."""
         return None
 
 
@@ -109,12 +108,19 @@ class TokensDeleted:
 
     def texts(self, rows: Int[np.ndarray, " rows"], epoch: int) -> list[list[Int[np.ndarray, " _"]]]:
         """Return the ids of the sentences, and of the sentences without the deleted tokens."""
-        whole = self._tokens.texts(rows, epoch)[0]
-        batch = pad(whole, self.max_seq_length, self.pad_id)
-        lengths = np.asarray(batch.mask).sum(axis=1)
-        draws = perturb.Draws(self._seed, epoch, rows)
-        return [whole, perturb.ragged(*perturb.delete_share(np.asarray(batch.tokens), lengths, self._rate, draws))]
+        return _with_changed_copies(self._tokens, rows, epoch, self._seed, perturb.delete_share, self._rate)
 
     def labels(self, rows: Int[np.ndarray, " rows"], epoch: int) -> None:
         """Return None: these examples have no labels."""
         return None
+
+
+def _with_changed_copies(
+    tokens: Tokens, rows: Int[np.ndarray, " rows"], epoch: int, seed: int, change: Callable[..., Any], rate: float
+) -> list[list[Int[np.ndarray, " _"]]]:
+    """Return the ids of the sentences, and of copies that a function of `perturb` changes by the draws of the epoch."""
+    whole = tokens.texts(rows, epoch)[0]
+    batch = pad(whole, tokens.max_seq_length, tokens.pad_id)
+    lengths = np.asarray(batch.mask).sum(axis=1)
+    draws = perturb.Draws(seed, epoch, rows)
+    return [whole, perturb.ragged(*change(np.asarray(batch.tokens), lengths, rate, draws))]
