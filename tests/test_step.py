@@ -167,7 +167,6 @@ def test_parts_have_the_loss_and_the_gradients_of_the_whole_batch(name):
             np.testing.assert_allclose(one, other, atol=1e-5)  # what goes on to the queue is in the order of the batch
 
 
-@pytest.mark.nightly  # with eight devices on two cores it can wait for a collective until XLA ends the process
 def test_steps_over_parts_on_several_devices_are_those_over_whole_batches_on_one(eight_devices):
     found = []
     for count, chunk, split in ((1, 0, False), (2, 0, True), (8, 8, True)):
