@@ -66,6 +66,7 @@ OF_THE_WHOLE = {
     "test_deploying.py": "the code for databases in docs/deploying.md",
     "test_docs.py": "README.md and docs/",
     "test_docs_names.py": "what README.md and docs/ name",
+    "test_docs_prose.py": "sentences of README.md, docs/ and the studies",
     "test_derived_exports.py": "what exports were made from, of all types",
     "test_derived_vectors.py": "what vectors and indexes were made from, through the commands",
     "test_headers.py": "files that are refused by their headers, of all readers",

@@ -1,0 +1,113 @@
+"""Sentences of the documentation are short, and its lines of prose are wrapped."""
+
+import re
+
+import pytest
+from pages import LISTED, ROOT
+
+MOST_WORDS = 25
+MOST_COLUMNS = 100
+# Pages that still have longer sentences or lines. This list only gets shorter.
+NOT_YET = {
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "benchmarks/README.md",
+    "docs/adding_a_method.md",
+    "docs/adding_an_architecture.md",
+    "docs/adding_an_evaluation_set.md",
+    "docs/api.md",
+    "docs/architecture.md",
+    "docs/commands.md",
+    "docs/deploying.md",
+    "docs/errors.md",
+    "docs/evaluation.md",
+    "docs/evidence.md",
+    "docs/integrations.md",
+    "docs/paper_and_code.md",
+    "docs/pods.md",
+    "docs/recipes.md",
+    "docs/reliability.md",
+    "docs/results.md",
+    "docs/scale.md",
+    "docs/scores.md",
+    "docs/tutorial.md",
+    "experiments/adapting/README.md",
+    "experiments/arguments/README.md",
+    "experiments/attention_figures/README.md",
+    "experiments/attention_mi/README.md",
+    "experiments/choosing/README.md",
+    "experiments/conssent/README.md",
+    "experiments/distill/README.md",
+    "experiments/is_bert/README.md",
+    "experiments/length_grouping/README.md",
+    "experiments/micse_low_shot/README.md",
+    "experiments/multiview/README.md",
+    "experiments/pretraining/README.md",
+    "experiments/probing_rebuilt/README.md",
+    "experiments/senteval_parity/README.md",
+    "experiments/simcse_family/README.md",
+    "experiments/stronger/README.md",
+}
+ABBREVIATIONS = ("e.g", "i.e", "etc", "vs", "et al", "Sec", "Fig", "Eq", "No", "cf", "approx")
+ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
+
+
+def name(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def prose_lines(text):
+    """Lines outside code blocks, tables, headings, comments, pictures and directives."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.M | re.S)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    return ["" if re.match(r"\s*(\||#|!\[|\[!\[|:::|<|---)", line) else line for line in text.splitlines()]
+
+
+def paragraphs(text):
+    """Paragraphs and list items, each as one line."""
+    parts = [""]
+    for line in prose_lines(text):
+        if not line.strip() or ITEM.match(line):
+            parts.append("")
+        parts[-1] += " " + ITEM.sub("", line, count=1).strip()
+    return [part.strip() for part in parts if part.strip()]
+
+
+def sentences(text):
+    """Sentences of the prose: a link counts as its text, a piece of code as one word."""
+    parts = []
+    for paragraph in paragraphs(text):
+        plain = re.sub(r"`[^`]+`", "code", paragraph)
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", plain)
+        for abbreviation in ABBREVIATIONS:
+            plain = plain.replace(f"{abbreviation}. ", f"{abbreviation} ")
+        parts += re.split(r"(?<=[.!?:])[)*\"]*\s+(?=[A-Z\"(*])|(?<=[.!?])[)*\"]*\s+(?=code)", plain)
+    return [part for part in parts if part]
+
+
+def word_count(sentence):
+    return len(re.findall(r"[^\W_]\S*", sentence))
+
+
+def faults(text):
+    long = [f"{word_count(part)} words: {part}" for part in sentences(text) if word_count(part) > MOST_WORDS]
+    return long + [f"{len(line)} columns: {line}" for line in prose_lines(text) if is_too_wide(line)]
+
+
+def is_too_wide(line):
+    """Return whether a line is too long and can be wrapped: links and pieces of code stay whole."""
+    words = re.sub(r"`[^`]+`|\]\([^)]*\)", "x", ITEM.sub("", line, count=1)).split()
+    return len(line) > MOST_COLUMNS and len(words) > 1
+
+
+@pytest.mark.parametrize("page", [page for page in LISTED if name(page) not in NOT_YET], ids=name)
+def test_sentences_are_short_and_lines_are_wrapped(page):
+    assert faults(page.read_text(encoding="utf-8")) == []
+
+
+def test_the_list_of_pages_to_do_has_only_pages_that_need_it():
+    done = [name(page) for page in LISTED if name(page) in NOT_YET and not faults(page.read_text(encoding="utf-8"))]
+    assert done == []
+    assert {name(page) for page in LISTED} >= NOT_YET
