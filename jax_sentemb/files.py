@@ -124,12 +124,18 @@ def sole_writer(path: Path) -> Iterator[None]:
 
     Raises:
         BusyError: Another process is writing `path`.
+        OSError: The folder accepts no new files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f"{_hidden(path)}.lock"), timeout=0)
     try:
         lock.acquire()
     except Timeout:
+        with (
+            naming(path),
+            _temporary(path, folder=False),
+        ):  # raises the reason if the folder accepts no new files, which FileLock hides
+            pass
         raise BusyError(f"{path} is being written by another process: wait for it, or give another name") from None
     try:
         yield

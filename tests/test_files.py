@@ -126,6 +126,11 @@ def test_a_lock_that_was_deleted_before_it_was_locked_does_not_count(tmp_path, m
     assert os.listdir(tmp_path) == []
 
 
+def test_a_folder_without_room_for_files_is_not_called_busy(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"/proc/x.npy"), sole_writer(Path("/proc/x.npy")):
+        pass
+
+
 RUST = "No space left on device (os error 28)"
 FAISS = "Error in write_index: 'ret == (size)' failed: write error in x: 0 != 4096 (No space left on device)"
 

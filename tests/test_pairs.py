@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from jax_sentemb.data import pairs as pairs_module
 from jax_sentemb.data.batches import Batches
 from jax_sentemb.data.pairs import JoinedPairs, PairTokens, make_pairs, read_pairs
 from jax_sentemb.data.tokenizer import Tokenizer
@@ -32,6 +33,15 @@ def test_labels_are_names_or_numbers_and_rows_without_one_are_counted(tmp_path):
     both = read_pairs(f"{tmp_path}/a.tsv,{tmp_path}/a.jsonl.gz", NLI)
     assert len(both.first) == 6
     assert both.sentences == both.first + both.second
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_PAIRS", 2), ("MOST_TEXT", 24)])
+def test_more_pairs_than_memory_is_meant_to_hold_are_refused(monkeypatch, limit, value):
+    rows = [(f"a.tsv line {line}", ("A man.", "A dog.", "1")) for line in (2, 3, 4)]
+    monkeypatch.setattr(pairs_module, limit, value)
+    assert len(make_pairs(rows[:2], (), "a.tsv").first) == 2
+    with pytest.raises(DataError, match=r"a\.tsv line 4: memory holds at most .* labelled pairs with .*; give fewer rows"):
+        make_pairs(rows, (), "a.tsv")
 
 
 def test_scores_are_numbers_and_a_csv_may_quote(tmp_path):

@@ -38,6 +38,7 @@ def test_numbers_and_other_text_stay(value):
         ("C:\\Users\\anna\\x.txt", "x.txt"),
         ("~anna/x.txt", "x.txt"),
         ("file:///home/anna/x.txt", "x.txt"),
+        ("copied /home/anna/x.txt to /srv/my texts/y.txt", "copied x.txt to y.txt"),
         ("in use by process 3 on annas-pc since 2026", "in use by process 3 since 2026"),
         ("runs/x and 300 sentences/s, and/or https://example.org/a", "runs/x and 300 sentences/s, and/or https://example.org/a"),
     ],

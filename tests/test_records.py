@@ -114,3 +114,13 @@ def test_an_id_of_any_json_is_kept_and_a_change_of_ids_is_another_conversion(tmp
     assert [records.record(row).id for row in range(records.count)] == [{"$oid": "5f"}, 1.5, None]
     (tmp_path / "a.jsonl").write_text('{"_id": 2, "text": "a"}\n\n{"_id": 3, "text": "b"}\n{"text": "c"}\n')
     assert open_records(str(tmp_path / "a.jsonl"), Columns()).record(0).id == 2
+
+
+def test_an_id_that_json_cannot_hold_is_missing_or_refused(tmp_path):
+    """`pandas` writes NaN for a missing value; no other program reads it, or Infinity, in what `search --json` prints."""
+    (tmp_path / "a.jsonl").write_text('{"_id": NaN, "text": "a"}\n{"_id": "x", "text": "b"}\n')
+    records = open_records(str(tmp_path / "a.jsonl"), Columns())
+    assert [records.record(row).id for row in range(2)] == [None, "x"]
+    (tmp_path / "a.jsonl").write_text('{"_id": "x", "text": "a"}\n{"_id": [Infinity], "text": "b"}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl line 2: the id \[inf\] is no number in JSON; give another --id"):
+        open_records(str(tmp_path / "a.jsonl"), Columns())

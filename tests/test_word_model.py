@@ -202,6 +202,15 @@ def test_a_directory_that_contradicts_itself_is_refused(multi_view, tmp_path, ch
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["config_sentence_transformers.json", "modules.json"])
+def test_a_link_to_nothing_is_not_read_as_a_missing_file(multi_view, tmp_path, name):
+    shutil.copytree(multi_view, tmp_path / "changed")
+    (tmp_path / "changed" / name).unlink(missing_ok=True)
+    (tmp_path / "changed" / name).symlink_to("../blobs/of-an-unfinished-download")
+    with pytest.raises(ModelFileError, match=f"{name} is a link to a missing file"):
+        load(tmp_path / "changed")
+
+
 def test_words_that_a_model_lacks_come_from_its_vectors(multi_view, tmp_path):
     facts, params, tokenizer = read_files(multi_view)
     vectors = params["frozen"]["vectors"]

@@ -5,6 +5,7 @@ for each of several columns. The ids of records are in a second file, a JSON val
 """
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from jax_sentemb.data.tables import PARQUET, Rows, check_unpacked_size, dataset_
 from jax_sentemb.data.text_file import check_unchanged, identity_of
 from jax_sentemb.data.unpacking import LimitedFile, check_space, unpacked_limit
 from jax_sentemb.errors import ConfigError, DataError, Setting
+from jax_sentemb.files import shown
 from jax_sentemb.provenance import CONVERTED_TEXT, Source
 
 TEXT, IDS = "text.txt", "ids.txt"  # the files of a conversion in the cache
@@ -129,7 +131,16 @@ def _one_line(text: Any, where: str) -> bytes:
 
 
 def _as_json(identity: Any, where: str) -> bytes:
-    """Return the line of an id; DataError for bytes, which have no form in JSON."""
+    """Return the line of an id; null for NaN, with which tables mark a missing value.
+
+    Raises:
+        DataError: JSON has no form for the id, such as bytes and Infinity.
+    """
     if isinstance(identity, bytes):
         raise DataError(f"{where}: the id is bytes, not text or a number; give another --id")
-    return json.dumps(identity, default=str).encode() + b"\n"
+    if isinstance(identity, float) and math.isnan(identity):
+        identity = None
+    try:
+        return json.dumps(identity, default=str, allow_nan=False).encode() + b"\n"
+    except ValueError:
+        raise DataError(f"{where}: the id {shown(identity)} is no number in JSON; give another --id") from None

@@ -15,6 +15,8 @@ from jax_sentemb.errors import DataError, Setting
 
 SIDES = ("sentence1", "sentence2")
 COMPARED = 1 << 20  # tokens of a side that are counted to find the longer side
+MOST_PAIRS = 1 << 22  # that memory has to hold; SNLI and MultiNLI together have 0.9 million
+MOST_TEXT = 1 << 29  # characters of their sentences
 NO_LABEL = ("", "-")  # SNLI writes "-" if the annotators did not agree
 
 
@@ -38,7 +40,7 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
 
     The columns are sentence1, sentence2, and label or score. With `classes` the column `label` has the name or the number of a
     class, without them `score` has a number. Rows without a label or a sentence are left out and counted. DataError for a malformed
-    row.
+    row, or for more pairs than MOST_PAIRS or MOST_TEXT.
     """
     columns = (*SIDES, "label" if classes else "score")
     remedy = (f"labelled pairs have the columns {', '.join(columns)}",)
@@ -48,7 +50,7 @@ def read_pairs(files: str, classes: tuple[str, ...] = ()) -> LabelledPairs:
 
 def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ...], files: str) -> LabelledPairs:
     """Pairs from rows (position for messages, (sentence, sentence, label or score)); errors as `read_pairs`."""
-    first, second, labels, records, left_out = [], [], [], [], 0
+    first, second, labels, records, left_out, characters = [], [], [], [], 0, 0
     for row, (where, (one, other, label)) in enumerate(rows):
         for side, sentence in zip(SIDES, (one, other), strict=True):
             if not isinstance(sentence, str):
@@ -56,6 +58,11 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
         if str(label).strip() in NO_LABEL or not one.strip() or not other.strip():
             left_out += 1
             continue
+        characters += len(one) + len(other)
+        if len(first) == MOST_PAIRS or characters > MOST_TEXT:
+            raise DataError(
+                f"{where}: memory holds at most {MOST_PAIRS:,} labelled pairs with {MOST_TEXT:,} characters; give fewer rows"
+            )
         first.append(one.strip())
         second.append(other.strip())
         records.append(row)

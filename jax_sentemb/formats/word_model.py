@@ -39,6 +39,7 @@ from jax_sentemb.models.architectures import make_encoder
 from jax_sentemb.models.rnn import DIRECTIONS
 from jax_sentemb.models.word_vectors import FROZEN, WordsConfig, vector_part
 from jax_sentemb.provenance import KEY, WORD_MODEL, check, is_marked, mark
+from jax_sentemb.side_files.reader import check_links
 from jax_sentemb.types import Params
 
 KNOWN = (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts, WordAverage)
@@ -243,6 +244,7 @@ def _check_vectors_file(recorded: Any, file: Path) -> None:
 def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
     """Reads metadata, parameters and vocabulary; ModelFileError for a file that is damaged or has changed."""
     directory = Path(directory)
+    check_links(directory)
     check_hashes(directory)
     file = directory / "model.json"
     metadata = read_json(file)
