@@ -97,14 +97,21 @@ def table() -> str:
 |---|---|---|
 {shown}
 
-With the settings and the batches, {listed},
-these are {len(PATH) + len(BESIDE)} files and {sum(sizes.values()) + sum(beside.values()):,} lines.
+Settings and batches are on the stacks too:
+{listed}.
+Together these are {len(PATH) + len(BESIDE)} files and {sum(sizes.values()) + sum(beside.values()):,} lines.
 Docstrings, comments and blank lines are not counted.
 
-The package has {len(files)} files and {sum(map(lines, files)):,} lines of code. The largest file is
-{longest.relative_to(PACKAGE)} with {lines(longest)} lines, the largest function {function} with {size}.
-No function has more than {arguments} arguments, except {EXCEPTION}, which has those of sentence-transformers.
-A miCSE run imports {modules_of_a_run()} modules of it."""
+The package has {len(files)} files and {sum(map(lines, files)):,} lines of code. A miCSE run imports
+{modules_of_a_run()} of its modules. The limits of its size are tested:
+
+| largest | | size | limit |
+|---|---|--:|--:|
+| file | {longest.relative_to(PACKAGE)} | {lines(longest)} lines | {MOST_OF_A_FILE} |
+| function | {function} | {size} lines | {MOST_OF_A_FUNCTION} |
+| number of arguments | | {arguments} | {MOST_ARGUMENTS} |
+
+Only {EXCEPTION} has more arguments: those of sentence-transformers."""
 
 
 def rewrite(page: str, numbers: str) -> str:
