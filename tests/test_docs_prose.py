@@ -13,7 +13,6 @@ NOT_YET = {
     "benchmarks/README.md",
     "docs/evaluation.md",
     "docs/evidence.md",
-    "docs/reliability.md",
     "experiments/adapting/README.md",
     "experiments/arguments/README.md",
     "experiments/attention_figures/README.md",
