@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = Path(__file__).with_suffix(".toml")
-COPIED = ("jax_sentemb", "tests", "configs", "pyproject.toml")
+COPIED = ("jax_sentemb", "tests", "configs", "experiments", "pyproject.toml")
 # What a test process imports but no mutant changes: imported once, before processes are forked.
 PRELOADED = ["jax", "flax.linen", "optax", "orbax.checkpoint", "scipy.stats"]
 SURVIVORS = 0.05  # the largest share of mutants that may survive
