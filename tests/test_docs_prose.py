@@ -12,20 +12,10 @@ NOT_YET = {
     "README.md",
     "docs/evaluation.md",
     "docs/evidence.md",
-    "experiments/adapting/README.md",
-    "experiments/arguments/README.md",
-    "experiments/attention_figures/README.md",
-    "experiments/attention_mi/README.md",
-    "experiments/choosing/README.md",
     "experiments/conssent/README.md",
-    "experiments/distill/README.md",
     "experiments/is_bert/README.md",
-    "experiments/length_grouping/README.md",
     "experiments/micse_low_shot/README.md",
     "experiments/multiview/README.md",
-    "experiments/pretraining/README.md",
-    "experiments/probing_rebuilt/README.md",
-    "experiments/senteval_parity/README.md",
     "experiments/simcse_family/README.md",
     "experiments/stronger/README.md",
 }
@@ -59,10 +49,11 @@ def sentences(text):
     parts = []
     for paragraph in paragraphs(text):
         plain = re.sub(r"`[^`]+`", "code", paragraph)
+        plain = re.sub(r"\[[^\]\s]*[./_][^\]\s]*\]\([^)]*\)", "code", plain)  # the name of a file
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", plain)
         for abbreviation in ABBREVIATIONS:
             plain = plain.replace(f"{abbreviation}. ", f"{abbreviation} ")
-        parts += re.split(r"(?<=[.!?:])[)*\"]*\s+(?=[A-Z\"(*])|(?<=[.!?])[)*\"]*\s+(?=code)", plain)
+        parts += re.split(r"(?<=[.!?:])[)*\"]*\s+(?=[A-Z\"(*])|(?<=[.!?])[)*\"]*\s+(?=code|[\d±])", plain)
     return [part for part in parts if part]
 
 
