@@ -204,11 +204,11 @@ def test_an_interrupted_save_is_no_damage(folder):
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        (state(0, width=6), r"params/encoder/kernel float32\[4x5\] there, float32\[4x6\] here"),
-        (state(0, dtype=jnp.bfloat16), r"params/encoder/kernel float32\[4x5\] there, bfloat16\[4x5\] here"),
-        (state(0, bias=jnp.zeros(3)), r"params/encoder/bias absent there, float32\[3\] here"),
-        (state(0)._replace(opt_state={}), r"opt_state/mean float32\[4x5\] there, absent here"),
-        (state(0, **{f"extra{n:02}": jnp.zeros(3) for n in range(15)}), r"extra09 absent there, float32\[3\] here; and 5 more$"),
+        (state(0, width=6), r"params/encoder/kernel is float32\[4x5\], expected float32\[4x6\]"),
+        (state(0, dtype=jnp.bfloat16), r"params/encoder/kernel is float32\[4x5\], expected bfloat16\[4x5\]"),
+        (state(0, bias=jnp.zeros(3)), r"params/encoder/bias is absent, expected float32\[3\]"),
+        (state(0)._replace(opt_state={}), r"opt_state/mean is float32\[4x5\], expected absent"),
+        (state(0, **{f"extra{n:02}": jnp.zeros(3) for n in range(15)}), r"extra09 is absent, expected float32\[3\]; and 5 more$"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named_with_both_kinds(folder, template, says):

@@ -14,7 +14,7 @@ from jax_sentemb.__main__ import main
 from jax_sentemb.cli.program import program
 from jax_sentemb.errors import ModelFileError
 from jax_sentemb.formats.model_card import Card
-from jax_sentemb.formats.run_dir import export_of
+from jax_sentemb.formats.run_dir import find_export
 from jax_sentemb.inference.build import build_embedder
 from jax_sentemb.inference.export import export, export_word_model
 from jax_sentemb.inference.load import load
@@ -94,7 +94,7 @@ def refused(folder, problem):
         ),
         ({KEY: {"file": "run", "format": 1, "sources": {}}}, "is a file of type 'run', not 'export'"),
         ({KEY: None}, "does not say what it was made from"),
-        ({"sha256": None}, "does not have the SHA-256 of the files"),
+        ({"sha256": None}, "does not list the SHA-256 of the files"),
     ],
 )
 def test_an_export_of_another_format_is_refused(exported, change, problem, text):
@@ -174,11 +174,11 @@ def test_scores_are_those_of_the_same_model_with_the_same_settings(encoder, whit
 def test_an_export_of_an_earlier_run_in_the_directory_is_not_that_of_the_run(tmp_path, encoder):
     shutil.copytree(encoder, tmp_path / "export")
     (tmp_path / "model.json").write_text(json.dumps({KEY: mark(RUN, {"run": Source("run", "a" * 64)})}))
-    assert export_of(tmp_path) is None
+    assert find_export(tmp_path) is None
     content = manifest_of(encoder)
     for digest, expected in (("b" * 64, None), ("a" * 64, tmp_path / "export")):
         content[KEY]["sources"]["run"] = {"name": "other name", "sha256": digest}
         (tmp_path / "export" / "jax_sentemb.json").write_text(json.dumps(content))
-        assert export_of(tmp_path) == expected
+        assert find_export(tmp_path) == expected
     shutil.rmtree(tmp_path / "export")
-    assert export_of(tmp_path) is None
+    assert find_export(tmp_path) is None

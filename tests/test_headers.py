@@ -121,9 +121,9 @@ def test_files_of_an_export_are_refused_before_they_are_hashed(folder, monkeypat
     hashes = {name: files.sha256(folder / name) for name in ("model.safetensors", "tokenizer.json")}
     (folder / "jax_sentemb.json").write_text(json.dumps({"sha256": hashes, **marked}))
     load(str(folder))
-    monkeypatch.setattr(model_dir, "HASHED", 10**6)
+    monkeypatch.setattr(model_dir, "HASH_LIMIT", 10**6)
     for name, message in (
-        ("tokenizer.json", "too many for a file beside the weights"),
+        ("tokenizer.json", "too many for a file next to the weights"),
         ("model.safetensors", "its header describes"),
     ):
         size = (folder / name).stat().st_size

@@ -102,7 +102,7 @@ def test_an_embedding_that_cannot_be_exported_leaves_a_usable_work_directory(tmp
 def test_the_last_lines_name_report_export_and_a_command_that_works(tmp_path, monkeypatch):
     corpus = tmp_path / "a corpus.txt"
     corpus.write_text("A sentence.\n")
-    monkeypatch.setattr("jax_sentemb.training.run.export_of", lambda workdir: workdir / "export")
+    monkeypatch.setattr("jax_sentemb.training.run.find_export", lambda workdir: workdir / "export")
     config = Config(method=SimCSE(), data=Data(files=str(corpus)))
     lines = results_text(config, tmp_path).splitlines()
     assert [line.split()[0] for line in lines] == ["report", "export", "next"]

@@ -176,7 +176,7 @@ def test_a_checkpoint_without_the_numbers_of_the_queue_is_refused_in_one_line(tm
     old = Checkpoints(tmp_path, {"seed": 0})
     old.save(4, state._replace(queue_rows=None), {"seed": 0})
     old.wait()
-    with pytest.raises(ModelFileError, match=r"queue_rows absent there, int32\[5\] here") as caught:
+    with pytest.raises(ModelFileError, match=r"queue_rows is absent, expected int32\[5\]") as caught:
         Checkpoints(tmp_path, {"seed": 0}).restore(state)
     assert "\n" not in str(caught.value)
 

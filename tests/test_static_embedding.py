@@ -83,9 +83,9 @@ def test_model2vec_without_modules_follows_its_own_settings(tmp_path):
     ("tensors", "problem"),
     [
         (lambda size: {"other": vectors(size)}, "expected a matrix"),
-        (lambda size: {"embeddings": vectors(5), "mapping": np.full(size, 5)}, "mapping does not give"),
-        (lambda size: {"embeddings": vectors(5), "mapping": np.full(size, -1)}, "mapping does not give"),
-        (lambda size: {"embeddings": vectors(5), "mapping": np.full(size, 1.5)}, "mapping does not give"),
+        (lambda size: {"embeddings": vectors(5), "mapping": np.full(size, 5)}, "mapping must give"),
+        (lambda size: {"embeddings": vectors(5), "mapping": np.full(size, -1)}, "mapping must give"),
+        (lambda size: {"embeddings": vectors(5), "mapping": np.full(size, 1.5)}, "mapping must give"),
         (lambda size: {"embeddings": vectors(5), "mapping": np.zeros(size - 1, np.int64)}, "they do not match"),
         (lambda size: {"embeddings": vectors(size), "weights": np.ones(size - 1, np.float32)}, "weights has shape"),
     ],

@@ -27,9 +27,9 @@ class PairModel:
     def __init__(self, path: Path, dropout: float) -> None:
         from jax_sentemb.formats.huggingface import read_encoder, read_max_seq_length, read_tokenizer
         from jax_sentemb.formats.model_dir import read_readout
-        from jax_sentemb.formats.run_dir import export_of
+        from jax_sentemb.formats.run_dir import find_export
 
-        model = export_of(path) if (path / "model.json").is_file() else path
+        model = find_export(path) if (path / "model.json").is_file() else path
         if model is None:
             raise ModelFileError(f"{path} has no export of its run: export a checkpoint with jax-sentemb export")
         self.config, self.params = read_encoder(model)

@@ -98,7 +98,7 @@ def vector_sources(encoder: "SentenceEncoder", options: argparse.Namespace, corp
     return {
         "corpus": corpus,
         "model": model_source(encoder, options),
-        "prompt": encoder.encode_settings.text_before("document"),
+        "prompt": encoder.encode_settings.prompt_text("document"),
         "dtype": options.dtype,
         "normalize": False,
         "truncate_dim": encoder.truncate_dim,

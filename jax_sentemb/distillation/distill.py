@@ -99,7 +99,7 @@ def _check_vectors(vectors: Vectors, model: LoadedModel, name: str, sentences: S
     if not vectors.is_marked:
         say("--vectors has no description: whether it was made from this text and with this model is not known")
         return
-    recorded, prompts = vectors.sources["prompt"], (model.settings.text_before("document"), model.settings.default_prompt or None)
+    recorded, prompts = vectors.sources["prompt"], (model.settings.prompt_text("document"), model.settings.default_prompt or None)
     made_from = {
         "corpus": Source("of --corpus", sentences.fingerprint),
         "model": Source(Path(name).name, model.fingerprint()),

@@ -168,7 +168,7 @@ def encode_once(encoder: SentenceEncoder, dtype: str, sentences: Sentences, line
         "model": Source("teacher", encoder.fingerprint),
         "corpus": Source("corpus", sentences.fingerprint),
         "lines": None if lines is None else hashlib.sha256(lines.tobytes()).hexdigest(),
-        "prompt": encoder.encode_settings.text_before("document"),
+        "prompt": encoder.encode_settings.prompt_text("document"),
         "precision": "float16",
         "dtype": dtype,
         "normalize": True,

@@ -1,6 +1,6 @@
-"""Checkpoints with Orbax: the TrainState of the latest steps, the parameters of the best step, and the metadata of their run.
+"""Write and read checkpoints with Orbax: the TrainState of the latest steps, and the parameters of the best step.
 
-A step is valid when it has its manifest (manifest.py). Orbax first writes and finalises the step, then every file is hashed; both
+A step is valid when it has its manifest (manifest.py). Orbax first writes and finalises the step, then every file is hashed. Both
 happen in the background.
 """
 
@@ -28,8 +28,9 @@ from jax_sentemb.types import Params, TrainState
 with unchanged_logging():
     import orbax.checkpoint as ocp
 
-PATTERN = "*?[\\"  # Orbax treats these characters of a path as a pattern: it saves there, but then reads nothing or another folder
-SHOWN = 10  # mismatching arrays that a message names
+# Orbax treats these characters of a path as a pattern: it saves a step there, but then reads nothing or another folder.
+PATTERN_CHARACTERS = "*?[\\"
+MAX_LISTED = 10  # mismatching arrays that a message names
 Warn = Callable[[int, str], None]  # receives a step and a warning
 
 
@@ -43,19 +44,26 @@ class Checkpoints:
         keep: int = 2,
         warn: Warn = lambda step, text: files.say(text),
     ) -> None:
-        """Keep the checkpoints of the run in `workdir`, whose weights depend on `sources`."""
+        """Open the checkpoints of the run in `workdir`.
+
+        Args:
+            workdir: The work directory of the run.
+            sources: What the weights of the run depend on.
+            keep: The number of latest steps that are not deleted.
+            warn: Receives the step and the text of a warning.
+        """
         self._latest = Steps(workdir / "checkpoints", sources, keep, warn)
         self._best = Steps(workdir / "best", sources, 1, warn)
 
     def save(self, step: int, state: TrainState, progress: dict[str, Any]) -> None:
-        """Writes the state in the background. Warns of an earlier save that failed, or raises ResourceError for it."""
+        """Write the state in the background. If an earlier save has failed, warn of it or raise ResourceError."""
         if step not in self._latest.written:
             self._latest.save(step, _leaves(state), progress)
 
     def save_best(self, step: int, params: Params, scores: dict[str, Any]) -> None:
-        """Replaces the best parameters."""
+        """Replace the best parameters."""
         if self._best.written.get(step) == files.fingerprint(scores):
-            return  # the same run has written them before it was killed
+            return  # the same run wrote them before it was killed
         self._best.save(step, {"params": params}, scores)
 
     def restore(self, state: TrainState) -> tuple[TrainState, dict[str, Any]] | None:
@@ -70,50 +78,58 @@ class Checkpoints:
         return state._replace(**self._latest.read(step, _leaves(state))), self._latest.metadata(step)
 
     def restore_best(self, params: Params) -> tuple[int, Params] | None:
-        """Step and parameters of the best checkpoint, in the shapes of `params`; None without a best checkpoint."""
+        """Return step and parameters of the best checkpoint, in the shapes of `params`; None without a best checkpoint."""
         step = self._best.choose()
         return None if step is None else (step, self._best.read(step, {"params": params})["params"])
 
-    def best_facts(self, step: int) -> dict[str, Any]:
-        """The scores that `save_best` stored with a step; {} if the step does not exist."""
+    def best_scores(self, step: int) -> dict[str, Any]:
+        """Return the scores that `save_best` stored with a step; {} if the step does not exist."""
         return self._best.metadata(step) if step in self._best.written else {}
 
     def wait(self) -> None:
-        """Waits until all saves are complete; ResourceError if the last save of either kind failed."""
+        """Wait until all saves are complete.
+
+        Raises:
+            ResourceError: The last save of a state or of the best parameters failed.
+        """
         self._latest.finish(last=True)
         self._best.finish(last=True)
 
     def close(self) -> None:
-        """Stops background saves and ignores their failures."""
+        """Stop background saves and ignore their failures."""
         self._latest.close()
         self._best.close()
 
 
 class Steps:
-    """A folder of steps, of which the newest `keep` are kept. Process 0 writes manifests and deletes steps."""
+    """A folder of steps, of which only the newest `keep` remain. Process 0 writes manifests and deletes steps."""
 
     def __init__(self, folder: Path, sources: Mapping[str, Any], keep: int, warn: Warn) -> None:
         self.folder, self._sources, self._keep, self._warn = folder.absolute(), sources, keep, warn
         self.written: dict[int, str] = {}  # valid steps -> fingerprints of their metadata
         self._thread: threading.Thread | None = None
-        self._begun: tuple[int, str] | None = None  # step and fingerprint of the save in the background
+        self._pending: tuple[int, str] | None = None  # step and fingerprint of the save in the background
         self._error: Exception | None = None
-        self._failed = 0  # number of consecutive failed saves
+        self._failures = 0  # number of consecutive failed saves
         self._orbax = ocp.AsyncCheckpointer(
             _handler(),
             multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=folder.name),
         )
 
     def choose(self) -> int | None:
-        """The newest valid step, the same in every process; None without steps, ModelFileError if no step is intact."""
+        """Return the newest valid step, the same in every process; None without steps.
+
+        Raises:
+            ModelFileError: There are steps, but none is intact.
+        """
         self.finish()
         problem, step = "", -1
         if is_main_process():
             try:
-                found = manifest.recover(self.folder, lambda text: self._warn(0, text))
-                if found is not None:
-                    step = found[0]
-                    self.written = {step: found[1]["facts"]}
+                newest = manifest.recover(self.folder, lambda text: self._warn(0, text))
+                if newest is not None:
+                    step = newest[0]
+                    self.written = {step: newest[1]["facts"]}
             except ModelFileError as error:
                 problem, step = str(error), -2
         if jax.process_count() > 1:
@@ -128,19 +144,19 @@ class Steps:
         return step
 
     def save(self, step: int, arrays: dict, metadata: dict) -> None:
-        """Starts to write a step, after the previous one is complete."""
+        """Start to write a step, after the previous save is complete."""
         self.finish()
-        # Copy, because the next train step, to which the state is donated, overwrites the buffers during the background write.
+        # The next train step reuses the buffers of the state during the background write, so the arrays are copied.
         arrays = jax.tree.map(jnp.copy, arrays)
         content = {
             provenance.KEY: provenance.mark(provenance.CHECKPOINT, self._sources),
             "step": step,
-            "arrays": {name: list(kind) for name, kind in _kinds(arrays).items()},
+            "arrays": {name: list(spec) for name, spec in _array_specs(arrays).items()},
             "facts": files.fingerprint(metadata),
             "versions": {"jax_sentemb": __version__, "jax": jax.__version__, "orbax": ocp.__version__},
         }
         target = self.folder / str(step)
-        self._begun = step, content["facts"]
+        self._pending = step, content["facts"]
         try:
             if is_main_process():
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +181,7 @@ class Steps:
             if is_main_process():
                 manifest.write(self.folder / str(step), content)
                 for old in manifest.steps(self.folder, lambda text: None):
-                    if old < step and old not in self._kept(step):
+                    if old < step and old not in self._remaining(step):
                         manifest.remove(self.folder / str(old))
                 (self.folder / manifest.UNFINISHED).unlink()
             return_freed_memory()  # each save leaves 0.2 MB in the arenas of its threads
@@ -173,39 +189,41 @@ class Steps:
             self._error = error
 
     def finish(self, last: bool = False) -> None:
-        """Waits for the save in the background. A failed save is a warning if an older step exists, else a ResourceError.
+        """Wait for the save in the background. If it failed and an older step exists, warn.
 
-        It is also an error if it is the `last` save, the second failure in a row, or a failure in one of several processes.
+        Raises:
+            ResourceError: The save failed, and no older step exists, it was the `last` save, it was the second failure in a row,
+                or the run has several processes.
         """
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         error, self._error = self._error, None
-        begun, self._begun = self._begun, None
-        if begun is None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             return
-        step, metadata = begun
+        step, metadata = pending
         if error is None:
-            self._failed = 0
-            known = {**self.written, step: metadata}
-            self.written = {number: known[number] for number in self._kept(step)}
+            self._failures = 0
+            written = {**self.written, step: metadata}
+            self.written = {number: written[number] for number in self._remaining(step)}
             return
         if jax.process_count() > 1 and not isinstance(error, OSError | ValueError):
             raise error  # another process ended
-        self._failed += 1
+        self._failures += 1
         if is_main_process():
             self._clear(step)
         reason = f"step {step} could not be saved in {self.folder}: {(str(error).splitlines() or [''])[0][:300]}"
-        if last or self._failed > 1 or jax.process_count() > 1 or not self.written:
+        if last or self._failures > 1 or jax.process_count() > 1 or not self.written:
             raise ResourceError(f"{reason}; free some space and run the same command again") from error
-        self._warn(step, f"{reason}; the checkpoint of step {max(self.written)} is intact, free some space before the next save")
+        self._warn(step, f"{reason}; the checkpoint of step {max(self.written)} is intact; free some space before the next save")
 
-    def _kept(self, step: int) -> list[int]:
-        """The steps that remain when `step` is valid."""
+    def _remaining(self, step: int) -> list[int]:
+        """Return the steps that remain when `step` is valid."""
         return sorted({*self.written, step})[-self._keep :]
 
     def _clear(self, step: int) -> None:
-        """Deletes the files of a failed save to free their space."""
+        """Delete the files of a failed save to free their space."""
         try:
             manifest.remove(self.folder / str(step))
             manifest.clear(self.folder)
@@ -213,7 +231,7 @@ class Steps:
             pass  # the next start deletes them
 
     def metadata(self, step: int) -> dict[str, Any]:
-        """The metadata stored with a step."""
+        """Return the metadata stored with a step."""
         return self._restore(step, facts=ocp.args.JsonRestore())["facts"]
 
     def read(self, step: int, arrays: dict) -> dict:
@@ -232,7 +250,7 @@ class Steps:
             return self._orbax.restore(where, args=ocp.args.Composite(**items))
 
     def close(self) -> None:
-        """Waits for the save in the background and closes Orbax; ignores failures."""
+        """Wait for the save in the background and close Orbax. Ignore failures."""
         if self._thread is not None:
             self._thread.join()
         if self._error is None:
@@ -240,18 +258,18 @@ class Steps:
 
 
 def _check_room(folder: Path, size: int) -> None:
-    """OSError, before anything is written, if a disk is nearly full, because metrics and scores need space as well."""
+    """Raise OSError before anything is written if the disk is nearly full. Metrics and scores need space as well."""
     free = shutil.disk_usage(folder).free
     if free < 1.2 * size:
-        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free:,} bytes are free, it needs {round(1.2 * size):,}")
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free:,} bytes are free, the save needs {round(1.2 * size):,}")
 
 
 def _leaves(state: TrainState) -> dict[str, Any]:
     return {name: value for name, value in state._asdict().items() if value is not None}
 
 
-def _kinds(arrays: Any) -> dict[str, tuple[str, str]]:
-    """Path -> (shape, dtype) of every array."""
+def _array_specs(arrays: Any) -> dict[str, tuple[str, str]]:
+    """Return shape and dtype of every array by its path."""
     leaves = jax.tree_util.tree_leaves_with_path(arrays)
     return {
         jax.tree_util.keystr(path, simple=True, separator="/"): ("x".join(map(str, leaf.shape)), str(leaf.dtype))
@@ -259,14 +277,14 @@ def _kinds(arrays: Any) -> dict[str, tuple[str, str]]:
     }
 
 
-def _shown(kind: tuple[str, ...] | None) -> str:
-    return "absent" if kind is None else f"{kind[1]}[{kind[0]}]"
+def _spec_text(spec: tuple[str, ...] | None) -> str:
+    return "absent" if spec is None else f"{spec[1]}[{spec[0]}]"
 
 
 def check_path(folder: Path) -> None:
-    """ConfigError for a folder from which Orbax could not read a checkpoint."""
-    if odd := sorted(set(PATTERN) & set(str(folder.absolute()))):
-        raise ConfigError(f"{folder}: the path of a checkpoint must not contain {' or '.join(odd)}: choose another folder")
+    """Raise ConfigError for a folder from which Orbax could not read a checkpoint."""
+    if characters := sorted(set(PATTERN_CHARACTERS) & set(str(folder.absolute()))):
+        raise ConfigError(f"{folder}: the path of a checkpoint must not contain {' or '.join(characters)}: choose another folder")
 
 
 def _handler() -> ocp.CompositeCheckpointHandler:
@@ -275,16 +293,16 @@ def _handler() -> ocp.CompositeCheckpointHandler:
 
 
 def read_params(folder: Path) -> Params:
-    """Return the parameters of a step as NumPy arrays, for any run and number of devices that wrote it; errors as `read_arrays`."""
+    """Return the parameters of a step as NumPy arrays, whatever number of devices wrote it. Raise as `read_arrays` does."""
     return jax.device_get(read_arrays(folder)["params"])
 
 
 def read_arrays(folder: Path, like: dict | None = None) -> dict:
-    """Return the arrays of a step that was verified: the reader of every checkpoint.
+    """Return the arrays of a step that was verified. Every checkpoint is read by this function.
 
     Args:
-        folder: The step.
-        like: Arrays with the same structure, whose shapes and shardings the result has; None reads all onto the first device.
+        folder: The folder of the step.
+        like: Arrays with the structure, shapes and shardings of the result; None reads all arrays onto the first device.
 
     Raises:
         ModelFileError: The step has another format, cannot be read, or does not fit `like`.
@@ -304,11 +322,13 @@ def read_arrays(folder: Path, like: dict | None = None) -> dict:
 
 def _check_fit(folder: Path, content: dict[str, Any], arrays: dict) -> None:
     """Raise ModelFileError if a step has other arrays, shapes or dtypes than `arrays`."""
-    saved, here = {name: tuple(kind) for name, kind in content["arrays"].items()}, _kinds(arrays)
-    if different := [name for name in sorted({*saved, *here}) if saved.get(name) != here.get(name)]:
-        shown = [f"{name} {_shown(saved.get(name))} there, {_shown(here.get(name))} here" for name in different[:SHOWN]]
-        more = [f"and {len(different) - SHOWN} more"] if len(different) > SHOWN else []
-        raise ModelFileError(f"{folder} does not fit this model: {'; '.join([*shown, *more])}")
+    saved, expected = {name: tuple(spec) for name, spec in content["arrays"].items()}, _array_specs(arrays)
+    if different := [name for name in sorted({*saved, *expected}) if saved.get(name) != expected.get(name)]:
+        faults = [
+            f"{name} is {_spec_text(saved.get(name))}, expected {_spec_text(expected.get(name))}" for name in different[:MAX_LISTED]
+        ]
+        more = [f"and {len(different) - MAX_LISTED} more"] if len(different) > MAX_LISTED else []
+        raise ModelFileError(f"{folder} does not fit this model: {'; '.join([*faults, *more])}")
 
 
 def _content(folder: Path) -> dict[str, Any]:

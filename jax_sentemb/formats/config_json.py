@@ -1,4 +1,4 @@
-"""Reads and writes config.json of Hugging Face transformers."""
+"""Read and write config.json of Hugging Face transformers."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ def parse_config(content: dict[str, Any], file: Path) -> BertConfig:
 
 
 def _fields(content: dict[str, Any], family: Family, file: Path) -> dict[str, Any]:
-    """Return the content of config.json by the fields of the configuration.
+    """Return the content of config.json with the field names of this package.
 
-    BERT's names of fields that have other names in the family are left out, since transformers does not read them.
+    If the family has its own name for a field, BERT's name is left out, since transformers does not read it.
 
     Raises:
         ModelFileError: Two names of a value contradict each other.
@@ -66,7 +66,7 @@ def config_of_fields(fields: dict[str, Any], file: Path) -> BertConfig:
     values: dict[str, Any] = {**family.defaults, **family.fixed}
     for field in dataclasses.fields(family.config):
         if field.name in fields and field.name not in (*DERIVED, *family.fixed):
-            values[field.name] = _checked(file, field, fields[field.name])
+            values[field.name] = _checked_value(file, field, fields[field.name])
     config = family.config(**{"model_type": family.model_type, **values})
     if config.hidden_size % config.num_attention_heads:
         raise ModelFileError(
@@ -81,15 +81,15 @@ def config_of_fields(fields: dict[str, Any], file: Path) -> BertConfig:
     return dataclasses.replace(config, position_offset=config.pad_token_id + 1)
 
 
-def _checked(file: Path, field: dataclasses.Field, value: Any) -> Any:
-    """Return the value of a field of config.json; ModelFileError for another type or an unreasonable number."""
+def _checked_value(file: Path, field: dataclasses.Field, value: Any) -> Any:
+    """Return the value of a field of config.json; raise ModelFileError for a wrong type or a number out of range."""
     types: Any = (int, float) if field.type is float else field.type
-    good = isinstance(value, types) and not isinstance(value, bool)
-    if good and field.type is not str:
-        least = 0 if field.name in ("pad_token_id", "layer_norm_eps", "initializer_range") else 1
-        most = 1_000 if field.name == "num_hidden_layers" else 2**31 - 1
-        good = least <= value <= most  # False for NaN and infinity
-    if not good:
+    is_valid = isinstance(value, types) and not isinstance(value, bool)
+    if is_valid and field.type is not str:
+        minimum = 0 if field.name in ("pad_token_id", "layer_norm_eps", "initializer_range") else 1
+        maximum = 1_000 if field.name == "num_hidden_layers" else 2**31 - 1
+        is_valid = minimum <= value <= maximum  # False for NaN and infinity
+    if not is_valid:
         raise ModelFileError(f"{file}: {field.name}={shown(value)} is not a usable {getattr(field.type, '__name__', field.type)}")
     return float(value) if field.type is float else value
 
@@ -99,8 +99,8 @@ def config_json(config: BertConfig, tokenizer: Tokenizer, heads: Sequence[str], 
 
     Args:
         config: The architecture.
-        tokenizer: The tokenizer beside it, for the ids of special tokens.
-        heads: The parts of the model other than the encoder; none gives the model without a head.
+        tokenizer: The tokenizer of the model, for the ids of special tokens.
+        heads: The parts of the model other than the encoder. Without any, the architecture is the plain model.
         labels: Names of the outputs of a "classifier".
     """
     family = FAMILIES[config.model_type]

@@ -1,4 +1,4 @@
-"""Reads and writes config_sentence_transformers.json: prompts, the similarity of embeddings, and their width."""
+"""Read and write config_sentence_transformers.json: prompts, the similarity of embeddings, and their width."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,45 +17,45 @@ SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 
 class EncodeSettings(NamedTuple):
-    """What a model does with texts before it embeds them, and with embeddings after that. Names are those in the file."""
+    """Settings for texts before they are embedded and for the embeddings afterwards. Names are those in the file."""
 
     prompts: dict[str, str] = {}  # by name; a prompt is put before each text
-    default_prompt_name: str | None = None  # the prompt for texts for which none is given
+    default_prompt_name: str | None = None  # the prompt if a call gives none
     similarity_fn_name: str = "cosine"
     truncate_dim: int | None = None  # only the first numbers of an embedding are returned
-    include_prompt: bool = True  # False: the pooling leaves the tokens of a prompt out, which is not supported
+    include_prompt: bool = True  # False: the pooling skips the tokens of a prompt, which is not supported
 
     @property
     def default_prompt(self) -> str:
-        """The text of the default prompt, "" without one."""
+        """Return the text of the default prompt, "" without a default prompt."""
         return self.prompts[self.default_prompt_name] if self.default_prompt_name is not None else ""
 
-    def before(self, sentences: Sequence[str]) -> list[str]:
+    def add_prompt(self, sentences: Sequence[str]) -> list[str]:
         """Return the sentences with the default prompt before each."""
         if problem := problem_with(sentences):
             raise TypeError(problem)
         return [self.default_prompt + sentence for sentence in sentences]
 
     def prompt_for(self, role: str) -> str | None:
-        """Return the name of the prompt for texts that are a "query" or a "document", None if the default prompt applies."""
+        """Return the name of the prompt for texts of the role "query" or "document", None if the default prompt applies."""
         names = ("document", "passage", "corpus") if role == "document" else (role,)
         usable = names if self.include_prompt else ()
         return next((name for name in usable if self.prompts.get(name)), None)
 
-    def text_before(self, role: str) -> str | None:
-        """Return the text that is put before a "query" or a "document", None if there is none."""
+    def prompt_text(self, role: str) -> str | None:
+        """Return the text of the prompt for the role "query" or "document", None if there is none."""
         name = self.prompt_for(role)
         return (self.prompts[name] if name else self.default_prompt) or None
 
     def with_prompts(self, prompts: Mapping[str, str], default_prompt: str) -> "EncodeSettings":
-        """Return these settings with other prompts; a default that has no name yet is called "default"."""
+        """Return these settings with other prompts. A default prompt without a name is called "default"."""
         texts, name = dict(prompts), self.default_prompt_name
         if not default_prompt:
             name = None
         elif texts.get(name or "") != default_prompt:
-            name = next((known for known, text in texts.items() if text == default_prompt), None)
+            name = next((candidate for candidate, text in texts.items() if text == default_prompt), None)
             if name is None:
-                name = "default" + "_" * sum(known.rstrip("_") == "default" for known in texts)
+                name = "default" + "_" * sum(used.rstrip("_") == "default" for used in texts)
                 texts[name] = default_prompt
         return self._replace(prompts=texts, default_prompt_name=name)
 
@@ -72,7 +72,9 @@ DEFAULTS = EncodeSettings()
 
 
 def read_encode_settings(path: str | Path) -> EncodeSettings:
-    """Read the settings of a directory; without a list of modules or a model on word vectors it has none, as there.
+    """Read the settings of a directory.
+
+    A directory with neither modules.json nor model.json has the defaults, as in sentence-transformers.
 
     Raises:
         ModelFileError: The file is damaged, or names a prompt or a similarity that does not exist.
@@ -93,9 +95,9 @@ def read_encode_settings(path: str | Path) -> EncodeSettings:
     except ConfigError as error:
         raise ModelFileError(f"{root / FILE}: {error}") from None
     pooling = dict(read_modules(root)).get("Pooling")
-    included = pooling is None or read_json(pooling / "config.json").get("include_prompt", True) is not False
-    settings = EncodeSettings(prompts, name, similarity, width, included)
-    if settings.default_prompt and not included:
+    include_prompt = pooling is None or read_json(pooling / "config.json").get("include_prompt", True) is not False
+    settings = EncodeSettings(prompts, name, similarity, width, include_prompt)
+    if settings.default_prompt and not include_prompt:
         raise ModelFileError(f"{pooling}/config.json: include_prompt=false is not supported with the default prompt {shown(name)}")
     return settings
 

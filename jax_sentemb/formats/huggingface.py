@@ -1,4 +1,4 @@
-"""Reads directories of Hugging Face transformers: configuration, safetensors weights, tokenizer.
+"""Read directories of Hugging Face transformers: configuration, safetensors weights, tokenizer.
 
 Pickle files are never opened.
 """
@@ -26,9 +26,9 @@ from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.side_files.reader import check_files, check_keys, check_links, read_side_file
 from jax_sentemb.types import Params
 
-# Settings with "token" in their names that are no tokens.
+# Settings that have "token" in their names but are not tokens.
 TOKENIZER_FLAGS = ("tokenize_chinese_chars", "clean_up_tokenization_spaces", "split_special_tokens", "tokenizer_class")
-DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]  # of a repository on the hub
+DOWNLOADED = ["*.json", "*.safetensors", "vocab.txt", "merges.txt"]  # the files of a repository on the hub that are downloaded
 
 
 def _classes(shapes: Shapes) -> int:
@@ -38,19 +38,24 @@ def _classes(shapes: Shapes) -> int:
 
 
 def read_encoder(path: str | Path) -> tuple[BertConfig, Params]:
-    """Architecture and float32 weights (NumPy) of a directory of transformers, also with modules of sentence-transformers.
+    """Read the architecture and the float32 weights (NumPy) of a directory of transformers or sentence-transformers.
 
-    ModelFileError for a file that is missing, damaged, or does not match the architecture.
+    Raises:
+        ModelFileError: A file is missing, damaged, or does not match the architecture.
     """
     config, parts = read_parts(path)
     return config, parts["encoder"]
 
 
 def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
-    """Same as `read_encoder`, with every part of the directory from which training can continue.
+    """Read the architecture of a directory and every part from which training can continue.
 
-    "encoder" is always present; "token_head", "pooler" and "classifier" if they are complete; "cnn" and "dense" for a directory of
-    sentence-transformers with such modules.
+    Returns:
+        The architecture and the parameters by part. "encoder" is always present, "token_head", "pooler" and "classifier" only if
+        they are complete, and "cnn" and "dense" only if the directory has such modules of sentence-transformers.
+
+    Raises:
+        ModelFileError: A file is missing, damaged, or does not match the architecture.
     """
     root = user_path(path)
     check_hashes(root)
@@ -66,21 +71,21 @@ def read_parts(path: str | Path) -> tuple[BertConfig, dict[str, Params]]:
     parts = {"encoder": from_torch(config, {name: tensors[name] for name in encoder}, folder)}
     for part, rows in heads.items():
         check_finite({row.torch: tensors[row.torch] for row in rows}, folder)
-        parts[part] = unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in rows}, sep="/")
+        parts[part] = unflatten_dict({row.flax: row.transform(tensors[row.torch]) for row in rows}, sep="/")
     if "pooler" in parts and _is_placeholder(parts["pooler"]):
         del parts["pooler"]
     check_layer_mean(root)
-    if found := read_convolution(root):
-        parts["cnn"] = found[1]
+    if convolution := read_convolution(root):
+        parts["cnn"] = convolution[1]
     if dense := read_dense(root):
         parts[DENSE] = dense[1]
     return config, parts
 
 
 def _check_other_files(root: Path, folder: Path) -> None:
-    """Raise ModelFileError for files beside the weights that would change embeddings."""
-    for place in (root, folder):
-        check_links(place)
+    """Raise ModelFileError for files next to the weights that would change embeddings."""
+    for directory in (root, folder):
+        check_links(directory)
     has_modules = (root / "modules.json").is_file()
     check_files(folder, has_modules)
     settings = folder / "tokenizer_config.json"
@@ -92,14 +97,14 @@ def _check_other_files(root: Path, folder: Path) -> None:
 
 
 def _has_head(folder: Path, config: BertConfig) -> bool:
-    """Return whether the head that predicts tokens is computed as ours, with the word embeddings as its output kernel."""
+    """Return whether the head that predicts tokens has the word embeddings as its output kernel, as in this package."""
     expected = {"tie_word_embeddings": True, **FAMILIES[config.model_type].head_settings}
     content = read_json(folder / "config.json")
     return all(content.get(key, value) == value for key, value in expected.items())
 
 
 def _is_placeholder(pooler: Params) -> bool:
-    """Whether a pooler is the identity, which exports have only so that transformers finds one."""
+    """Return whether a pooler is the identity, which exports contain so that transformers does not warn."""
     return not pooler["bias"].any() and np.array_equal(pooler["kernel"], np.eye(len(pooler["kernel"])))
 
 
@@ -107,13 +112,13 @@ def read_max_seq_length(path: str | Path) -> int:
     """Return the length in tokens, with special tokens, to which the directory cuts sentences; at most its number of positions."""
     folder, positions = transformer_folder(path), max_positions(path)
     file, sentence_config = read_sentence_config(path)
-    of_tokenizer = folder / "tokenizer_config.json"
-    tokenizer_config = read_side_file(of_tokenizer, of_tokenizer.name) if of_tokenizer.is_file() else {}
+    tokenizer_file = folder / "tokenizer_config.json"
+    tokenizer_config = read_side_file(tokenizer_file, tokenizer_file.name) if tokenizer_file.is_file() else {}
     candidates = (
         (file, "model_max_length", tokenizer_overrides(file, sentence_config)),
         (file, "max_seq_length", sentence_config),
-        (of_tokenizer, "model_max_length", tokenizer_config),
-        (of_tokenizer, "max_len", tokenizer_config),
+        (tokenizer_file, "model_max_length", tokenizer_config),
+        (tokenizer_file, "max_len", tokenizer_config),
     )
     for source, key, content in candidates:
         length = content.get(key)
@@ -130,7 +135,7 @@ def read_max_seq_length(path: str | Path) -> int:
 
 
 def tokenizer_overrides(file: Path, sentence_config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the tokenizer that sentence_bert_config.json has, under its older or newer name."""
+    """Return the tokenizer settings in sentence_bert_config.json: "tokenizer_args", or "processor_kwargs" in newer files."""
     overrides: dict[str, Any] = {}
     for name in ("tokenizer_args", "processor_kwargs"):
         settings = sentence_config.get(name) or {}
@@ -141,7 +146,7 @@ def tokenizer_overrides(file: Path, sentence_config: Mapping[str, Any]) -> dict[
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Read the tokenizer of a directory with the settings that sentence_bert_config.json has for it.
+    """Read the tokenizer of a directory. Settings in sentence_bert_config.json take precedence over those of the tokenizer.
 
     Raises:
         ModelFileError: The tokenizer is missing or damaged, or a setting is not supported.
@@ -155,13 +160,13 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def max_positions(path: str | Path) -> int:
-    """The number of tokens for which the encoder of a directory has positions."""
+    """Return the number of tokens for which the encoder of a directory has positions."""
     config = read_config(path)
     return config.max_position_embeddings - config.position_offset
 
 
 def _heads(config: BertConfig, shapes: Shapes) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the name and the weights of each head of which all tensors are there."""
+    """Yield the name and the weights of each head whose tensors are all present."""
     for part in FAMILIES[config.model_type].heads:
         rows = head_table(config, part, _classes(shapes))
         if rows and all(shapes.get(row.torch) == row.shape for row in rows):
@@ -169,7 +174,7 @@ def _heads(config: BertConfig, shapes: Shapes) -> Iterator[tuple[str, list[Row]]
 
 
 def _read_shapes(files: Sequence[Path], config: BertConfig) -> Shapes:
-    """Return the shapes of the tensors of all files by the names of the tables, without those that are ignored."""
+    """Return the shapes of the tensors of all files by their names in the tables, without those that are ignored."""
     shapes: Shapes = {}
     for file in files:
         for stored, shape in read_shapes(file).items():
@@ -192,21 +197,31 @@ def _read_tensors(files: Sequence[Path], names: Set[str]) -> Tensors:
 
 
 def read_tokenizer(path: str | Path, config: BertConfig) -> Tokenizer:
-    """The tokenizer of a directory; ModelFileError if it is damaged or has ids beyond the rows of the embedding table."""
+    """Read the tokenizer of a directory.
+
+    Raises:
+        ModelFileError: The tokenizer is damaged, or its ids do not fit the architecture.
+    """
     tokenizer = load_tokenizer(path)
     check_rows(tokenizer.vocab_size, config.vocab_size, path)
     if config.position_offset and tokenizer.pad_id != config.pad_token_id:
         raise ModelFileError(
-            f"{path}: pad_token_id={config.pad_token_id} in config.json is not that of the tokenizer, {tokenizer.pad_id}: correct "
-            "config.json, since positions depend on it"
+            f"{path}: pad_token_id={config.pad_token_id} in config.json differs from that of the tokenizer, {tokenizer.pad_id}; "
+            "correct config.json, since positions depend on it"
         )
     return tokenizer
 
 
 def resolve(name: str, option: str = "encoder.weights") -> Path:
-    """The local directory of a model: `name`, or a snapshot of the repository of this name on the hub; errors name `option`.
+    """Return the local directory of a model, after downloading it if necessary.
 
-    A name without an owner that the hub does not know is one of sentence-transformers, as there: all-MiniLM-L6-v2.
+    Args:
+        name: A directory, or the name of a repository on the hub. The owner sentence-transformers may be left out, as in
+            all-MiniLM-L6-v2.
+        option: The setting or option that errors name.
+
+    Raises:
+        ConfigError: There is no such directory, and the repository cannot be downloaded.
     """
     path, where = user_path(name), Setting(option, name) if option else name
     if path.is_dir():

@@ -1,6 +1,6 @@
-"""Manifests of checkpoint steps: manifest.json has the SHA-256 of every file, and makes a step valid. Does not import JAX.
+"""Write and check the manifests of checkpoint steps: manifest.json has the SHA-256 of every file, and makes a step valid.
 
-Orbax stores no checksum of array data, so it restores data with a flipped bit without an error.
+Orbax stores no checksum of array data, so it restores data with a flipped bit without an error. This module does not import JAX.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from jax_sentemb.files import read_limited, replacing, say, sha256
 
 NAME = "manifest.json"
 UNFINISHED = "unfinished"  # a file with the number of the step that is being saved; deleted when the step has its manifest
-LEFT = ("*.orbax-checkpoint-tmp*", "*.deleted")  # folders that a killed run leaves behind
+LEFTOVERS = ("*.orbax-checkpoint-tmp*", "*.deleted")  # folders that a killed run leaves behind
 Warn = Callable[[str], None]
 
 
@@ -27,7 +27,7 @@ class Damaged(Exception):
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """Hashes every file of a step and writes its manifest, which makes it valid. `verify` returns `content`."""
+    """Hash every file of a step and write its manifest, which makes the step valid. `verify` returns `content`."""
     files = {name: [file.stat().st_size, sha256(file)] for name, file in _files(folder).items()}
     with replacing(folder / NAME) as partial:
         partial.write_text(_text({**content, "files": files}), encoding="utf-8")
@@ -37,8 +37,8 @@ def read(folder: Path) -> dict[str, Any]:
     """Return the content of the manifest of a step.
 
     Raises:
-        Damaged: The manifest is missing or not as it was written.
-        ModelFileError: The step has another format than this version reads.
+        Damaged: The manifest is missing, or it has changed since it was written.
+        ModelFileError: The step has a format that this version does not read.
     """
     if not folder.resolve().is_relative_to(folder.parent.resolve()):
         raise Damaged(f"{folder} is a link out of the work directory")
@@ -56,81 +56,87 @@ def read(folder: Path) -> dict[str, Any]:
     return content
 
 
-_OTHER_VERSION = "continue and export it with the version of jax_sentemb that wrote it, or give another --workdir"
+_OTHER_VERSION = "continue and export the run with the version of jax_sentemb that wrote it, or give another --workdir"
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """Return the content of the manifest of a step, after comparing every file with it; errors as `read`.
+    """Return the content of the manifest of a step, after comparing every file with it.
 
-    A file that is missing, unknown, a link, or has another size or hash is Damaged, too.
+    Raises:
+        Damaged: The manifest is damaged, or a file is missing, not listed, a link, or has another size or hash.
+        ModelFileError: The step has a format that this version does not read.
     """
     content = read(folder)
-    found = _files(folder)
-    if different := sorted(found.keys() ^ content["files"].keys()):
-        raise Damaged(f"{folder / different[0]} {f'is not listed in {NAME}' if different[0] in found else 'is missing'}")
+    files = _files(folder)
+    if different := sorted(files.keys() ^ content["files"].keys()):
+        raise Damaged(f"{folder / different[0]} {f'is not listed in {NAME}' if different[0] in files else 'is missing'}")
     for name, (size, digest) in content["files"].items():
-        if found[name].is_symlink():
-            raise Damaged(f"{found[name]} is a link")
+        if files[name].is_symlink():
+            raise Damaged(f"{files[name]} is a link")
         with contextlib.suppress(OSError, ModelFileError):
-            if found[name].stat().st_size == size and sha256(found[name]) == digest:
+            if files[name].stat().st_size == size and sha256(files[name]) == digest:
                 continue
-        raise Damaged(f"{found[name]} is damaged: its size or SHA-256 differs from {NAME}")
+        raise Damaged(f"{files[name]} is damaged: its size or SHA-256 differs from {NAME}")
     return content
 
 
 def steps(folder: Path, warn: Warn) -> list[int]:
-    """The numbers of all steps in a folder, valid or not, newest first; a warning names other entries."""
-    found, foreign = [], []
+    """Return the numbers of all steps in a folder, valid or not, newest first. Warn of other entries."""
+    numbers, others = [], []
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.name.isascii() and entry.name.isdigit() and str(int(entry.name)) == entry.name and entry.is_dir():
-            found.append(int(entry.name))
-        elif not (entry.name.startswith((UNFINISHED, "corrupt-")) or any(entry.match(pattern) for pattern in LEFT)):
-            foreign.append(entry.name)
-    if foreign:
-        warn(f"{folder}: entries that are not steps of a run are ignored: {', '.join(sorted(foreign)[:5])}")
-    return sorted(found, reverse=True)
+            numbers.append(int(entry.name))
+        elif not (entry.name.startswith((UNFINISHED, "corrupt-")) or any(entry.match(pattern) for pattern in LEFTOVERS)):
+            others.append(entry.name)
+    if others:
+        warn(f"{folder}: entries that are not steps of a run are ignored: {', '.join(sorted(others)[:5])}")
+    return sorted(numbers, reverse=True)
 
 
 def newest(folder: Path, warn: Warn = say) -> tuple[int, dict[str, Any]] | None:
-    """The newest valid step and its manifest; None without steps, ModelFileError if no step is valid. Changes no file."""
+    """Return the newest valid step and its manifest; None without steps. No file is changed.
+
+    Raises:
+        ModelFileError: There are steps, but none is valid.
+    """
     problems = []
     for step in steps(folder, warn):
         try:
             return step, verify(folder / str(step))
         except Damaged as problem:
             problems.append(f"{problem}")
-            warn(f"{problem}: the previous step is tried")
+            warn(f"{problem}: trying the previous step")
     if problems or list(folder.glob("corrupt-*")):
-        raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; {_NONE_LEFT}")
+        raise ModelFileError(f"{folder}: no step is intact{f' ({problems[0]})' if problems else ''}; {_NO_STEP_ADVICE}")
     return None
 
 
-_NONE_LEFT = "delete this folder to start from the beginning, or give another --workdir"
+_NO_STEP_ADVICE = "delete this folder to start from the beginning, or give another --workdir"
 
 
 def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:
-    """Same as `newest`, for the run that owns the folder.
+    """Return the newest valid step as `newest` does, and clean up the folder for the run that owns it.
 
-    Deletes what a killed run left behind, and moves damaged steps to corrupt-<step>.
+    Delete what a killed run left behind, and move damaged steps to corrupt-<step>.
     """
     clear(folder)
     marker = folder / UNFINISHED
-    begun = marker.read_text(encoding="utf-8") if marker.exists() else ""
+    unfinished = marker.read_text(encoding="utf-8") if marker.exists() else ""
     for step in steps(folder, warn):
         try:
             content = verify(folder / str(step))
         except Damaged as problem:
-            if str(step) == begun and not (folder / begun / NAME).exists():
+            if str(step) == unfinished and not (folder / unfinished / NAME).exists():
                 warn(f"{folder}: the save of step {step} was interrupted, so the step is deleted")
-                remove(folder / begun)
+                remove(folder / unfinished)
                 continue
             if (folder / str(step)).is_symlink():
                 warn(f"{problem}: it is ignored")
                 continue
-            aside = folder / f"corrupt-{step}"
-            shutil.rmtree(aside, ignore_errors=True)
-            (folder / str(step)).rename(aside)
-            warn(f"{problem}: moved to {aside.name}, the previous step is tried")
+            corrupt = folder / f"corrupt-{step}"
+            shutil.rmtree(corrupt, ignore_errors=True)
+            (folder / str(step)).rename(corrupt)
+            warn(f"{problem}: moved to {corrupt.name}, trying the previous step")
         else:
             marker.unlink(missing_ok=True)
             return step, content
@@ -139,29 +145,30 @@ def recover(folder: Path, warn: Warn) -> tuple[int, dict[str, Any]] | None:
 
 
 def clear(folder: Path) -> None:
-    """Deletes folders that a killed run or a failed save left behind."""
-    for pattern in LEFT:
-        for left in folder.glob(pattern):
-            shutil.rmtree(left)
+    """Delete folders that a killed run or a failed save left behind."""
+    for pattern in LEFTOVERS:
+        for leftover in folder.glob(pattern):
+            shutil.rmtree(leftover)
 
 
 def remove(step: Path) -> None:
-    """Deletes a step; a crash leaves all of it or nothing."""
+    """Delete a step. A crash leaves a whole step or none."""
     shutil.rmtree(set_aside(step), ignore_errors=True)
 
 
 def set_aside(step: Path) -> Path:
-    """Renames a step, if it exists, so that it no longer counts as a step; returns the new path."""
-    gone = step.with_name(f"{step.name}.deleted")
-    shutil.rmtree(gone, ignore_errors=True)
+    """Rename a step, if it exists, so that it no longer counts as a step, and return the new path."""
+    renamed = step.with_name(f"{step.name}.deleted")
+    shutil.rmtree(renamed, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
-        step.rename(gone)
-    return gone
+        step.rename(renamed)
+    return renamed
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    found = (Path(root) / name for root, folders, names in os.walk(folder) for name in (*names, *_links(root, folders)))
-    files = {file.relative_to(folder).as_posix(): file for file in found}
+    """Return every file below a folder, and every link to a folder, by its relative path; without the manifest."""
+    paths = (Path(root) / name for root, folders, names in os.walk(folder) for name in (*names, *_links(root, folders)))
+    files = {file.relative_to(folder).as_posix(): file for file in paths}
     files.pop(NAME, None)
     return files
 

@@ -1,4 +1,4 @@
-"""Writes the model card of an export: README.md with front matter for model hubs, scores, training metadata and usage."""
+"""Write the model card of an export: README.md with front matter for model hubs, scores, training metadata and usage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from jax_sentemb import __version__
 from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.public_text import markdown
 
-POOLING_WORDS = {
+POOLING_DESCRIPTIONS = {
     "cls": "the state of the first token ([CLS]) in the last layer, before any training head",
     "mean": "the mean of the last layer over the real tokens",
     "first_last": "the mean over the real tokens of the average of layer 1 and the last layer",
 }
-_KIND = {
+_CARD_DATA = {
     "pipeline_tag": "sentence-similarity",
     "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction", "jax_sentemb"],
 }
@@ -34,9 +34,9 @@ class Card:
     training: Mapping[str, Any] = field(default_factory=dict)  # in the order of the card: {"sentences": 10_000, "corpus": ...}
     scores: Mapping[str, dict] = field(default_factory=dict)  # set -> result of `correlate_tasks`
     missing_tasks: Sequence[str] = ()  # evaluation sets that were missing and therefore not scored
-    verdict: str = ""  # of a model that is worse than what it was trained from
+    verdict: str = ""  # a warning if the model is worse than the one it was trained from
     teacher: Mapping[str, Any] = field(default_factory=dict)  # of a distilled model: names, agreement, speed
-    widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # scores of the first numbers of an embedding
+    widths: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # scores of shortened embeddings, by their width
 
 
 def render(
@@ -49,7 +49,17 @@ def render(
     modules: str = "",
     is_cross_encoder: bool = False,
 ) -> str:
-    """README.md as text: YAML front matter, then Markdown. `modules`: what `module_words` says."""
+    """Return the text of README.md: YAML front matter, then Markdown.
+
+    Args:
+        card: Metadata from the run.
+        pooling: The pooling mode, a key of `POOLING_DESCRIPTIONS`.
+        normalize: Whether embeddings have unit length.
+        max_seq_length: The number of tokens after which sentences are cut.
+        width: The number of dimensions of an embedding.
+        modules: Sentences about the other modules, from `describe_modules`.
+        is_cross_encoder: Whether the model scores pairs of sentences instead of embedding sentences.
+    """
     vectors = f"{width}-dimensional{', unit-length' if normalize else ''} vectors"
     sentences = '["A man is playing a guitar.", "Someone plays an instrument."]'
     if is_cross_encoder:
@@ -61,26 +71,26 @@ def render(
         loader, call = "SentenceTransformer", f"vectors = model.encode({sentences})"
         summary = f"Maps sentences to {vectors} for similarity, search and clustering."
         embedding = _embedding(pooling, max_seq_length) + modules
-    made = f" Trained with {markdown(card.method)} by jax_sentemb." if card.method else " Written by jax_sentemb."
+    origin = f" Trained with {markdown(card.method)} by jax_sentemb." if card.method else " Written by jax_sentemb."
     return _from_template(
         "model_card.md",
         _front_matter(card),
         name=markdown(card.name),
-        summary=summary + made,
+        summary=summary + origin,
         verdict=markdown(card.verdict),
         loader=loader,
         call=call,
         embedding=embedding,
         scores=_score_rows(card.scores),
         missing_tasks=list(map(markdown, card.missing_tasks)),
-        teacher=f"Distilled from {teacher_text(card.teacher)}." if card.teacher else "",
-        widths=f"{width_text(card.widths)}." if card.widths else "",
+        teacher=f"Distilled from {describe_teacher(card.teacher)}." if card.teacher else "",
+        widths=f"{describe_widths(card.widths)}." if card.widths else "",
         training=[(_cell(key), _cell(value)) for key, value in card.training.items()],
     )
 
 
-def teacher_text(facts: Mapping[str, Any]) -> str:
-    """Return in words from which teacher a student was distilled, how much of it was kept, and how much faster the student is."""
+def describe_teacher(facts: Mapping[str, Any]) -> str:
+    """Return a text about the teacher of a student: its names, their agreement, and how much faster the student is."""
     values = facts["agreement"]
     names = " and ".join(map(markdown, facts["names"]))
     text = (
@@ -95,8 +105,8 @@ def teacher_text(facts: Mapping[str, Any]) -> str:
     return text
 
 
-def width_text(scores: Mapping[str, Mapping[str, float]]) -> str:
-    """Return in words how much the first numbers of an embedding keep of its score.
+def describe_widths(scores: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a text about the score of shortened embeddings, as numbers and as shares of the score of whole embeddings.
 
     The score is the mean Spearman correlation over the sets. Without any set it is the retrieval of halves of sentences.
     """
@@ -107,25 +117,25 @@ def width_text(scores: Mapping[str, Mapping[str, float]]) -> str:
 
     *shorter, whole = ((width, mean(values)) for width, values in scores.items())
     sets = len(scores[whole[0]]) - 1
-    of_what = f"mean Spearman x 100 of {sets} set{'s' * (sets != 1)}" if sets else "retrieval x 100 of halves of sentences"
-    shares = [f"{width} numbers {score:.2f}" + (f" ({score / whole[1]:.1%} kept)" if whole[1] else "") for width, score in shorter]
-    return f"{of_what}: {', '.join([*shares, f'all {whole[0]} numbers {whole[1]:.2f}'])}"
+    metric = f"mean Spearman x 100 of {sets} set{'s' * (sets != 1)}" if sets else "retrieval x 100 of halves of sentences"
+    parts = [f"{width} numbers {score:.2f}" + (f" ({score / whole[1]:.1%})" if whole[1] else "") for width, score in shorter]
+    return f"{metric}: {', '.join([*parts, f'all {whole[0]} numbers {whole[1]:.2f}'])}"
 
 
 def render_word_card(metadata: Mapping[str, Any], step: int, stock: bool) -> str:
-    """README.md of a model on word vectors; `stock`: whether sentence-transformers can load it as well."""
-    data = ModelCardData(library_name="sentence-transformers" if stock else "jax_sentemb", **_KIND)
+    """Return README.md of a model on word vectors. If `stock`, sentence-transformers can load it as well."""
+    data = ModelCardData(library_name="sentence-transformers" if stock else "jax_sentemb", **_CARD_DATA)
     facts: dict[str, Any] = {key: markdown(metadata[key]) for key in ("name", "method")}
     facts["training"] = {markdown(key): markdown(value) for key, value in metadata["training"].items()}
     return _from_template("word_model_card.md", data, version=__version__, step=step, stock=stock, **facts)
 
 
-def render_static_card(name: str, stated: Mapping[str, Any], shape: tuple[int, ...]) -> str:
-    """README.md of a static table of token vectors, distilled from an encoder."""
-    data = ModelCardData(library_name="sentence-transformers", base_model=stated["base_model"], **_KIND)
+def render_static_card(name: str, metadata: Mapping[str, Any], shape: tuple[int, ...]) -> str:
+    """Return README.md of a static table of token vectors, distilled from an encoder."""
+    data = ModelCardData(library_name="sentence-transformers", base_model=metadata["base_model"], **_CARD_DATA)
     rows, width = shape
-    facts = {key: stated[key] for key in ("regression", "sentences", "sif")}
-    facts["base_model"] = markdown(stated["base_model"] or "")
+    facts = {key: metadata[key] for key in ("regression", "sentences", "sif")}
+    facts["base_model"] = markdown(metadata["base_model"] or "")
     return _from_template("static_card.md", data, name=markdown(name), version=__version__, rows=rows, width=width, **facts)
 
 
@@ -136,15 +146,15 @@ def _from_template(template: str, data: ModelCardData, **values: Any) -> str:
 
 def _embedding(pooling: str, max_seq_length: int) -> str:
     return (
-        f"The embedding is {POOLING_WORDS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
-        f"{max_seq_length} tokens. A pooler of `transformers`, where there is one, is the identity and means nothing."
+        f"The embedding is {POOLING_DESCRIPTIONS[pooling]} (pooling mode `{pooling}`). Sentences are cut after "
+        f"{max_seq_length} tokens. If `transformers` loads a pooler, it is the identity and embeddings do not use it."
     )
 
 
-def module_words(convolution: Convolution | None, dense: Sequence[str], similarity: str = "cosine") -> str:
+def describe_modules(convolution: Convolution | None, dense: Sequence[str], similarity: str = "cosine") -> str:
     """Return sentences about the convolution before the pooling, the dense layers after it, and the similarity of embeddings."""
-    layers = f" Compare embeddings by {SIMILARITY_WORDS[similarity]}."
-    layers += f" Behind the pooling, {len(dense)} dense layer(s) are applied ({', '.join(dense)})." if dense else ""
+    layers = f" Compare embeddings by {SIMILARITY_NAMES[similarity]}."
+    layers += f" After the pooling, {len(dense)} dense layer(s) are applied ({', '.join(dense)})." if dense else ""
     if convolution is None:
         return layers
     windows = ", ".join(map(str, convolution.windows))
@@ -157,7 +167,7 @@ def module_words(convolution: Convolution | None, dense: Sequence[str], similari
     return text + " A module of word weights, all 1, sets [PAD] to zero before them, so padding does not change an embedding."
 
 
-SIMILARITY_WORDS = {
+SIMILARITY_NAMES = {
     "cosine": "cosine similarity", "dot": "dot product", "euclidean": "Euclidean distance", "manhattan": "Manhattan distance",
 }  # fmt: skip
 
@@ -169,23 +179,24 @@ def _front_matter(card: Card) -> ModelCardData:
             task_name="Semantic Similarity",
             dataset_type=name,
             dataset_name=name,
-            metric_type=f"{kind}_cosine",
-            metric_name=f"{kind.title()} Cosine",
-            metric_value=round(float(score[kind]["all"]) / 100, 6),
+            metric_type=f"{correlation}_cosine",
+            metric_name=f"{correlation.title()} Cosine",
+            metric_value=round(float(score[correlation]["all"]) / 100, 6),
         )
         for name, score in card.scores.items()
-        for kind in ("spearman", "pearson")
+        for correlation in ("spearman", "pearson")
     ]
-    given = {key: value for key in ("language", "license", "base_model") if (value := getattr(card, key))}
-    named = {"model_name": card.name, "eval_results": results} if results else {}
-    return ModelCardData(library_name="sentence-transformers", **_KIND, **given, **named)
+    optional = {key: value for key in ("language", "license", "base_model") if (value := getattr(card, key))}
+    evaluation = {"model_name": card.name, "eval_results": results} if results else {}
+    return ModelCardData(library_name="sentence-transformers", **_CARD_DATA, **optional, **evaluation)
 
 
 def _score_rows(scores: Mapping[str, dict]) -> list[list[str]]:
-    """Set, number of pairs, and both correlations over all pairs, their mean and weighted mean."""
-    columns = [(kind, over) for kind in ("spearman", "pearson") for over in ("all", "mean", "wmean")]
+    """Return a row for each set: its name, the number of pairs, and both correlations over all pairs and as means."""
+    columns = [(correlation, average) for correlation in ("spearman", "pearson") for average in ("all", "mean", "wmean")]
     return [
-        [_cell(name), f"{score['n']:,}", *(f"{score[kind][over]:.2f}" for kind, over in columns)] for name, score in scores.items()
+        [_cell(name), f"{score['n']:,}", *(f"{score[correlation][average]:.2f}" for correlation, average in columns)]
+        for name, score in scores.items()
     ]
 
 

@@ -1,6 +1,6 @@
-"""Reads the description of a model directory: modules, pooling, hashes.
+"""Read the description of a model directory: modules, pooling and hashes.
 
-Code that a file names is never imported, and paths out of the directory are errors.
+Code that a file names is never imported. A path that leads out of the directory is an error.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from jax_sentemb.formats.tensors import read_shapes
 from jax_sentemb.provenance import EXPORT
 from jax_sentemb.side_files.reader import read_side_file, warn_once
 
-MODULES = 16  # largest number of modules
-HASHED = 1 << 28  # bytes of a file that is hashed before anything else is known of it
-MANIFEST = "jax_sentemb.json"  # of our own exports: SHA-256 of every file
-WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content, for sentence-transformers from 5 on and before
+MAX_MODULES = 16
+HASH_LIMIT = 1 << 28  # bytes; larger files are hashed only if their size fits the tensors in their header
+MANIFEST = "jax_sentemb.json"  # written by exports of this package: SHA-256 of every file
+WORD_WEIGHTS = ("config.json", "wordweights_config.json")  # the same content: from sentence-transformers 5 on, and before
 # The first of these files that has content is read, as in sentence-transformers.
 SENTENCE_CONFIGS = tuple(
     f"sentence_{name}_config.json" for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -29,15 +29,22 @@ OLD_POOLING_KEYS = {
 
 
 def transformer_folder(path: str | Path) -> Path:
-    """The folder with config.json, weights and tokenizer: `path`, or the folder that its modules.json names."""
-    kind, folder = read_modules(user_path(path))[0]
-    if kind != "Transformer":
-        raise ModelFileError(f"{path}/modules.json: the first module is {kind}, expected Transformer")
+    """Return the folder with config.json, weights and tokenizer: `path`, or the folder that its modules.json names.
+
+    Raises:
+        ModelFileError: The first module is not a Transformer, or modules.json is damaged.
+    """
+    module_type, folder = read_modules(user_path(path))[0]
+    if module_type != "Transformer":
+        raise ModelFileError(f"{path}/modules.json: the first module is {module_type}, expected Transformer")
     return folder
 
 
 def read_sentence_config(path: str | Path) -> tuple[Path, dict[str, Any]]:
-    """Return the file with the length and the tokenizer's settings, and its content; {} without a list of modules or a file."""
+    """Return the file with the maximum length and the tokenizer's settings, and its content.
+
+    The content is {} if the directory has no modules.json or no such file.
+    """
     root = user_path(path)
     folder = transformer_folder(root)
     names = SENTENCE_CONFIGS if (root / "modules.json").is_file() else ()
@@ -48,7 +55,13 @@ def read_sentence_config(path: str | Path) -> tuple[Path, dict[str, Any]]:
 
 
 def read_modules(root: Path) -> list[tuple[str, Path]]:
-    """(kind, folder) of the modules of a sentence-transformers directory; a directory without modules.json is one Transformer."""
+    """Return the type and the folder of each module of a sentence-transformers directory.
+
+    A directory without modules.json is a single Transformer.
+
+    Raises:
+        ModelFileError: modules.json is damaged, or names code or a path outside the directory.
+    """
     if not root.is_dir():
         raise ModelFileError(
             Setting("encoder.weights", str(root)), " is not a directory: give one with config.json and model.safetensors"
@@ -56,10 +69,10 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
     file = root / "modules.json"
     if not file.is_file():
         return [("Transformer", root)]
-    modules, stated = [], read_side_file(file, "modules.json", list)
-    if len(stated) > MODULES:
-        raise ModelFileError(f"{file} names {len(stated):,} modules, at most {MODULES} are supported")
-    for module in stated:
+    modules, entries = [], read_side_file(file, "modules.json", list)
+    if len(entries) > MAX_MODULES:
+        raise ModelFileError(f"{file} names {len(entries):,} modules, at most {MAX_MODULES} are supported")
+    for module in entries:
         name, folder = (module.get("type"), module.get("path")) if isinstance(module, dict) else (None, None)
         if not isinstance(name, str) or not name.startswith("sentence_transformers."):
             raise ModelFileError(
@@ -68,9 +81,11 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
         modules.append((name.rsplit(".", 1)[1], inside(root, folder, file)))
     if not modules:
         raise ModelFileError(f"{file} names no module")
-    names = [module["name"] for module in stated if "name" in module]
+    names = [module["name"] for module in entries if "name" in module]
     if len({*map(str, names)}) < len(names):
-        raise ModelFileError(f"{file}: two modules have the same name, of which sentence-transformers keeps one: {shown(names)}")
+        raise ModelFileError(
+            f"{file}: modules {shown(names)}: two have the same name, and sentence-transformers would drop one; rename one of them"
+        )
     return modules
 
 
@@ -80,35 +95,39 @@ class Readout(NamedTuple):
     pooling: str | None  # "cls", "mean" or "first_last"; None for a plain encoder directory
     normalize: bool  # to unit length
     cnn: Path | None  # folder of a CNN module between encoder and pooling
-    masked: bool  # token states at [PAD] are set to zero before the CNN
-    dense: tuple[Path, ...] = ()  # folders of dense layers behind the pooling
+    masks_padding: bool  # token states at [PAD] are set to zero before the CNN
+    dense: tuple[Path, ...] = ()  # folders of dense layers after the pooling
     layers: Path | None = None  # folder of a mean over layers before the pooling; `modules.check_layer_mean` reads it
 
 
 def read_readout(path: str | Path) -> Readout:
-    """The modules that follow the encoder of a directory; ModelFileError if their embedding is not supported."""
+    """Return the steps that follow the encoder of a directory.
+
+    Raises:
+        ModelFileError: A module, a pooling mode or their order is not supported.
+    """
     modules = read_modules(user_path(path))
-    kinds = [kind for kind, _ in modules]
+    types = [module_type for module_type, _ in modules]
     folders = dict(modules)
-    if kinds == ["Transformer"]:
+    if types == ["Transformer"]:
         return Readout(None, False, None, False)
-    place = kinds.index("Pooling") if "Pooling" in kinds else 0
-    middle, behind = kinds[1:place], kinds[place + 1 :]
-    known = kinds[0] == "Transformer" and place and middle in ([], ["CNN"], ["WordWeights", "CNN"], ["WeightedLayerPooling"])
-    if not known or behind not in (dense := ["Dense"] * behind.count("Dense"), [*dense, "Normalize"]):
+    pooling = types.index("Pooling") if "Pooling" in types else 0
+    before, after = types[1:pooling], types[pooling + 1 :]
+    is_known = types[0] == "Transformer" and pooling and before in ([], ["CNN"], ["WordWeights", "CNN"], ["WeightedLayerPooling"])
+    if not is_known or after not in (dense := ["Dense"] * after.count("Dense"), [*dense, "Normalize"]):
         raise ModelFileError(
-            f"{path}: modules {' + '.join(kinds)[:200]} are not supported; supported are Transformer + Pooling, with or without "
+            f"{path}: modules {' + '.join(types)[:200]} are not supported; supported are Transformer + Pooling, with or without "
             "a CNN or WeightedLayerPooling between them, and Dense and Normalize after them"
         )
     if "WordWeights" in folders:
         _check_plain_weights(folders["WordWeights"])
     file = folders["Pooling"] / "config.json"
-    stated = read_side_file(file, "Pooling")
+    settings = read_side_file(file, "Pooling")
     mode: Any
-    if "pooling_mode" in stated:  # sentence-transformers >= 6
-        mode = stated["pooling_mode"]
+    if "pooling_mode" in settings:  # sentence-transformers >= 6
+        mode = settings["pooling_mode"]
     else:
-        chosen = [key for key, on in stated.items() if key.startswith("pooling_mode_") and on]
+        chosen = [key for key, is_on in settings.items() if key.startswith("pooling_mode_") and is_on]
         mode = OLD_POOLING_KEYS.get(chosen[0], chosen[0]) if len(chosen) == 1 else chosen
     if mode not in OLD_POOLING_KEYS.values():
         raise ModelFileError(f"{file}: pooling {shown(mode)} is neither cls nor mean")
@@ -118,35 +137,38 @@ def read_readout(path: str | Path) -> Readout:
         raise ModelFileError(f"{file}: pooling {mode} after WeightedLayerPooling is not supported, only mean")
     return Readout(
         "first_last" if mean_of_layers else mode,
-        "Normalize" in kinds,
+        "Normalize" in types,
         folders.get("CNN"),
-        "WordWeights" in kinds,
-        tuple(folder for kind, folder in modules if kind == "Dense"),
+        "WordWeights" in types,
+        tuple(folder for module_type, folder in modules if module_type == "Dense"),
         mean_of_layers,
     )
 
 
 def check_normalize(modules: Sequence[tuple[str, Path]]) -> None:
-    """Raise ModelFileError for a Normalize module that scales something else than the embedding."""
-    for kind, folder in modules:
-        if kind == "Normalize" and (folder / "config.json").is_file():
+    """Raise ModelFileError for a Normalize module that scales anything other than the embedding."""
+    for module_type, folder in modules:
+        if module_type == "Normalize" and (folder / "config.json").is_file():
             read_side_file(folder / "config.json", "Normalize")
 
 
-NO_ENCODER = ("MaskedLM",)  # methods whose exports have a pooling but are not sentence encoders yet
+NOT_SENTENCE_ENCODERS = ("MaskedLM",)  # methods whose exports have a pooling although they embed no sentences yet
 
 
 def sentence_pooling(path: str | Path) -> str:
-    """The pooling of a sentence encoder; "" for a plain encoder directory and an export of masked-language-model training."""
+    """Return the pooling of a sentence encoder.
+
+    It is "" for a plain encoder directory and for an export of masked-language-model training.
+    """
     root = user_path(path)
-    return "" if read_manifest(root).get("method") in NO_ENCODER else read_readout(root).pooling or ""
+    return "" if read_manifest(root).get("method") in NOT_SENTENCE_ENCODERS else read_readout(root).pooling or ""
 
 
 def _check_plain_weights(folder: Path) -> None:
-    """ModelFileError unless all word weights are 1. Exports have such a module because it sets [PAD] to zero."""
+    """Raise ModelFileError unless all word weights are 1. Exports have such a module because it sets [PAD] to zero."""
     for file in (folder / name for name in WORD_WEIGHTS):
-        stated = read_side_file(file, "WordWeights")
-        if stated.get("word_weights") or stated.get("unknown_word_weight") != 1:
+        settings = read_side_file(file, "WordWeights")
+        if settings.get("word_weights") or settings.get("unknown_word_weight") != 1:
             raise ModelFileError(f"{file}: different word weights are not supported")
 
 
@@ -162,15 +184,15 @@ def read_manifest(root: Path) -> dict[str, Any]:
     content = read_json(file)
     provenance.check(file, content, EXPORT)
     if not isinstance(content.get("sha256"), dict):
-        raise ModelFileError(f"{file} is damaged: it does not have the SHA-256 of the files")
+        raise ModelFileError(f"{file} is damaged: it does not list the SHA-256 of the files")
     return content
 
 
 def check_hashes(root: Path) -> None:
-    """Compare the files of an export with its manifest; directories of other programs have no manifest.
+    """Compare the files of an export with its manifest, if it has one. Directories of other programs have no manifest.
 
-    README.md is not compared, because the owner of a model may edit it. A warning names a file that the manifest does not list
-    and that could change embeddings.
+    README.md is not compared, because the owner of a model may edit it. A file that the manifest does not list and that could
+    change embeddings causes a warning.
 
     Raises:
         ModelFileError: A file is missing or differs, or the manifest has another format.
@@ -192,8 +214,8 @@ def check_hashes(root: Path) -> None:
 
 
 def _check_size(file: Path) -> None:
-    """Raise ModelFileError for a file that would take long to hash, and that has more bytes than it can have."""
-    if file.is_file() and file.stat().st_size > HASHED:
+    """Raise ModelFileError for a file that would take long to hash and has more bytes than such a file can have."""
+    if file.is_file() and file.stat().st_size > HASH_LIMIT:
         if file.suffix != ".safetensors":
-            raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a file beside the weights")
+            raise ModelFileError(f"{file} has {file.stat().st_size:,} bytes, too many for a file next to the weights")
         read_shapes(file)

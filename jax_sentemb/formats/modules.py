@@ -1,4 +1,4 @@
-"""Modules of sentence-transformers with weights of their own beside the transformer: a CNN and dense layers, read and written."""
+"""Read and write the modules of sentence-transformers that have weights besides the transformer: a CNN and dense layers."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from jax_sentemb.models.cnn import Convolution
 from jax_sentemb.side_files.reader import read_side_file
 from jax_sentemb.types import Params
 
-# Classes of PyTorch by our name of an activation behind a dense layer.
+# Classes of PyTorch by this package's names of the activations after a dense layer.
 ACTIVATION_CLASSES = {
     "identity": "torch.nn.modules.linear.Identity",
     "tanh": "torch.nn.modules.activation.Tanh",
@@ -24,24 +24,31 @@ ACTIVATION_CLASSES = {
 
 
 def module_tensors(folder: Path) -> Tensors:
-    """float32 tensors of the module in a folder."""
+    """Read the float32 tensors of the module in a folder."""
     return {name: tensor for file in weight_files(folder) for name, tensor in read_safetensors(file).items()}
 
 
 def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
-    """The convolution between encoder and pooling of a sentence-transformers directory; None without a CNN."""
+    """Read the convolution between encoder and pooling of a sentence-transformers directory.
+
+    Returns:
+        The convolution and its parameters; None without a CNN.
+
+    Raises:
+        ModelFileError: The CNN is damaged or not supported.
+    """
     root = user_path(path)
     readout = read_readout(root)
     if readout.cnn is None:
         return None
     file = readout.cnn / "cnn_config.json"
-    stated = read_side_file(file, "CNN")
-    windows, filters = stated.get("kernel_sizes"), stated.get("out_channels")
-    inputs = stated.get("in_embedding_dimension", stated.get("in_word_embedding_dimension"))
-    sane = isinstance(windows, list) and all(isinstance(n, int) and 0 < n < 1000 for n in [*windows, filters, inputs])
-    sane = sane and windows and len(set(windows)) == len(windows) and all(n % 2 for n in windows)
-    strides = stated.get("stride_sizes")
-    if not sane or strides not in (None, [1] * len(windows)):
+    settings = read_side_file(file, "CNN")
+    windows, filters = settings.get("kernel_sizes"), settings.get("out_channels")
+    inputs = settings.get("in_embedding_dimension", settings.get("in_word_embedding_dimension"))
+    is_valid = isinstance(windows, list) and all(isinstance(n, int) and 0 < n < 1000 for n in [*windows, filters, inputs])
+    is_valid = is_valid and windows and len(set(windows)) == len(windows) and all(n % 2 for n in windows)
+    strides = settings.get("stride_sizes")
+    if not is_valid or strides not in (None, [1] * len(windows)):
         raise ModelFileError(
             f"{file}: kernel_sizes {shown(windows)}, out_channels {shown(filters)} or stride_sizes {shown(strides)} cannot be used"
         )
@@ -55,11 +62,11 @@ def read_convolution(path: str | Path) -> tuple[Convolution, Params] | None:
         kernel, bias = (tensors[name] for name in expected)
         params[f"window_{window}"] = {"kernel": np.ascontiguousarray(kernel.transpose(2, 1, 0)), "bias": bias}
     check_finite(tensors, readout.cnn)
-    return Convolution(tuple(windows), filters, reference=not readout.masked), params
+    return Convolution(tuple(windows), filters, reference=not readout.masks_padding), params
 
 
 def convolution_to_torch(convolution: Convolution, params: Params) -> Tensors:
-    """Tensors of sentence-transformers' CNN module by name (float32)."""
+    """Return the tensors of sentence-transformers' CNN module by name (float32)."""
     tensors = {}
     for number, window in enumerate(convolution.windows):
         kernel, bias = (np.asarray(params[f"window_{window}"][name], np.float32) for name in ("kernel", "bias"))
@@ -69,35 +76,39 @@ def convolution_to_torch(convolution: Convolution, params: Params) -> Tensors:
 
 
 def check_layer_mean(path: str | Path) -> None:
-    """ModelFileError for a directory whose module over layers is another mean than that of layer 1 and the last (first_last)."""
+    """Raise ModelFileError if a directory averages any layers other than the first and the last one (first_last)."""
     folder = read_readout(user_path(path)).layers
     if folder is None:
         return
-    stated, tensors = read_side_file(folder / "config.json", "WeightedLayerPooling"), module_tensors(folder)
+    settings, tensors = read_side_file(folder / "config.json", "WeightedLayerPooling"), module_tensors(folder)
     weights = tensors.get("layer_weights", np.zeros(0))
-    count = stated.get("num_hidden_layers")
+    count = settings.get("num_hidden_layers")
     expected = layer_mean_files(count, 0)[1]["layer_weights"] if isinstance(count, int) and 0 < count < 1000 else None
-    if stated.get("layer_start") != 1 or expected is None or not np.array_equal(weights, expected):
+    if settings.get("layer_start") != 1 or expected is None or not np.array_equal(weights, expected):
         raise ModelFileError(f"{folder}: only the mean of layer 1 and the last layer is supported as a mean over layers")
 
 
 def layer_mean_files(layers: int, width: int) -> tuple[dict[str, object], Tensors]:
-    """config.json and tensors (float32) of sentence-transformers' WeightedLayerPooling: the mean of layer 1 and the last layer."""
+    """Return config.json and tensors (float32) of a WeightedLayerPooling that averages layer 1 and the last layer."""
     weights = np.zeros(layers, np.float32)
     weights[[0, -1]] = 1
     return {"word_embedding_dimension": width, "layer_start": 1, "num_hidden_layers": layers}, {"layer_weights": weights}
 
 
 def read_dense(path: str | Path) -> tuple[tuple[str, ...], Params] | None:
-    """Activations and parameters of the dense layers behind the pooling of a sentence-transformers directory; None without any.
+    """Read the dense layers after the pooling of a sentence-transformers directory.
 
-    The parameters of layer number n are "layer_n": {"kernel" [inputs, outputs], "bias" [outputs] (if it has one)}. ModelFileError
-    for a layer that is damaged, that reads something else than the pooled embedding, or whose activation is unknown.
+    Returns:
+        The activations, and the parameters: "layer_n" has "kernel" [inputs, outputs] and, if the layer has it, "bias" [outputs].
+        None without dense layers.
+
+    Raises:
+        ModelFileError: A layer is damaged, reads anything other than the pooled embedding, or has an unknown activation.
     """
     folders = read_readout(user_path(path)).dense
     layers = [_dense_layer(folder) for folder in folders]
-    for folder, (_, before), (_, layer) in zip(folders[1:], layers, layers[1:], strict=False):
-        if before["kernel"].shape[1] != layer["kernel"].shape[0]:
+    for folder, (_, previous), (_, layer) in zip(folders[1:], layers, layers[1:], strict=False):
+        if previous["kernel"].shape[1] != layer["kernel"].shape[0]:
             raise ModelFileError(f"{folder}: in_features={layer['kernel'].shape[0]} is not the width of the layer before it")
     names = tuple(name for name, _ in layers)
     return (names, {f"layer_{number}": layer for number, (_, layer) in enumerate(layers)}) if layers else None
@@ -105,25 +116,25 @@ def read_dense(path: str | Path) -> tuple[tuple[str, ...], Params] | None:
 
 def _dense_layer(folder: Path) -> tuple[str, Params]:
     file = folder / "config.json"
-    stated = read_side_file(file, "Dense")
-    known = {theirs: ours for ours, theirs in ACTIVATION_CLASSES.items()}
-    activation = stated.get("activation_function", ACTIVATION_CLASSES["tanh"])
-    if not isinstance(activation, str) or activation not in known:
-        raise ModelFileError(f"{file}: activation_function={shown(activation)} is not one of {', '.join(known)}")
+    settings = read_side_file(file, "Dense")
+    names = {torch_class: name for name, torch_class in ACTIVATION_CLASSES.items()}
+    activation = settings.get("activation_function", ACTIVATION_CLASSES["tanh"])
+    if not isinstance(activation, str) or activation not in names:
+        raise ModelFileError(f"{file}: activation_function={shown(activation)} is not one of {', '.join(names)}")
     tensors = module_tensors(folder)
     check_finite(tensors, folder)
-    shape = stated.get("out_features"), stated.get("in_features")
-    biases = ["linear.bias"] if stated.get("bias", True) else []
-    good = set(tensors) == {"linear.weight", *biases} and tensors["linear.weight"].shape == shape
-    if not good or any(tensors[name].shape != shape[:1] for name in biases):
-        found = {name: list(tensor.shape) for name, tensor in tensors.items()}
-        raise ModelFileError(f"{folder}: tensors {shown(found)} do not fit {file.name}, which states {shown(list(shape))}")
+    shape = settings.get("out_features"), settings.get("in_features")
+    biases = ["linear.bias"] if settings.get("bias", True) else []
+    fits = set(tensors) == {"linear.weight", *biases} and tensors["linear.weight"].shape == shape
+    if not fits or any(tensors[name].shape != shape[:1] for name in biases):
+        shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+        raise ModelFileError(f"{folder}: tensors {shown(shapes)} do not fit {file.name}, expected {shown(list(shape))}")
     layer: Params = {"kernel": np.ascontiguousarray(tensors["linear.weight"].T)}
-    return known[activation], layer | ({"bias": tensors["linear.bias"]} if biases else {})
+    return names[activation], layer | ({"bias": tensors["linear.bias"]} if biases else {})
 
 
 def dense_files(activation: str, layer: Params) -> tuple[dict[str, object], Tensors]:
-    """config.json and tensors (float32) of sentence-transformers' Dense module."""
+    """Return config.json and tensors (float32) of sentence-transformers' Dense module."""
     kernel = np.asarray(layer["kernel"], np.float32)
     tensors = {"linear.weight": np.ascontiguousarray(kernel.T)}
     if "bias" in layer:

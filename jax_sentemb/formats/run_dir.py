@@ -1,4 +1,4 @@
-"""Reads and writes the files of a work directory that describe the model of a run: model.json, checkpoints, tokenizer."""
+"""Read and write the files of a work directory that describe the model of a run: model.json, checkpoints, tokenizer."""
 
 import dataclasses
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jax_sentemb.models.cnn import Convolution
     from jax_sentemb.models.word_vectors import WordsConfig
 
-NEEDED = (
+REQUIRED_KEYS = (
     "encoder",
     "name",
     "method",
@@ -33,13 +33,17 @@ NEEDED = (
 
 
 def write_metadata(workdir: Path, encoder_config: "BertConfig | WordsConfig", metadata: dict[str, Any]) -> None:
-    """Writes `workdir`/model.json: the metadata that an export needs besides weights and tokenizer."""
+    """Write the metadata that an export needs besides weights and tokenizer to `workdir`/model.json."""
     content = {"encoder": dataclasses.asdict(encoder_config), **metadata}
     write_json(workdir / "model.json", content)
 
 
 def read_metadata(workdir: Path) -> dict[str, Any]:
-    """The content of `workdir`/model.json; ModelFileError if it is missing or damaged."""
+    """Return the content of `workdir`/model.json.
+
+    Raises:
+        ModelFileError: The file is missing or damaged.
+    """
     from jax_sentemb.formats.config_json import config_of_fields
 
     file = workdir / "model.json"
@@ -47,8 +51,8 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
         raise ModelFileError(f"{workdir} is not the work directory of a run: it has no model.json")
     metadata = read_json(file)
     check(file, metadata, RUN)
-    if absent := [name for name in NEEDED if name not in metadata]:
-        raise ModelFileError(f"{file} is damaged: it has no {absent[0]}")
+    if missing := [name for name in REQUIRED_KEYS if name not in metadata]:
+        raise ModelFileError(f"{file} is damaged: it has no {missing[0]}")
     encoder = metadata["encoder"]
     if not isinstance(encoder, dict):
         raise ModelFileError(f"{file} is damaged: encoder={shown(encoder)}")
@@ -57,13 +61,13 @@ def read_metadata(workdir: Path) -> dict[str, Any]:
         positions, length = config.max_position_embeddings - config.position_offset, metadata["max_seq_length"]
         if not isinstance(length, int) or not 2 <= length <= positions:
             raise ModelFileError(f"{file} is damaged: max_seq_length={shown(length)} is not between 2 and {positions}")
-        if foreign := encoder.keys() - {field.name for field in dataclasses.fields(config)}:
-            raise ModelFileError(f"{file} is damaged: encoder has the unknown entry {shown(min(foreign))}")
+        if unknown := encoder.keys() - {field.name for field in dataclasses.fields(config)}:
+            raise ModelFileError(f"{file} is damaged: encoder has the unknown entry {shown(min(unknown))}")
     return metadata
 
 
-def export_of(workdir: Path) -> Path | None:
-    """Return the folder of the export of a run, None if there is none or if it is of an earlier run in this directory."""
+def find_export(workdir: Path) -> Path | None:
+    """Return the folder of the export of a run, None if it is missing or belongs to an earlier run in this directory."""
     folder = workdir / "export"
     run = read_manifest(folder).get(KEY, {}).get("sources", {}).get("run")
     is_current = run and run["sha256"] == read_json(workdir / "model.json")[KEY]["sources"]["run"]["sha256"]
@@ -71,50 +75,61 @@ def export_of(workdir: Path) -> Path | None:
 
 
 def is_words(metadata: dict[str, Any]) -> bool:
-    """Whether model.json describes a model on word vectors instead of a BERT."""
+    """Return whether model.json describes a model on word vectors instead of a BERT."""
     return metadata["encoder"].get("model_type") == "words"
 
 
 def read_checkpoint(workdir: Path, which: str) -> tuple[Params, int]:
-    """Return the parameters as NumPy arrays and the step of the checkpoint "best", "last" or a number.
+    """Read a checkpoint.
+
+    Args:
+        workdir: The work directory of the run.
+        which: "best", "last" or the number of a step.
+
+    Returns:
+        The parameters as NumPy arrays, and the step.
 
     Raises:
         ModelFileError: The checkpoint does not exist, is damaged, has another format, or is not of the run of model.json.
     """
     from jax_sentemb.formats.checkpoint import read_params
 
-    def quiet(text: str) -> None: ...
+    def ignore(warning: str) -> None: ...
 
-    found = {kind: manifest.steps(workdir / kind, quiet) for kind in ("best", "checkpoints")}
+    folders = {folder: manifest.steps(workdir / folder, ignore) for folder in ("best", "checkpoints")}
     if which in ("best", "last"):
-        for kind in ("best", "checkpoints") if which == "best" else ("checkpoints",):
-            if newest := manifest.newest(workdir / kind):
-                _check_run(workdir, kind, *newest)
-                return read_params(workdir / kind / str(newest[0])), newest[0]
-    kind = next((kind for kind, steps in found.items() if which.isdigit() and int(which) in steps), "")
-    if not kind:
-        steps = sorted({*found["best"], *found["checkpoints"]})
-        there = ", ".join(map(str, steps)) or "none"
-        hint = "; its export has the initial weights" if not steps and export_of(workdir) else ""
-        raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; its checkpoints are: {there}{hint}")
+        for folder in ("best", "checkpoints") if which == "best" else ("checkpoints",):
+            if newest := manifest.newest(workdir / folder):
+                _check_run(workdir, folder, *newest)
+                return read_params(workdir / folder / str(newest[0])), newest[0]
+    folder = next((folder for folder, steps in folders.items() if which.isdigit() and int(which) in steps), "")
+    if not folder:
+        steps = sorted({*folders["best"], *folders["checkpoints"]})
+        numbers = ", ".join(map(str, steps)) or "none"
+        hint = "; its export has the initial weights" if not steps and find_export(workdir) else ""
+        raise ModelFileError(f"--step {which}: {workdir} has no such checkpoint; its checkpoints are: {numbers}{hint}")
     try:
-        content = manifest.verify(workdir / kind / str(int(which)))
+        content = manifest.verify(workdir / folder / str(int(which)))
     except manifest.Damaged as problem:
         raise ModelFileError(f"--step {which}: {problem}") from None
-    _check_run(workdir, kind, int(which), content)
-    return read_params(workdir / kind / str(int(which))), int(which)
+    _check_run(workdir, folder, int(which), content)
+    return read_params(workdir / folder / str(int(which))), int(which)
 
 
-def _check_run(workdir: Path, kind: str, step: int, content: dict[str, Any]) -> None:
+def _check_run(workdir: Path, folder: str, step: int, content: dict[str, Any]) -> None:
     """Raise ModelFileError if a checkpoint was not written by the run that model.json describes."""
-    file, where = workdir / "model.json", workdir / kind / str(step)
+    file, where = workdir / "model.json", workdir / folder / str(step)
     if file.is_file():
         run = Source(f"of {where}", fingerprint(CHECKPOINT, content[KEY]["sources"]))
         check(file, read_json(file), RUN, {"run": run}, remedy="one of them was copied here from another run")
 
 
 def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | WordTokenizer":
-    """The tokenizer of a run; ModelFileError if it differs from the one with which the run was trained."""
+    """Read the tokenizer of a run.
+
+    Raises:
+        ModelFileError: The tokenizer is damaged, or differs from the one with which the run was trained.
+    """
     from jax_sentemb.data.tokenizer import Tokenizer
     from jax_sentemb.data.tokenizer_checks import check_rows
     from jax_sentemb.data.word_tokenizer import WordTokenizer
@@ -131,13 +146,13 @@ def read_run_tokenizer(workdir: Path, metadata: dict[str, Any]) -> "Tokenizer | 
 
 
 def encode_settings_of(metadata: dict[str, Any]) -> EncodeSettings:
-    """Return the prompts, similarity and width that the start of a run had, from model.json; the defaults without any."""
+    """Return the prompts, similarity and width in model.json, which a run takes over from its initial model."""
     return EncodeSettings(**metadata["encode_settings"]) if metadata.get("encode_settings") else DEFAULTS
 
 
 def convolution_of(metadata: dict[str, Any]) -> "Convolution | None":
-    """The convolution between encoder and pooling from model.json of a run, or None."""
+    """Return the convolution between encoder and pooling from model.json of a run, or None."""
     from jax_sentemb.models.cnn import Convolution
 
-    stated = metadata.get("convolution")
-    return Convolution(**{**stated, "windows": tuple(stated["windows"])}) if stated else None
+    settings = metadata.get("convolution")
+    return Convolution(**{**settings, "windows": tuple(settings["windows"])}) if settings else None

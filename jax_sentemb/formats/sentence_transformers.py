@@ -1,6 +1,6 @@
-"""Writes model directories that transformers and sentence-transformers load.
+"""Write model directories that transformers and sentence-transformers load.
 
-They have old class paths and pooling keys of sentence-transformers, because every version from 2.2 to 6 reads them.
+The class paths and pooling keys are the old ones, because every version of sentence-transformers from 2.2 to 6 reads them.
 """
 
 import json
@@ -20,7 +20,7 @@ from jax_sentemb.errors import ConfigError, ResourceError
 from jax_sentemb.files import is_full, naming, remove, sole_writer, staging, write_json
 from jax_sentemb.formats.config_json import config_json
 from jax_sentemb.formats.encode_settings import DEFAULTS, FILE, EncodeSettings
-from jax_sentemb.formats.model_card import Card, module_words, render
+from jax_sentemb.formats.model_card import Card, describe_modules, render
 from jax_sentemb.formats.model_dir import MANIFEST, WORD_WEIGHTS
 from jax_sentemb.formats.modules import convolution_to_torch, dense_files, layer_mean_files
 from jax_sentemb.formats.tensors import Tensors
@@ -31,27 +31,27 @@ from jax_sentemb.models.dense import DENSE
 from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.types import Params
 
-# Pooling mode -> key of the Pooling module of sentence-transformers. first_last is a mean over tokens after one over layers.
+# Keys of the Pooling module of sentence-transformers by pooling. first_last is written as a mean over layers, then over tokens.
 POOLING_KEYS = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
     "max": "pooling_mode_max_tokens",
     "mean_sqrt_len": "pooling_mode_mean_sqrt_len_tokens",
 }
-LAST = {"pooling_mode_lasttoken": True}  # written only if needed, because versions that do not know the key raise an error
+LAST_TOKEN_KEY = {"pooling_mode_lasttoken": True}  # written only if needed, because old versions raise an error for this key
 EXPORTABLE = ("cls", "mean", "first_last")
 CNN_FOLDER, WEIGHTS_FOLDER, LAYERS_FOLDER = "2_CNN", "1_WordWeights", "1_WeightedLayerPooling"
 
 
 def has_pair_head(params: Params) -> bool:
-    """Whether these parts are a cross-encoder, which scores pairs of sentences."""
+    """Return whether these parts are a cross-encoder, which scores pairs of sentences."""
     return "pooler" in params and "classifier" in params
 
 
 def check_exportable(pooling: str, convolution: Convolution | None = None) -> None:
-    """ConfigError for an embedding that the standard modules of sentence-transformers do not compute."""
+    """Raise ConfigError for an embedding that the standard modules of sentence-transformers cannot compute."""
     if pooling not in EXPORTABLE:
-        raise ConfigError(f"pooling={pooling!r} cannot be exported: sentence-transformers has {' and '.join(EXPORTABLE)}")
+        raise ConfigError(f"pooling={pooling!r} cannot be exported: use {', '.join(EXPORTABLE[:-1])} or {EXPORTABLE[-1]}")
     if convolution is not None and convolution.relu:
         raise ConfigError("convolution.relu=True cannot be exported: the CNN of sentence-transformers has no activation")
 
@@ -60,8 +60,8 @@ def check_exportable(pooling: str, convolution: Convolution | None = None) -> No
 class SentenceModel:
     """A BERT that embeds sentences or scores pairs, with everything that its export contains.
 
-    Parts of `params`: "encoder"; "cnn" with a `convolution`; "dense" with `dense`, the activations of its layers; "token_head",
-    which is written to the same file for transformers' BertForMaskedLM; "pooler" and "classifier" of a cross-encoder.
+    The part "encoder" of `params` is always present. The part "cnn" belongs to `convolution`, and "dense" to `dense`. The part
+    "token_head" is written to the same file for transformers' BertForMaskedLM. A cross-encoder has "pooler" and "classifier".
     """
 
     config: BertConfig
@@ -72,23 +72,29 @@ class SentenceModel:
     normalize: bool = False
     convolution: Convolution | None = None
     settings: EncodeSettings = DEFAULTS
-    dense: tuple[str, ...] = ()
+    dense: tuple[str, ...] = ()  # activations of the dense layers
 
     @property
     def width(self) -> int:
-        """The width of an embedding."""
+        """Return the width of an embedding."""
         return self.params[DENSE][f"layer_{len(self.dense) - 1}"]["kernel"].shape[1] if self.dense else self.pooled_width
 
     @property
     def pooled_width(self) -> int:
-        """The width of the pooled states."""
+        """Return the width of the pooled states."""
         return self.config.hidden_size if self.convolution is None else self.convolution.width
 
 
 def write_export(directory: str | Path, model: SentenceModel, card: Card | None = None) -> None:
-    """Writes every file of an export except its manifest to `directory`, and creates the directory if necessary.
+    """Write every file of an export except its manifest to `directory`, and create the directory if necessary.
 
-    ConfigError for an embedding that standard modules do not compute, or a length beyond the positions of the encoder.
+    Args:
+        directory: The folder for the files.
+        model: The model to export.
+        card: Metadata for README.md.
+
+    Raises:
+        ConfigError: Standard modules cannot compute the embedding, or the encoder has too few positions for `max_seq_length`.
     """
     config, params, card = model.config, model.params, card or Card()
     positions = config.max_position_embeddings - config.position_offset
@@ -108,7 +114,8 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
     write_json(directory / "config.json", content)
     readme = render(
         card, pooling=model.pooling, normalize=model.normalize, max_seq_length=model.max_seq_length, width=model.width,
-        modules=module_words(model.convolution, model.dense, model.settings.similarity_fn_name), is_cross_encoder=is_cross_encoder,
+        modules=describe_modules(model.convolution, model.dense, model.settings.similarity_fn_name),
+        is_cross_encoder=is_cross_encoder,
     )  # fmt: skip
     (directory / "README.md").write_text(readme, "utf-8")
     tokenizer_config = json.loads((directory / "tokenizer_config.json").read_text("utf-8"))
@@ -118,9 +125,9 @@ def write_export(directory: str | Path, model: SentenceModel, card: Card | None 
 
 
 def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> Tensors:
-    """Tensors by torch name. With a head, names of the encoder have the prefix of transformers' models with heads."""
+    """Return tensors by torch name. With a head, the names of the encoder have the prefix that transformers then expects."""
     tensors = to_torch(config, params["encoder"])
-    if not heads:  # without a pooler transformers' AutoModel warns of new weights
+    if not heads:  # without a pooler, transformers' AutoModel warns of new weights
         pooler = {"kernel": np.eye(config.hidden_size), "bias": np.zeros(config.hidden_size)}
         return {**tensors, **head_to_torch(config, "pooler", pooler)}
     prefix = FAMILIES[config.model_type].weight_prefix
@@ -132,21 +139,21 @@ def _tensors(config: BertConfig, params: Params, heads: Sequence[str]) -> Tensor
 
 
 def _write_modules(directory: Path, model: SentenceModel) -> None:
-    """Writes what sentence-transformers reads besides the transformer: the list of modules, and the settings of each module.
+    """Write the files that sentence-transformers reads besides the transformer: modules.json, and the settings of each module.
 
-    The CNN of sentence-transformers reads the states at [PAD]. Word weights of 1 before it set [PAD] to zero, as our convolution
-    does, so that padding does not change the embedding; a `reference` convolution has no word weights.
+    The CNN of sentence-transformers reads the states at [PAD]. Word weights of 1 before it set these states to zero, as the
+    convolution of this package does, so padding does not change the embedding. A `reference` convolution has no word weights.
     """
     config, convolution = model.config, model.convolution
-    masked = convolution is not None and not convolution.reference
-    kinds = [("", "Transformer")]
-    kinds += [(LAYERS_FOLDER, "WeightedLayerPooling")] * (model.pooling == "first_last")
-    kinds += [(WEIGHTS_FOLDER, "WordWeights")] * masked + [(CNN_FOLDER, "CNN")] * (convolution is not None)
+    masks_padding = convolution is not None and not convolution.reference
+    chain = [("", "Transformer")]
+    chain += [(LAYERS_FOLDER, "WeightedLayerPooling")] * (model.pooling == "first_last")
+    chain += [(WEIGHTS_FOLDER, "WordWeights")] * masks_padding + [(CNN_FOLDER, "CNN")] * (convolution is not None)
     layers = [(f"{2 + number}_Dense", "Dense") for number in range(len(model.dense))]
-    kinds += [("1_Pooling", "Pooling"), *layers] + [(f"{2 + len(layers)}_Normalize", "Normalize")] * model.normalize
+    chain += [("1_Pooling", "Pooling"), *layers] + [(f"{2 + len(layers)}_Normalize", "Normalize")] * model.normalize
     modules = [
-        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for number, (path, kind) in enumerate(kinds)
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{module_type}"}
+        for number, (path, module_type) in enumerate(chain)
     ]
     files: dict[str, dict | list] = {
         "modules.json": modules,
@@ -155,8 +162,8 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
         "1_Pooling/config.json": pooling_config(model.pooled_width, "mean" if model.pooling == "first_last" else model.pooling),
     }
     if model.pooling == "first_last":
-        stated, tensors = layer_mean_files(config.num_hidden_layers, config.hidden_size)
-        files[f"{LAYERS_FOLDER}/config.json"] = stated
+        settings, tensors = layer_mean_files(config.num_hidden_layers, config.hidden_size)
+        files[f"{LAYERS_FOLDER}/config.json"] = settings
         _write_tensors(directory / LAYERS_FOLDER, tensors)
     if convolution is not None:
         files[f"{CNN_FOLDER}/cnn_config.json"] = {
@@ -169,7 +176,7 @@ def _write_modules(directory: Path, model: SentenceModel) -> None:
     for number, (folder, _) in enumerate(layers):
         files[f"{folder}/config.json"], tensors = dense_files(model.dense[number], model.params[DENSE][f"layer_{number}"])
         _write_tensors(directory / folder, tensors)
-    if masked:
+    if masks_padding:
         weights = {"vocab": [""] * config.vocab_size, "word_weights": {}, "unknown_word_weight": 1}
         files |= {f"{WEIGHTS_FOLDER}/{name}": weights for name in WORD_WEIGHTS}
     for name, content in files.items():
@@ -183,20 +190,20 @@ def _write_tensors(folder: Path, tensors: Tensors) -> None:
 
 
 def pooling_config(width: int, pooling: str) -> dict[str, Any]:
-    """The settings of the Pooling module of sentence-transformers, in the form that every version reads."""
+    """Return the settings of the Pooling module of sentence-transformers, in the form that every version reads."""
     keys = {key: mode == pooling for mode, key in POOLING_KEYS.items()}
-    return {"word_embedding_dimension": width, **keys, **(LAST if pooling == "last" else {})}
+    return {"word_embedding_dimension": width, **keys, **(LAST_TOKEN_KEY if pooling == "last" else {})}
 
 
 def check_replaceable(directory: Path) -> None:
-    """ConfigError if `directory` holds anything but an export."""
+    """Raise ConfigError if `directory` holds anything but an export."""
     if directory.exists() and not (directory / MANIFEST).is_file() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"{directory} exists and is not an export of jax_sentemb: give another directory or move it away")
 
 
 @contextmanager
 def staged(directory: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `directory`, which replaces it if the block succeeds and is deleted otherwise.
+    """Yield a temporary folder next to `directory`, which replaces it if the block succeeds and is deleted otherwise.
 
     Raises:
         BusyError: Another process writes the same export.
@@ -213,8 +220,8 @@ def staged(directory: Path) -> Iterator[Path]:
                 yield stage
                 _replace(directory, stage, previous)
     except OSError as error:
-        problem = ResourceError if is_full(error) else ConfigError
-        raise problem(f"cannot write the export {directory}: {error.strerror or error}") from None
+        error_type = ResourceError if is_full(error) else ConfigError
+        raise error_type(f"cannot write the export {directory}: {error.strerror or error}") from None
 
 
 def _replace(directory: Path, stage: Path, previous: Path) -> None:
@@ -232,7 +239,9 @@ def _replace(directory: Path, stage: Path, previous: Path) -> None:
 
 
 def _labels(params: Params, card: Card) -> list[str]:
-    """Names of the outputs of a cross-encoder: "score", or its classes."""
+    """Return the names of the outputs of a cross-encoder: "score", or its classes."""
     outputs = params["classifier"]["bias"].shape[0] if has_pair_head(params) else 1
-    stated = card.training.get("method.classes", ())
-    return ["score"] if outputs == 1 else [*stated] if len(stated) == outputs else [f"LABEL_{place}" for place in range(outputs)]
+    if outputs == 1:
+        return ["score"]
+    classes = card.training.get("method.classes", ())
+    return [*classes] if len(classes) == outputs else [f"LABEL_{number}" for number in range(outputs)]

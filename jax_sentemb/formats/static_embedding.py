@@ -1,7 +1,7 @@
-"""Static tables of token vectors as files: the module StaticEmbedding of sentence-transformers, read and written.
+"""Read and write static tables of token vectors: the module StaticEmbedding of sentence-transformers.
 
-modules.json                 StaticEmbedding, and Normalize where embeddings have unit length
-model.safetensors            embedding.weight, float32 [V, E]; of model2vec embeddings [K, E], mapping [V] and weights [V]
+modules.json                 StaticEmbedding, and Normalize if embeddings have unit length
+model.safetensors            embedding.weight, float32 [V, E]; model2vec has embeddings [K, E], mapping [V] and weights [V] instead
 tokenizer.json               the pieces, without special tokens: the text "[SEP]" stays text
 """
 
@@ -24,12 +24,12 @@ from jax_sentemb.formats.tensors import check_finite, read_safetensors
 from jax_sentemb.side_files.reader import check_links, read_side_file
 
 WEIGHT = "embedding.weight"
-KIND = "StaticEmbedding"
+MODULE_TYPE = "StaticEmbedding"
 MODEL2VEC_LENGTH = 512  # pieces to which model2vec cuts a text by default
 
 
 class StaticTable(NamedTuple):
-    """A vector for each piece of a vocabulary; the embedding of a text is the mean of those of its pieces."""
+    """A vector for each piece of a vocabulary. The embedding of a text is the mean of the vectors of its pieces."""
 
     vectors: Float[np.ndarray, "pieces width"]  # float32
     tokenizer: Tokenizer
@@ -46,22 +46,22 @@ def is_static(directory: Path) -> bool:
         content = read_json(config) if config.is_file() else {}
         return content.get("model_type") == "model2vec" or content.get("architectures") == ["StaticModel"]
     first = read_json(file, list)[:1]
-    return bool(first) and isinstance(first[0], dict) and str(first[0].get("type")).endswith(KIND)
+    return bool(first) and isinstance(first[0], dict) and str(first[0].get("type")).endswith(MODULE_TYPE)
 
 
 def write_static(directory: Path, table: StaticTable) -> None:
-    """Write the files of a table into `directory`, except a card and a manifest."""
+    """Write the files of a table into `directory`, except the model card and the manifest."""
     directory.mkdir(parents=True, exist_ok=True)
     tensors = {WEIGHT: np.ascontiguousarray(table.vectors, np.float32)}
     (directory / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
     write_text(directory / "tokenizer.json", _tokenizer_json(table))
-    kinds = [("", KIND), *([("1_Normalize", "Normalize")] if table.normalize else [])]
+    chain = [("", MODULE_TYPE), *([("1_Normalize", "Normalize")] if table.normalize else [])]
     modules = [
-        {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for place, (path, kind) in enumerate(kinds)
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{module_type}"}
+        for index, (path, module_type) in enumerate(chain)
     ]
     write_json(directory / "modules.json", modules)
-    for path, _ in kinds[1:]:
+    for path, _ in chain[1:]:
         (directory / path).mkdir(exist_ok=True)
         write_json(directory / path / "config.json", {})
     write_json(directory / FILE, table.settings.to_json())
@@ -75,27 +75,28 @@ def read_static(directory: Path) -> StaticTable:
     """
     check_hashes(directory)
     check_links(directory)
-    folder, normalize, cut = directory, False, None
+    folder, normalize, max_length = directory, False, None
     if (directory / "modules.json").is_file():
         modules = read_modules(directory)
-        kinds, folder = [kind for kind, _ in modules], modules[0][1]
-        if kinds not in ([KIND], [KIND, "Normalize"]):
+        types, folder = [module_type for module_type, _ in modules], modules[0][1]
+        if types not in ([MODULE_TYPE], [MODULE_TYPE, "Normalize"]):
             raise ModelFileError(
-                f"{directory}: unsupported modules {' + '.join(kinds)[:200]}; only {KIND}, with or without Normalize, can be read"
+                f"{directory}: unsupported modules {' + '.join(types)[:200]}; only {MODULE_TYPE}, with or without Normalize, "
+                "can be read"
             )
         check_normalize(modules)
-        normalize = "Normalize" in kinds
+        normalize = "Normalize" in types
     else:
         config = read_side_file(directory / "config.json", "model2vec")
-        normalize, cut = bool(config.get("normalize")), config.get("max_length", MODEL2VEC_LENGTH)
+        normalize, max_length = bool(config.get("normalize")), config.get("max_length", MODEL2VEC_LENGTH)
     vectors = _vectors(inside(folder, "model.safetensors", directory))
-    tokenizer, stated_cut = Tokenizer.load_pieces(folder)
+    tokenizer, tokenizer_length = Tokenizer.load_pieces(folder)
     check_rows(tokenizer.vocab_size, len(vectors), folder)
-    return StaticTable(vectors, tokenizer, normalize, stated_cut or cut, read_encode_settings(directory))
+    return StaticTable(vectors, tokenizer, normalize, tokenizer_length or max_length, read_encode_settings(directory))
 
 
 def _vectors(file: Path) -> Float[np.ndarray, "pieces width"]:
-    """Return a vector for each piece; model2vec may share vectors between pieces and scale them."""
+    """Return the vector of each piece. A file of model2vec may share vectors between pieces and scale them."""
     tensors = read_safetensors(file, integers=("mapping", "embeddings"))
     check_finite(tensors, file)
     vectors = tensors.get(WEIGHT, tensors.get("embeddings"))
@@ -106,7 +107,7 @@ def _vectors(file: Path) -> Float[np.ndarray, "pieces width"]:
         return vectors
     mapping, weights = tensors.get("mapping", np.arange(len(vectors))), tensors.get("weights")
     if mapping.ndim != 1 or mapping.dtype != np.int64 or mapping.min(initial=0) < 0 or mapping.max(initial=0) >= len(vectors):
-        raise ModelFileError(f"{file}: mapping does not give the number of a row of embeddings [{len(vectors)}] for each piece")
+        raise ModelFileError(f"{file}: mapping must give each piece the number of one of the {len(vectors)} rows of embeddings")
     if weights is not None and weights.shape != mapping.shape:
         raise ModelFileError(
             f"{file}: weights has shape {list(weights.shape)}, expected one number for each of {len(mapping)} pieces"
@@ -116,7 +117,7 @@ def _vectors(file: Path) -> Float[np.ndarray, "pieces width"]:
 
 
 def _tokenizer_json(table: StaticTable) -> str:
-    """Return tokenizer.json in which no text is a special token: the module cannot be told to read "[SEP]" as text."""
+    """Return tokenizer.json without special tokens, since the module has no option to read "[SEP]" as text."""
     inner = tokenizers.Tokenizer.from_str(table.tokenizer.serialized)
     pieces = {*inner.get_vocab(with_added_tokens=False)} & {*table.tokenizer.names.values()}
     if table.max_seq_length is not None:

@@ -1,4 +1,4 @@
-"""Reads tensors from safetensors files. Pickle files are never opened."""
+"""Read tensors from safetensors files. Pickle files are never opened."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from jax_sentemb.types import Params
 Tensors = dict[str, Shaped[np.ndarray, "..."]]  # by their names in a file
 Shapes = dict[str, tuple[int, ...]]  # by the same names
 FLOATS = ("float32", "float16", "bfloat16", "float64")
-BYTES = {
+BYTES_PER_NUMBER = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2, "U32": 4, "I32": 4, "F32": 4,
     "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
@@ -38,14 +38,18 @@ def digest_of(params: Params) -> str:
 
 
 def check_finite(tensors: Tensors, where: Path) -> None:
-    """ModelFileError if a tensor contains NaN or Inf."""
-    bad = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
-    if bad:
-        raise ModelFileError(f"{where}: {bad[0]} contains NaN or Inf")
+    """Raise ModelFileError if a tensor contains NaN or Inf."""
+    names = [name for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
+    if names:
+        raise ModelFileError(f"{where}: {names[0]} contains NaN or Inf")
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """model.safetensors, or the shards that the index names."""
+    """Return the path of model.safetensors, or of the shards that the index names.
+
+    Raises:
+        ModelFileError: The folder has no weights, or only pickle files.
+    """
     single, index = (folder / name for name in WEIGHT_NAMES)
     if single.is_file():
         return [single]
@@ -57,14 +61,14 @@ def weight_files(folder: Path) -> list[Path]:
     pickles = [file.name for file in sorted(folder.iterdir()) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
     if pickles:
         raise ModelFileError(
-            f"{folder} has only the pickle file {pickles[0]}; pickle files are never opened: if you trust it, convert it with "
+            f"{folder} has only the pickle file {pickles[0]}, and pickle files are never opened; if you trust it, convert it with "
             "transformers.AutoModel.from_pretrained(folder).save_pretrained(folder, safe_serialization=True)"
         )
     raise ModelFileError(f"{folder} has no model.safetensors")
 
 
 def read_shapes(file: Path) -> Shapes:
-    """Return the shapes of the tensors of a file from its header. Nothing else of the file is read.
+    """Return the shapes of the tensors of a file. Only the header of the file is read.
 
     Raises:
         ModelFileError: The file is damaged, its size is not that of its tensors, or they do not fit into memory.
@@ -72,48 +76,56 @@ def read_shapes(file: Path) -> Shapes:
     try:
         check_own(file)
         size = file.stat().st_size
-        with file.open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
             if length > HEADER_LIMIT:
                 raise ModelFileError(f"{file} is damaged: the stated size of its header is {length:,} bytes")
-            header = json.loads(opened.read(length))
+            header = json.loads(stream.read(length))
         header.pop("__metadata__", None)
         shapes = {name: _shape(entry) for name, entry in header.items()}
-        promised = sum(math.prod(shapes[name]) * BYTES[entry["dtype"]] for name, entry in header.items())
+        expected = sum(math.prod(shapes[name]) * BYTES_PER_NUMBER[entry["dtype"]] for name, entry in header.items())
     except OSError as error:
         raise ModelFileError(f"{file} is missing or damaged: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         reason = f"{type(error).__name__} {str(error)[:200]}"
         raise ModelFileError(f"{file} is missing or damaged: its header cannot be read ({reason})") from None
-    if promised != size - 8 - length:
+    if expected != size - 8 - length:
         raise ModelFileError(
-            f"{file} is damaged: its header describes {promised:,} bytes of tensors, the file has {size - 8 - length:,}"
+            f"{file} is damaged: its header describes {expected:,} bytes of tensors, the file has {size - 8 - length:,}"
         )
-    check_memory(file, promised)
+    check_memory(file, expected)
     return shapes
 
 
 def check_memory(where: Path, size: int) -> None:
-    """Raise ModelFileError for tensors of more bytes than the memory of this machine."""
+    """Raise ModelFileError if `size` bytes of tensors do not fit into the memory of this machine."""
     if size > (memory := os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")):
         raise ModelFileError(f"{where} has {size:,} bytes of tensors; this machine has {memory:,} bytes of memory")
 
 
 def _shape(entry: dict[str, Any]) -> tuple[int, ...]:
-    """Return the shape in an entry of a header; ValueError unless it is a list of numbers from 0 on."""
+    """Return the shape in an entry of a header; raise ValueError unless it is a list of non-negative integers."""
     shape = entry["shape"]
     if not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"shape {shown(shape)}")
     return tuple(shape)
 
 
-def read_safetensors(file: Path, leave_out: Callable[[str], bool] = lambda name: False, integers: Collection[str] = ()) -> Tensors:
-    """Read float32 tensors of a file by name, without those to leave out; a tensor in `integers` may have integers (int64).
+def read_safetensors(file: Path, skip: Callable[[str], bool] = lambda name: False, integers: Collection[str] = ()) -> Tensors:
+    """Read the tensors of a file.
+
+    Args:
+        file: A .safetensors file.
+        skip: Return whether to leave out the tensor with this name.
+        integers: Names of tensors that may have integers.
+
+    Returns:
+        The tensors by name, as float32; tensors of integers as int64.
 
     Raises:
         ModelFileError: The file is damaged, or a tensor has another type.
     """
-    names = [name for name in read_shapes(file) if not leave_out(name)]
+    names = [name for name in read_shapes(file) if not skip(name)]
     try:
         with safe_open(file, framework="numpy") as tensors:
             return {name: _read(tensors.get_tensor(name), f"{file}: {name}", name in integers) for name in names}

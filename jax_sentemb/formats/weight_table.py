@@ -1,4 +1,4 @@
-"""Converts the parameters of this package to PyTorch's tensors and back, by the tables of models/families."""
+"""Convert the parameters of this package to PyTorch's tensors and back, by the tables of models/families."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from jax_sentemb.models.families.table import FAMILIES
 from jax_sentemb.models.families.weights import Transform, Weight, sizes_of
 from jax_sentemb.types import Params
 
-# Beginnings of the names of weights that are not read unless a family has them in a head; a family may ignore others.
+# Weights whose names begin like this are ignored unless a family has them in a head. A family may ignore others as well.
 IGNORED = ("pooler.", "cls.", "lm_head.", "classifier.", "qa_outputs.", "embeddings.position_ids")
 PREFIXES = tuple(dict.fromkeys(family.weight_prefix for family in FAMILIES.values()))
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # from TensorFlow
@@ -22,7 +22,7 @@ OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm
 class Row(NamedTuple):
     """A weight of an encoder of a given size."""
 
-    ours: str
+    flax: str  # path in the parameter tree
     torch: str
     transform: Transform
     shape: tuple[int, ...]  # in PyTorch
@@ -34,7 +34,7 @@ def table(config: BertConfig) -> list[Row]:
     rows = [_row(config, weight) for weight in family.embeddings]
     rows += [_row(config, weight, layer) for layer in range(config.num_hidden_layers) for weight in family.layers]
     absent = family.absent(config)
-    return [row for row in rows if row.ours not in absent and 0 not in row.shape]
+    return [row for row in rows if row.flax not in absent and 0 not in row.shape]
 
 
 def head_table(config: BertConfig, part: str, classes: int = 1) -> list[Row]:
@@ -46,11 +46,11 @@ def _row(config: BertConfig, weight: Weight, layer: int = 0, classes: int = 1) -
     torch = weight.torch
     for bert, name in FAMILIES[config.model_type].renamed:
         torch = torch.replace(bert, name)
-    return Row(weight.ours.format(layer), torch.format(layer), weight.transform, sizes_of(weight.shape, config, classes))
+    return Row(weight.flax.format(layer), torch.format(layer), weight.transform, sizes_of(weight.shape, config, classes))
 
 
 def table_name(stored: str) -> str:
-    """Return the name in the tables of a tensor in a file, where it may have a prefix or an older name."""
+    """Return the name that the tables have for a tensor, whose stored name may have a prefix or an older spelling."""
     for prefix in PREFIXES:
         stored = stored.removeprefix(prefix)
     for old, new in OLD_NAMES.items():
@@ -70,9 +70,15 @@ def head_names(config: BertConfig) -> set[str]:
 
 
 def check_shapes(config: BertConfig, shapes: Shapes, where: str | Path) -> None:
-    """Raise ModelFileError unless the tensors beside those of heads are those of an encoder of this architecture, by torch name."""
-    of_heads = head_names(config)
-    _refuse(_shape_faults(config, {name: shape for name, shape in shapes.items() if name not in of_heads}), where)
+    """Raise ModelFileError unless the tensors are those of an encoder of this architecture. Tensors of heads are not checked.
+
+    Args:
+        config: The architecture.
+        shapes: The shapes of the tensors by torch name.
+        where: The file or folder, for the message.
+    """
+    skipped = head_names(config)
+    _raise_for(_shape_faults(config, {name: shape for name, shape in shapes.items() if name not in skipped}), where)
 
 
 def from_torch(config: BertConfig, tensors: Tensors, where: str | Path) -> Params:
@@ -82,7 +88,7 @@ def from_torch(config: BertConfig, tensors: Tensors, where: str | Path) -> Param
         ModelFileError: Tensors are missing, superfluous or do not fit; the message lists them.
     """
     _check_fit(config, tensors, where)
-    return unflatten_dict({row.ours: row.transform(tensors[row.torch]) for row in table(config)}, sep="/")
+    return unflatten_dict({row.flax: row.transform(tensors[row.torch]) for row in table(config)}, sep="/")
 
 
 def to_torch(config: BertConfig, params: Params) -> Tensors:
@@ -91,14 +97,14 @@ def to_torch(config: BertConfig, params: Params) -> Tensors:
     Raises:
         ModelFileError: Parameters are missing, superfluous or do not fit; the message lists them.
     """
-    rows = {row.ours: row for row in table(config)}
+    rows = {row.flax: row for row in table(config)}
     tensors = {}
     for path, leaf in flatten_dict(params, sep="/").items():
         values = np.asarray(leaf, np.float32)
         if path in rows:
             tensors[rows[path].torch] = rows[path].transform(values)
         else:
-            tensors[path] = values  # `_check_fit` reports it by our name
+            tensors[path] = values  # `_check_fit` reports it by its path in the parameter tree
     _check_fit(config, tensors, "parameters")
     return tensors
 
@@ -106,17 +112,18 @@ def to_torch(config: BertConfig, params: Params) -> Tensors:
 def head_to_torch(config: BertConfig, part: str, params: Params) -> Tensors:
     """Return tensors by torch name (float32) of a part other than the encoder."""
     leaves = flatten_dict(params, sep="/")
-    return {row.torch: row.transform(np.asarray(leaves[row.ours], np.float32)) for row in head_table(config, part)}
+    return {row.torch: row.transform(np.asarray(leaves[row.flax], np.float32)) for row in head_table(config, part)}
 
 
 def _check_fit(config: BertConfig, tensors: Tensors, where: str | Path) -> None:
     """Raise ModelFileError unless `tensors` have exactly the names and shapes of the table and are finite."""
     faults = _shape_faults(config, {name: tensor.shape for name, tensor in tensors.items()})
-    _refuse(faults + [f"{name} contains NaN or Inf" for name, tensor in tensors.items() if not np.isfinite(tensor).all()], where)
+    faults += [f"{name} contains NaN or Inf" for name, tensor in tensors.items() if not np.isfinite(tensor).all()]
+    _raise_for(faults, where)
 
 
 def _shape_faults(config: BertConfig, shapes: Shapes) -> list[str]:
-    """Return the differences between tensors and the table, in words."""
+    """Return a text for each difference between the tensors and the table."""
     expected = {row.torch: row.shape for row in table(config)}
     faults = [f"{name} is missing, expected {list(shape)}" for name, shape in expected.items() if name not in shapes]
     for name, shape in shapes.items():
@@ -127,7 +134,7 @@ def _shape_faults(config: BertConfig, shapes: Shapes) -> list[str]:
     return faults
 
 
-def _refuse(faults: list[str], where: str | Path) -> None:
+def _raise_for(faults: list[str], where: str | Path) -> None:
     """Raise ModelFileError with the first faults, if there are any."""
     if faults:
         more = f"; and {len(faults) - 10} more" if len(faults) > 10 else ""

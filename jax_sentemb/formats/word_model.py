@@ -1,13 +1,13 @@
-"""Writes and reads models on word vectors: settings, weights and vocabulary in one directory, which contains no code.
+"""Write and read models on word vectors: settings, weights and vocabulary in one directory, which contains no code.
 
 model.json          {"method": name, "settings": {...}, "encoder": {...}, "max_seq_length": n, "provenance": {...}}
-model.safetensors   PyTorch's state dict: emb_layer.weight (word vectors), then the parts by the names of nn.GRU, nn.LSTM and
+model.safetensors   PyTorch's state dict: emb_layer.weight (word vectors), then the parts with the names of nn.GRU, nn.LSTM and
                     nn.Linear, for instance f.weight_ih_l0_reverse or g.weight
 tokenizer.json      the words
 
-One LSTM, the linear view alone, and the average of word vectors are also chains of standard modules of sentence-transformers. Such
-a directory has a modules.json, and the tensors of a part are in the folder of its module. The vectors are equal, except for a
-sentence without words: its maximum over no state is -inf in sentence-transformers and 0 here.
+One LSTM, the linear view alone, and the average of word vectors are also written as standard modules of sentence-transformers. Such
+a directory has a modules.json, and the tensors of a part are in the folder of its module. Both programs compute equal vectors,
+except for a sentence without words: its maximum over no state is -inf in sentence-transformers and 0 here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,18 +42,18 @@ from jax_sentemb.provenance import KEY, WORD_MODEL, check, is_marked, mark
 from jax_sentemb.side_files.reader import check_links
 from jax_sentemb.types import Params
 
-KNOWN = (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts, WordAverage)
+WORD_METHODS = (ConsSent, InferSent, LanguageModel, MultiView, QuickThoughts, WordAverage)
 WordMethod = ConsSent | InferSent | LanguageModel | MultiView | QuickThoughts | WordAverage
-METHODS: dict[str, type[WordMethod]] = {method.__name__: method for method in KNOWN}  # methods that a file may name
+METHODS: dict[str, type[WordMethod]] = {method.__name__: method for method in WORD_METHODS}  # methods that a file may name
 VECTORS = "emb_layer.weight"
 LSTM_FOLDER, POOLING_FOLDER, DENSE_FOLDER, NORMALIZE_FOLDER = "1_LSTM", "2_Pooling", "3_Dense", "4_Normalize"
-STOCK = {LSTM_FOLDER: "encoder", DENSE_FOLDER: "linear"}  # prefixes of the tensors in these modules of sentence-transformers
-TORCH = {"input": "ih_l0", "recurrent": "hh_l0"}
-ENDINGS: dict[str, str] = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
+TENSOR_PREFIXES = {LSTM_FOLDER: "encoder", DENSE_FOLDER: "linear"}  # in these modules of sentence-transformers
+TORCH_NAMES = {"input": "ih_l0", "recurrent": "hh_l0"}
+DIRECTION_SUFFIXES: dict[str, str] = dict(zip(DIRECTIONS, ("", "_reverse"), strict=True))
 
 
 def is_word_model(directory: str | Path) -> bool:
-    """Return whether a directory has a model.json of a model on word vectors, of whatever format."""
+    """Return whether a directory has a model.json of a model on word vectors, in any format."""
     file = Path(directory) / "model.json"
     return file.is_file() and is_marked(read_json(file), WORD_MODEL)
 
@@ -61,12 +61,12 @@ def is_word_model(directory: str | Path) -> bool:
 def write_word_model(
     directory: Path, metadata: dict[str, Any], params: Params, tokenizer: WordTokenizer, settings: EncodeSettings = DEFAULTS
 ) -> None:
-    """Write the files of a model, without the parameters that only training needs; model.json is `metadata` with a mark."""
+    """Write the files of a model, without the parameters that only training needs. model.json is `metadata` with a mark."""
     method, parts = method_of(metadata, "the run"), _with_linear_view(params)
     vectors = vector_part(params)["vectors"]
     files: dict[str, Tensors] = {"": {VECTORS: np.asarray(vectors, np.float32)}}
     for name in method.embedding_params:
-        folder, prefix = _place(method, name)
+        folder, prefix = _tensor_location(method, name)
         files.setdefault(folder, {}).update(part_to_torch(parts[name], prefix))
     for folder, tensors in files.items():
         (directory / folder).mkdir(exist_ok=True)
@@ -74,24 +74,24 @@ def write_word_model(
     write_json(directory / "model.json", {KEY: mark(WORD_MODEL, {}), **metadata})
     tokenizer.save(directory)
     write_json(directory / FILE, settings.to_json())
-    if _stock(method) is not None:
+    if _module_folders(method) is not None:
         _write_modules(directory, method, metadata["max_seq_length"], files)
 
 
 def _with_linear_view(params: Params) -> Params:
-    """Adds the generative linear view ("g", or "h" if there is a "g"), the transpose of the weights "U" that predict words."""
+    """Add the generative linear view, the transpose of the weights "U" that predict words, as "g", or as "h" after a "g"."""
     return {**params, "h" if "g" in params else "g": {"kernel": params["U"]}} if "U" in params else params
 
 
 def embedding_parts(metadata: dict[str, Any], params: Params) -> Params:
-    """Return the parameters that embeddings depend on, by the same names for a run and its export."""
+    """Return the parameters that embeddings depend on, with the same names for a run and its export."""
     parts = _with_linear_view(params)
     names = method_of(metadata, "the model").embedding_params
     return {"vectors": vector_part(params)["vectors"], **{name: parts[name] for name in names}}
 
 
-def _stock(method: WordMethod) -> tuple[str, ...] | None:
-    """The folders of the sentence-transformers modules that compute the embedding from word vectors; None if there are none."""
+def _module_folders(method: WordMethod) -> tuple[str, ...] | None:
+    """Return the folders of the sentence-transformers modules that compute the embedding; None if no modules can."""
     if isinstance(method, WordAverage):
         return (POOLING_FOLDER,)
     if method.embedding_params == ("lstm",):
@@ -101,14 +101,15 @@ def _stock(method: WordMethod) -> tuple[str, ...] | None:
     return None
 
 
-def _place(method: WordMethod, part: str) -> tuple[str, str]:
-    """The folder of the tensors of a part, and the prefix of their names."""
-    return next(((folder, STOCK[folder]) for folder in _stock(method) or () if folder in STOCK), ("", part))
+def _tensor_location(method: WordMethod, part: str) -> tuple[str, str]:
+    """Return the folder of the tensors of a part, and the prefix of their names."""
+    folders = (folder for folder in _module_folders(method) or () if folder in TENSOR_PREFIXES)
+    return next(((folder, TENSOR_PREFIXES[folder]) for folder in folders), ("", part))
 
 
 def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, files: dict[str, Tensors]) -> None:
-    """Writes the list of modules, and the settings of each module."""
-    chain = _stock(method) or ()
+    """Write the list of modules, and the settings of each module."""
+    chain = _module_folders(method) or ()
     inputs = width = files[""][VECTORS].shape[1]
     content: dict[str, dict | list] = {
         "wordembedding_config.json": {
@@ -116,14 +117,16 @@ def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, fil
             "update_embeddings": False,
             "max_seq_length": max_seq_length,
         },
-        # Special tokens are not named, so that the text "[PAD]" has three words. The module does its own padding.
+        # Special tokens are not named, so the text "[PAD]" has three words. The module pads by itself.
         "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**9},
     }  # fmt: skip
     if LSTM_FOLDER in chain:
-        hidden, both = files[LSTM_FOLDER]["encoder.weight_hh_l0"].shape[1], "encoder.weight_hh_l0_reverse" in files[LSTM_FOLDER]
-        width = hidden * (2 if both else 1)
+        hidden = files[LSTM_FOLDER]["encoder.weight_hh_l0"].shape[1]
+        is_bidirectional = "encoder.weight_hh_l0_reverse" in files[LSTM_FOLDER]
+        width = hidden * (2 if is_bidirectional else 1)
         content[f"{LSTM_FOLDER}/lstm_config.json"] = {
-            "word_embedding_dimension": inputs, "hidden_dim": hidden, "num_layers": 1, "dropout": 0, "bidirectional": both,
+            "word_embedding_dimension": inputs, "hidden_dim": hidden, "num_layers": 1, "dropout": 0,
+            "bidirectional": is_bidirectional,
         }  # fmt: skip
     if DENSE_FOLDER in chain:
         content[f"{DENSE_FOLDER}/config.json"] = {
@@ -132,8 +135,10 @@ def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, fil
         }  # fmt: skip
     content[f"{POOLING_FOLDER}/config.json"] = pooling_config(width, method.pooling)
     content["modules.json"] = [
-        {"idx": place, "name": str(place), "path": folder, "type": f"sentence_transformers.models.{kind}"}
-        for place, (folder, kind) in enumerate([("", "WordEmbeddings"), *((folder, folder.split("_")[1]) for folder in chain)])
+        {"idx": number, "name": str(number), "path": folder, "type": f"sentence_transformers.models.{module_type}"}
+        for number, (folder, module_type) in enumerate(
+            [("", "WordEmbeddings"), *((folder, folder.split("_")[1]) for folder in chain)]
+        )
     ]
     for name, value in content.items():
         (directory / name).parent.mkdir(exist_ok=True)
@@ -141,37 +146,41 @@ def _write_modules(directory: Path, method: WordMethod, max_seq_length: int, fil
 
 
 def part_to_torch(part: Params, name: str) -> Tensors:
-    """A recurrent or linear part with PyTorch's names and shapes."""
+    """Return the tensors of a recurrent or linear part with PyTorch's names and shapes."""
     if "kernel" in part:
         return {f"{name}.weight": np.ascontiguousarray(np.asarray(part["kernel"], np.float32).T)}
     tensors = {}
-    for direction, suffix in ENDINGS.items():
-        for ours, theirs in TORCH.items() if direction in part else ():
-            leaf, ending = part[direction][ours], theirs + suffix
-            tensors[f"{name}.weight_{ending}"] = np.ascontiguousarray(np.asarray(leaf["kernel"], np.float32).T)
-            tensors[f"{name}.bias_{ending}"] = np.asarray(leaf["bias"], np.float32)
+    for direction, suffix in DIRECTION_SUFFIXES.items():
+        for flax, torch in TORCH_NAMES.items() if direction in part else ():
+            leaf = part[direction][flax]
+            tensors[f"{name}.weight_{torch}{suffix}"] = np.ascontiguousarray(np.asarray(leaf["kernel"], np.float32).T)
+            tensors[f"{name}.bias_{torch}{suffix}"] = np.asarray(leaf["bias"], np.float32)
     return tensors
 
 
 def part_from_torch(tensors: Tensors, name: str) -> Params:
-    """The inverse of `part_to_torch`; KeyError for a missing tensor."""
+    """Return a part from PyTorch's tensors, the inverse of `part_to_torch`; raise KeyError for a missing tensor."""
     if f"{name}.weight" in tensors:
         return {"kernel": tensors[f"{name}.weight"].T}
-    both = DIRECTIONS if f"{name}.weight_ih_l0_reverse" in tensors else DIRECTIONS[:1]
+    directions = DIRECTIONS if f"{name}.weight_ih_l0_reverse" in tensors else DIRECTIONS[:1]
     return {
         direction: {
-            ours: {
-                "kernel": tensors[f"{name}.weight_{theirs}{ENDINGS[direction]}"].T,
-                "bias": tensors[f"{name}.bias_{theirs}{ENDINGS[direction]}"],
+            flax: {
+                "kernel": tensors[f"{name}.weight_{torch}{DIRECTION_SUFFIXES[direction]}"].T,
+                "bias": tensors[f"{name}.bias_{torch}{DIRECTION_SUFFIXES[direction]}"],
             }
-            for ours, theirs in TORCH.items()
+            for flax, torch in TORCH_NAMES.items()
         }
-        for direction in both
+        for direction in directions
     }
 
 
 def method_of(metadata: dict[str, Any], where: str) -> WordMethod:
-    """The method that model.json describes; ModelFileError, which names `where`, for an unknown method or setting."""
+    """Return the method that model.json describes.
+
+    Raises:
+        ModelFileError: The method or a setting is unknown. The message begins with `where`.
+    """
     try:
         settings: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in metadata["settings"].items()
@@ -179,14 +188,18 @@ def method_of(metadata: dict[str, Any], where: str) -> WordMethod:
         method = METHODS[metadata["method"]](**settings)
         encoder = make_encoder(WordsConfig(**metadata["encoder"]))
         method.check(encoder, 2**30)
-        hash(tuple(vars(method).values()))  # TypeError for values inside values, which no setting has
-    except (KeyError, TypeError, ValueError, AttributeError) as error:  # also for values of other types
+        hash(tuple(vars(method).values()))  # raises TypeError for nested values, which no setting has
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # wrong types raise these as well
         raise ModelFileError(f"{where} does not describe a model: {type(error).__name__} {error}") from None
     return method
 
 
 def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Params | None) -> dict[str, Any]:
-    """`metadata` with other poolings or another ensemble; ConfigError for options that the method or `params` does not have."""
+    """Return `metadata` with the poolings or the ensemble in `options`.
+
+    Raises:
+        ConfigError: The method or `params` does not have an option, or options contradict each other.
+    """
     if not options:
         return metadata
     if metadata["method"] != "MultiView":
@@ -199,8 +212,8 @@ def with_readout(metadata: dict[str, Any], options: Sequence[str], params: Param
     chosen |= {"ensemble": ensembles[0]} if ensembles else {}
     changed = {**metadata, "settings": {**metadata["settings"], **chosen}}
     method = method_of(changed, "the option")
-    if absent := [name for name in method.embedding_params if params is not None and name not in params]:
-        raise ConfigError(f"{' and '.join(absent)}: the directory has no such view")
+    if missing := [name for name in method.embedding_params if params is not None and name not in params]:
+        raise ConfigError(f"{' and '.join(missing)}: the directory has no such view")
     return changed
 
 
@@ -215,12 +228,12 @@ def with_words(
     _check_vectors_file(metadata.get("vectors"), file)
     part = "encoder" if "encoder" in params else FROZEN
     known, vectors = tokenizer.words, np.asarray(params[part]["vectors"], np.float32)
-    wanted = sorted(count_words(text, tokenizer.lowercase).keys() - set(known))
-    found = read_word_vectors(file, {*wanted, *known})
-    table = dict(zip(found.words, found.vectors, strict=True))
+    unknown = sorted(count_words(text, tokenizer.lowercase).keys() - set(known))
+    in_file = read_word_vectors(file, {*unknown, *known})
+    table = dict(zip(in_file.words, in_file.vectors, strict=True))
     if any(not np.array_equal(table[word], vectors[number]) for number, word in enumerate(known) if word in table):
         raise ConfigError(f"--vectors {file.name}: the word vectors of this model were trained; words cannot be added to them")
-    new = [word for word in wanted if word in table]
+    new = [word for word in unknown if word in table]
     if not new:
         return metadata, params, tokenizer
     longer = np.concatenate([vectors, np.stack([table[word] for word in new])])
@@ -229,7 +242,7 @@ def with_words(
 
 
 def _check_vectors_file(recorded: Any, file: Path) -> None:
-    """Raise ConfigError for another file than the recorded one, which a model on word vectors was trained with."""
+    """Raise ConfigError unless `file` is the recorded one, with which the model was trained."""
     if not isinstance(recorded, dict) or not recorded.keys() == {"name", "sha256"}:
         raise ConfigError(f"--vectors {file.name}: this model was trained without a file of word vectors; leave --vectors out")
     if not file.is_file():
@@ -242,7 +255,11 @@ def _check_vectors_file(recorded: Any, file: Path) -> None:
 
 
 def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordTokenizer]:
-    """Reads metadata, parameters and vocabulary; ModelFileError for a file that is damaged or has changed."""
+    """Read metadata, parameters and vocabulary.
+
+    Raises:
+        ModelFileError: A file is missing or damaged, or has changed since the export.
+    """
     directory = Path(directory)
     check_links(directory)
     check_hashes(directory)
@@ -258,15 +275,15 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
         tensors |= read_safetensors(weights)
     check_finite(tensors, directory)
     try:
-        parts = {name: part_from_torch(tensors, _place(method, name)[1]) for name in method.embedding_params}
+        parts = {name: part_from_torch(tensors, _tensor_location(method, name)[1]) for name in method.embedding_params}
         vectors = tensors[VECTORS]
     except KeyError as error:
         raise ModelFileError(f"{directory} lacks the tensor {error}, which {metadata['method']} needs") from None
     words = WordsConfig(**metadata["encoder"])
     if vectors.shape != (words.vocab_size, words.hidden_size):
         raise ModelFileError(
-            f"{directory}: {VECTORS} has shape {list(vectors.shape)}, but model.json states "
-            f"[{shown(words.vocab_size)}, {shown(words.hidden_size)}]"
+            f"{directory}: {VECTORS} has shape {list(vectors.shape)}, expected "
+            f"[{shown(words.vocab_size)}, {shown(words.hidden_size)}] from model.json"
         )
     _check_parts(method, words, parts, file)
     tokenizer = WordTokenizer.load(directory)
@@ -276,18 +293,20 @@ def read_files(directory: str | Path) -> tuple[dict[str, Any], Params, WordToken
 
 def word_weight_files(directory: Path, method: WordMethod) -> list[Path]:
     """Return the weight files of a model on word vectors."""
-    folders = dict.fromkeys(("", *(_place(method, name)[0] for name in method.embedding_params)))
+    folders = dict.fromkeys(("", *(_tensor_location(method, name)[0] for name in method.embedding_params)))
     return [inside(directory, folder, directory / "model.json") / "model.safetensors" for folder in folders]
 
 
 def _check_parts(method: WordMethod, words: WordsConfig, parts: Params, where: Path) -> None:
-    """ModelFileError unless the parts have the shapes with which the method initialises them."""
+    """Raise ModelFileError unless the parts have the shapes with which the method initialises them."""
     try:
-        fresh = jax.eval_shape(lambda: _with_linear_view(method.init(make_encoder(words), {}, jax.random.key(0)).params))
+        initial = jax.eval_shape(lambda: _with_linear_view(method.init(make_encoder(words), {}, jax.random.key(0)).params))
     except (TypeError, ValueError, OverflowError) as error:  # for sizes that no array can have
         raise ModelFileError(f"{where} does not describe a model: {type(error).__name__} {error}") from None
     for name, part in parts.items():
-        found, expected = ({keystr(path): leaf.shape for path, leaf in tree_leaves_with_path(tree)} for tree in (part, fresh[name]))
-        for leaf in sorted({*found, *expected}):
-            if found.get(leaf) != expected.get(leaf):
-                raise ModelFileError(f"{where}: {name}{leaf} has shape {found.get(leaf)}, its settings give {expected.get(leaf)}")
+        shapes, expected = (
+            {keystr(path): leaf.shape for path, leaf in tree_leaves_with_path(tree)} for tree in (part, initial[name])
+        )
+        for leaf in sorted({*shapes, *expected}):
+            if shapes.get(leaf) != expected.get(leaf):
+                raise ModelFileError(f"{where}: {name}{leaf} has shape {shapes.get(leaf)}, its settings give {expected.get(leaf)}")

@@ -90,7 +90,7 @@ def _fingerprint(model: SentenceModel) -> str:
 
 
 def _with_settings(embed: Encode, settings: EncodeSettings, sentences: Sequence[str]) -> np.ndarray:
-    return embed(settings.before(sentences))[:, : settings.truncate_dim]
+    return embed(settings.add_prompt(sentences))[:, : settings.truncate_dim]
 
 
 def export_word_model(

@@ -66,7 +66,7 @@ class LoadedModel(NamedTuple):
 
     def __call__(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
         """Return embeddings float32 [N, E] in the order of the sentences."""
-        return self.embedder(self.params, self.settings.before(sentences))[:, : self.settings.truncate_dim]
+        return self.embedder(self.params, self.settings.add_prompt(sentences))[:, : self.settings.truncate_dim]
 
     def fingerprint(self) -> str:
         """Return the `model_fingerprint` of this model."""

@@ -88,7 +88,7 @@ def before_length(model: LoadedModel, sentences: Sequence[str]) -> Float[np.ndar
     if is_words(model.metadata) or isinstance(model.embedder, StaticEmbedder):
         raise ConfigError("a model on word vectors or a static table has no dense layers: give a BERT or a sentence encoder")
     check_exportable(model.metadata["pooling"], convolution_of(model.metadata))
-    return _embedder(model, {**model.metadata, "normalize": False})(model.params, model.settings.before(sentences))
+    return _embedder(model, {**model.metadata, "normalize": False})(model.params, model.settings.add_prompt(sentences))
 
 
 def _embedder(model: LoadedModel, metadata: dict[str, Any]) -> Any:

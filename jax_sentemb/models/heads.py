@@ -62,7 +62,7 @@ def init_token_head(key: Key[Array, ""], config: BertConfig) -> Params:
         "norm/scale": jnp.ones,
     }
     weights = FAMILIES[config.model_type].heads["token_head"]
-    head = {weight.ours: start.get(weight.ours, jnp.zeros)(sizes_of(weight.shape, config)) for weight in weights}
+    head = {weight.flax: start.get(weight.flax, jnp.zeros)(sizes_of(weight.shape, config)) for weight in weights}
     return unflatten_dict(head, sep="/")
 
 

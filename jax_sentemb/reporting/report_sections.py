@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from jax_sentemb.formats.model_card import teacher_text, width_text
+from jax_sentemb.formats.model_card import describe_teacher, describe_widths
 from jax_sentemb.public_text import without_folders
 from jax_sentemb.reporting.html_parts import duration_text, fact_text, number_text, score_text
 from jax_sentemb.reporting.report_data import (
@@ -307,8 +307,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "method": run.model.get("method"),
         "starts from": run.settings.get("encoder.weights") or run.settings.get("encoder.vectors") or "new weights",
         "layers of the start": run.settings.get("encoder.layers"),
-        "teacher": teacher_text(run.scores["teacher"]) if run.scores.get("teacher") else None,
-        "widths": width_text(run.scores["widths"]) if run.scores.get("widths") else None,
+        "teacher": describe_teacher(run.scores["teacher"]) if run.scores.get("teacher") else None,
+        "widths": describe_widths(run.scores["widths"]) if run.scores.get("widths") else None,
         "corpus": run.settings.get("data.files"),
         **{f"corpus: {name.replace('_', ' ')}": value for name, value in corpus.items()},
         "encoder": ", ".join(f"{name} {encoder[key]:,}" for name, key in sizes.items() if encoder.get(key)),

@@ -17,7 +17,7 @@ from jax_sentemb.config import Config, Words, check
 from jax_sentemb.data.containers import items_of, problem_with
 from jax_sentemb.errors import PREEMPTED, ConfigError, DataError, Setting, keyword, spelled
 from jax_sentemb.files import replacing, user_path
-from jax_sentemb.formats.run_dir import export_of, read_checkpoint, read_metadata
+from jax_sentemb.formats.run_dir import find_export, read_checkpoint, read_metadata
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.export import export_run
 from jax_sentemb.recipes import change, read_config, resolve_names
@@ -114,7 +114,7 @@ def _train(config: Config, sentences: str | Path | Iterable[str], workdir: Path,
     with unchanged_logging():
         if training_run.run(config, workdir, write_corpus, temporary=temporary) == PREEMPTED:
             _export_best(workdir)
-    if not (folder := export_of(workdir)):
+    if not (folder := find_export(workdir)):
         raise ConfigError(f"{workdir}: the model of this run cannot be exported; jax-sentemb evaluate can score it")
     return SentenceEncoder(folder)
 

@@ -10,7 +10,7 @@ from jax_sentemb.config import Config, Words
 from jax_sentemb.errors import ConfigError
 from jax_sentemb.evaluation.agreement import AGREEMENT
 from jax_sentemb.evaluation.widths import width_scores
-from jax_sentemb.formats.model_card import teacher_text, width_text
+from jax_sentemb.formats.model_card import describe_teacher, describe_widths
 from jax_sentemb.formats.run_dir import read_metadata, write_metadata
 from jax_sentemb.formats.sentence_transformers import check_exportable
 from jax_sentemb.inference.export import export_run
@@ -83,11 +83,11 @@ class Results:
         if self._agreement:
             results["teacher"] = self._agreement.summary(params)
             end |= {f"{AGREEMENT}{name}": value for name, value in results["teacher"]["agreement"].items()}
-            self._log.say(f"teacher   {teacher_text(results['teacher'])}")
+            self._log.say(f"teacher   {describe_teacher(results['teacher'])}")
         if widths := self._config.train.matryoshka:
             embed = functools.partial(scorer.embedder, params)
             results["widths"] = width_scores(embed, setup.tasks, scorer.sample, widths)
-            self._log.say(f"widths    {width_text(results['widths'])}")
+            self._log.say(f"widths    {describe_widths(results['widths'])}")
         loaded = getattr(self._config.encoder, "weights", "")
         results["verdict"] = worse_than_start(measured, end) if loaded else ""
         if loaded and not step and self._config.train.max_steps and self._config.eval.select != "last":

@@ -16,7 +16,7 @@ from jax_sentemb.config import Config
 from jax_sentemb.errors import PREEMPTED, BusyError, ConfigError, NumericsError, Setting
 from jax_sentemb.files import naming, open_in_place, user_path, write_all
 from jax_sentemb.formats.checkpoint import check_path
-from jax_sentemb.formats.run_dir import export_of
+from jax_sentemb.formats.run_dir import find_export
 from jax_sentemb.parallel import is_main_process
 from jax_sentemb.reporting.html_report import not_vital, write_report
 from jax_sentemb.system.streams import print_line
@@ -52,7 +52,7 @@ def results_text(config: Config, workdir: Path) -> str:
     lines = [("report", f"{workdir / 'report.html'}")]
     if config.sweep or config.variants:
         lines.append(("table", f"{workdir / 'sweep.md'}"))
-    elif export := export_of(workdir):
+    elif export := find_export(workdir):
         written = workdir / "corpus.txt"  # of generated sentences
         files = config.data.files if user_path(config.data.files).is_file() else str(written) if written.is_file() else "corpus.txt"
         if config.method.is_cross_encoder:
@@ -84,7 +84,7 @@ def _run_one(config: Config, workdir: Path, begin: Callable[[], None] = lambda: 
         if config.pretrain is not None:
             if code := _run_one(_pretraining(config), workdir / "pretrain"):
                 return code
-            if not (export := export_of(workdir / "pretrain")):
+            if not (export := find_export(workdir / "pretrain")):
                 raise ConfigError(Setting("pretrain"), ": the model of this run cannot be exported, so no run can start from it")
             start = {"weights": str(export), "readout": "method", "layers": ""}
             config = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, **start))

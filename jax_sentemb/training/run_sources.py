@@ -103,7 +103,13 @@ def _start_source(config: Config, setup: RunSetup, start: Start | None) -> dict[
         return {}
     facts: list[Any] = [dataclasses.asdict(setup.encoder_config)]
     if start is not None:
-        facts += [start.readout.pooling, start.readout.normalize, start.readout.masked, list(start.dense), start.settings._asdict()]
+        facts += [
+            start.readout.pooling,
+            start.readout.normalize,
+            start.readout.masks_padding,
+            list(start.dense),
+            start.settings._asdict(),
+        ]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     digest.update(digest_of(setup.loaded).encode())
     return {"encoder.weights": Source(Path(config.encoder.weights).name, digest.hexdigest())}

@@ -351,7 +351,7 @@ class Trainer:
         if progress.best_step < 0 or (progress.best_step == at and not progress.kept):
             return params, at
         at, params = self.checkpoints.restore_best(params) or (at, params)
-        progress.kept = self.checkpoints.best_facts(at).get("kept", "")
+        progress.kept = self.checkpoints.best_scores(at).get("kept", "")
         if at != progress.best_step:
             log.warn(at, f"the best weights, of step {progress.best_step}, are missing: those of step {at} are exported")
         return params, at

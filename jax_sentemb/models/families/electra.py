@@ -39,7 +39,7 @@ ELECTRA = Family(
     harmless={"summary_type summary_use_proj summary_activation summary_last_dropout": "of a task head"},
     tokenizer_classes={"ElectraTokenizer": "WordPiece"},
     embeddings=(*EMBEDDINGS, *PROJECTION),
-    absent=lambda config: tuple(row.ours for row in PROJECTION) if config.embedding_width == config.hidden_size else (),
+    absent=lambda config: tuple(row.flax for row in PROJECTION) if config.embedding_width == config.hidden_size else (),
     ignored=("discriminator_predictions.", "generator_lm_head.weight", "sequence_summary."),
     heads={
         "token_head": token_head("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"),

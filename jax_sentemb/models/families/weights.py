@@ -19,7 +19,7 @@ Transform = Callable[[Shaped[np.ndarray, "..."]], Shaped[np.ndarray, "..."]]
 class Weight(NamedTuple):
     """A weight here and in PyTorch; "{}" in its names is the number of a layer."""
 
-    ours: str
+    flax: str
     torch: str
     transform: Transform  # in both directions
     shape: str  # in PyTorch
