@@ -11,7 +11,7 @@ from jax_sentemb.inference.similarity import similarity, similarity_pairwise
 from jax_sentemb.reporting.samples import collect_samples
 from jax_sentemb.retrieval.noise import noise_level
 from jax_sentemb.retrieval.quantize import quantize, ranges_of, restore
-from jax_sentemb.retrieval.search import CORPUS
+from jax_sentemb.retrieval.search import CORPUS_BLOCK
 
 SCALES = [1e38, 1e19, 1.0, 1e-19, 1e-30, 1e-44]
 
@@ -70,7 +70,7 @@ def test_the_length_of_a_row_does_not_change_its_cosines(scale, dtype):
 
 
 def test_rows_of_all_lengths_in_one_block():
-    rows = np.tile(np.array([[1, 2, 3], [3, 2, -1]], np.float32), (CORPUS // 2 + 3, 1))
+    rows = np.tile(np.array([[1, 2, 3], [3, 2, -1]], np.float32), (CORPUS_BLOCK // 2 + 3, 1))
     rows *= np.resize(np.array([1e38, 1, 1e-30, 0, 1e10], np.float32) / 4, len(rows))[:, None]
     found = search(rows[:2], rows, len(rows)).scores
     many = search(rows[:20], rows, len(rows)).scores

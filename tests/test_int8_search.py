@@ -29,7 +29,7 @@ def stored(request, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    for name, size in {"PRODUCTS": 320, "QUERIES": 5, "POOL": 2}.items():
+    for name, size in {"PRODUCTS": 320, "QUERY_BLOCK": 5, "POOL_FACTOR": 2}.items():
         monkeypatch.setattr(int8_search, name, size)
 
 

@@ -30,9 +30,9 @@ def rows():
 @pytest.fixture(params=["one block", "many blocks"])
 def blocks(request, monkeypatch):
     if request.param == "many blocks":
-        monkeypatch.setattr(module, "CORPUS", 64)  # another shape, so that it is not the compiled program of one block
+        monkeypatch.setattr(module, "CORPUS_BLOCK", 64)  # another shape, so that it is not the compiled program of one block
         monkeypatch.setattr(module, "SCORES", 500)
-        monkeypatch.setattr(module, "AT_LEAST", 8)
+        monkeypatch.setattr(module, "MIN_ROWS", 8)
 
 
 def test_it_finds_the_best_of_all_partitions():
@@ -90,7 +90,7 @@ def test_a_seed_is_repeated_and_another_one_is_not(rows, monkeypatch):
 
 
 def test_an_empty_group_starts_anew(rows, monkeypatch):
-    monkeypatch.setattr(module, "_spread", lambda rows, key, k: module.prepare(np.tile(rows[:1], (k, 1)), True))
+    monkeypatch.setattr(module, "_draw_centres", lambda rows, key, k: module.prepare(np.tile(rows[:1], (k, 1)), True))
     found = kmeans(rows, 10, tolerance=1e9)  # not at its end while a group is empty
     assert np.bincount(found.labels, minlength=10).min() > 0
     assert len(kmeans(rows, 300).rows()) > 290

@@ -21,7 +21,14 @@ def vectors():
 @pytest.fixture(params=["one block", "many blocks"])
 def blocks(request, monkeypatch):
     if request.param == "many blocks":
-        for name, size in {"QUERIES": 16, "CORPUS": 256, "TILE": 128, "CENTRES": 4, "STRIP": 32, "STRIPS": 4}.items():
+        for name, size in {
+            "QUERY_BLOCK": 16,
+            "CORPUS_BLOCK": 256,
+            "TILE": 128,
+            "CENTRE_BLOCK": 4,
+            "STRIP": 32,
+            "STRIPS": 4,
+        }.items():
             monkeypatch.setattr(module, name, size)
 
 

@@ -71,12 +71,12 @@ def test_what_is_missing_is_named(tmp_path):
     write(tmp_path, Part(2, 4))
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path, Part(4, 4), encode=stops)
-    assert missing_parts(tmp_path) == "1/4, 3/4, 4/4 (begun)"
+    assert missing_parts(tmp_path) == "1/4, 3/4, 4/4 (started)"
     write(tmp_path / "nine", Part(2, 9))
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "nine", Part(9, 9), encode=stops)
     assert missing_parts(tmp_path / "nine") == "1/9, 3/9, 4/9, 5/9, 6/9 and 3 others"
-    with pytest.raises(DataError, match=r"parts of vectors only: encode 1/4, 3/4, 4/4 \(begun\) with jax-sentemb encode --part"):
+    with pytest.raises(DataError, match=r"only parts of vectors: encode 1/4, 3/4, 4/4 \(started\) with jax-sentemb encode --part"):
         read_manifest(tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_what_does_not_fit_the_folder(tmp_path):
         write(tmp_path, Part(1, 3))
     with pytest.raises(ConfigError, match=r"holds part-1-of-2\.json"):
         write(tmp_path)
-    with pytest.raises(DataError, match="parts of vectors only"):
+    with pytest.raises(DataError, match="only parts of vectors"):
         read_manifest(tmp_path)
     with pytest.raises(ConfigError, match=r"without model, not from model other \(SHA-256 a{12}\); give another directory"):
         write(tmp_path, Part(1, 2), OTHER_MODEL)
@@ -165,7 +165,7 @@ def test_a_list_under_another_name_is_refused(tmp_path):
     assert len(Vectors(tmp_path)) == 97
 
 
-def test_a_folder_that_was_begun_whole(tmp_path):
+def test_a_folder_that_was_started_without_parts(tmp_path):
     write(tmp_path)
     manifest = json.loads((tmp_path / "vectors.json").read_text())
     assert "part" not in manifest
@@ -175,7 +175,7 @@ def test_a_folder_that_was_begun_whole(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "new", encode=stops)
-    with pytest.raises(ConfigError, match="begun without --part"):
+    with pytest.raises(ConfigError, match="started without --part"):
         write(tmp_path / "new", Part(2, 2))
 
 

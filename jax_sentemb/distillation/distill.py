@@ -18,7 +18,7 @@ from jax_sentemb.inference.export import export_static
 from jax_sentemb.inference.load import LoadedModel
 from jax_sentemb.inference.static import LONGEST, Pieces
 from jax_sentemb.provenance import VECTORS, Source, check
-from jax_sentemb.retrieval.sources import SomeRows, VectorSource
+from jax_sentemb.retrieval.sources import RowSubset, VectorSource
 from jax_sentemb.retrieval.vector_store import Vectors
 
 ENCODED_AT_ONCE = 1 << 13  # sentences
@@ -76,7 +76,7 @@ def distill(
     table = token_table(piece_vectors(model, tokenizer), counts, specials, settings.width, settings.sif)
     if settings.regression is not None:
         if vectors is not None:
-            rows = SomeRows(vectors, sentences.lines)  # lines with text
+            rows = RowSubset(vectors, sentences.lines)  # lines with text
             table = _trained(table, tokenizer, sentences, rows, settings, progress)
         else:
             with sole_writer(output), naming(output), staging(output.with_name(f"{output.name[:80]}.vectors")) as folder:

@@ -18,7 +18,7 @@ from jax_sentemb.data.tokenizer import Lines, Tokenizer
 from jax_sentemb.data.tokens import pad
 from jax_sentemb.errors import DataError, NotFinite
 from jax_sentemb.inference.static import Pieces, mean_of_pieces
-from jax_sentemb.retrieval.sources import SomeRows, VectorSource
+from jax_sentemb.retrieval.sources import RowSubset, VectorSource
 from jax_sentemb.types import Array, Params, Rows
 
 BLOCK = 1 << 13  # rows that are read at once, and shuffled
@@ -57,7 +57,7 @@ def project(targets: VectorSource, width: int) -> Projection:
         block = np.asarray(targets[start : start + BLOCK], np.float64)
         if len(bad_rows := np.flatnonzero(~np.isfinite(block).all(axis=1))):
             row = start + int(bad_rows[0])
-            row = int(targets.rows[row]) if isinstance(targets, SomeRows) else row
+            row = int(targets.rows[row]) if isinstance(targets, RowSubset) else row
             raise DataError(f"the vector of row {row} has NaN or Inf: a table cannot be trained on it")
         total += block.sum(axis=0)
         products += block.T @ block

@@ -26,7 +26,7 @@ from jax_sentemb.errors import ConfigError, DataError, ResourceError, Setting
 from jax_sentemb.files import say, sha256, user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.provenance import VECTORS, Source, check, fingerprint
-from jax_sentemb.retrieval.sources import SomeRows
+from jax_sentemb.retrieval.sources import RowSubset
 from jax_sentemb.retrieval.vector_manifest import manifest_path, marked, sources_of
 from jax_sentemb.retrieval.vector_store import Vectors, write_shards
 from jax_sentemb.system.terminal import bar
@@ -90,7 +90,7 @@ class EncodedLines:
 
         `rows` are the rows of these lines, if `vectors` has others. `content` is the SHA-256 of a file without a manifest.
         """
-        self._vectors, self._lines, self.width = vectors if rows is None else SomeRows(vectors, rows), lines, vectors.shape[1]
+        self._vectors, self._lines, self.width = vectors if rows is None else RowSubset(vectors, rows), lines, vectors.shape[1]
         sources = sources_of(vectors.manifest) if vectors.is_marked else {"file": content}
         self.fingerprint = fingerprint(VECTORS, {name: value for name, value in sources.items() if name != "rows_per_shard"})
 

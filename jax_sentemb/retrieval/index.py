@@ -1,6 +1,6 @@
-"""Approximate search by cosine with an HNSW graph (Malkov and Yashunin 2018) in a file, through the faiss package.
+"""Search approximately by cosine with an HNSW graph (Malkov and Yashunin 2018) in a file, through the faiss package.
 
-The file is faiss' own, followed by one line of JSON that says what the vectors were made from. faiss does not read this line.
+The file is in the format of faiss, followed by a line of JSON that names the sources of the vectors. faiss ignores this line.
 """
 
 import hashlib
@@ -18,16 +18,16 @@ from jax_sentemb.cosines import rounded
 from jax_sentemb.errors import ConfigError, DataError
 from jax_sentemb.files import replacing, sole_writer
 from jax_sentemb.provenance import SEARCH_INDEX, Source
-from jax_sentemb.retrieval.search import CORPUS, Hits
-from jax_sentemb.retrieval.sources import VectorSource, numbered, prepare, rows_with_text
+from jax_sentemb.retrieval.search import CORPUS_BLOCK, Hits
+from jax_sentemb.retrieval.sources import VectorSource, original_rows, prepare, rows_with_text
 from jax_sentemb.retrieval.vector_store import Vectors
 
 BLOCK = 1 << 20  # bytes that are hashed at once
-LAST_LINE = 1 << 16  # bytes in which the last line of an index is looked for
+LAST_LINE_LIMIT = 1 << 16  # bytes at the end of the file that are searched for the last line
 
 
 def build_index(vectors: VectorSource, file: Path, sources: Mapping[str, Any] | None = None) -> None:
-    """Write an HNSW graph of the vectors to a file. All vectors are in memory while the graph is built or searched.
+    """Write an HNSW graph of vectors to a file. All vectors are in memory while the graph is built or searched.
 
     Args:
         vectors: The vectors [N, E].
@@ -35,21 +35,21 @@ def build_index(vectors: VectorSource, file: Path, sources: Mapping[str, Any] | 
         sources: What the vectors were made from; by default what `vector_sources` returns.
     """
     faiss = _faiss()
-    made = provenance.mark(SEARCH_INDEX, vector_sources(vectors) if sources is None else sources)
+    mark = provenance.mark(SEARCH_INDEX, vector_sources(vectors) if sources is None else sources)
     vectors, numbers = rows_with_text(vectors)
     graph = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
     graph.hnsw.efConstruction = 200
     index = faiss.IndexIDMap(graph)
-    for start in range(0, len(vectors), CORPUS):
-        rows = np.arange(start, min(start + CORPUS, len(vectors)))
-        index.add_with_ids(np.asarray(prepare(vectors[start : start + CORPUS], True)), numbered(rows, numbers))
+    for start in range(0, len(vectors), CORPUS_BLOCK):
+        rows = np.arange(start, min(start + CORPUS_BLOCK, len(vectors)))
+        index.add_with_ids(np.asarray(prepare(vectors[start : start + CORPUS_BLOCK], True)), original_rows(rows, numbers))
     with sole_writer(file), replacing(file) as partial:
         faiss.write_index(index, str(partial))
-        with partial.open("rb+") as opened:
-            size = opened.seek(0, os.SEEK_END)
-            opened.seek(0)
-            line = {"bytes": size, "sha256": _digest(opened, size), provenance.KEY: made}
-            opened.write(f"\n{json.dumps(line)}\n".encode())
+        with partial.open("rb+") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
+            line = {"bytes": size, "sha256": _digest(stream, size), provenance.KEY: mark}
+            stream.write(f"\n{json.dumps(line)}\n".encode())
 
 
 def search_index(
@@ -60,18 +60,19 @@ def search_index(
     sources: Mapping[str, Any] | None = None,
     verify: bool = True,
 ) -> Hits:
-    """Search approximately, with a file of `build_index`, and return what `search` returns.
+    """Search an index approximately, and return what `search` returns.
 
     Args:
         queries: The queries [Q, E].
-        file: A file of `build_index`.
-        top_k: The number of rows for a query.
-        effort: A larger one misses fewer rows and takes longer.
-        sources: What the index must have been made from; None accepts any.
+        file: A file that `build_index` wrote.
+        top_k: The number of results for a query.
+        effort: The number of candidates that the search considers. A larger number misses fewer rows and takes longer.
+        sources: What the index must have been made from; None accepts any sources.
         verify: Whether to compare the file with its SHA-256.
 
     Raises:
-        DataError: The index is damaged, or was made from something else.
+        ConfigError: The queries have another width than the index, or faiss is not installed.
+        DataError: The index is damaged, or was made from other sources.
     """
     faiss = _faiss()
     check_index(file, sources or {}, verify)
@@ -82,50 +83,51 @@ def search_index(
     queries = np.atleast_2d(queries)
     if index.d != queries.shape[1]:
         raise ConfigError(f"{file} is an index of {index.d} dimensions, the queries have {queries.shape[1]}")
-    kept = min(top_k, index.ntotal)
-    faiss.downcast_index(index.index).hnsw.efSearch = max(effort, kept)
-    scores, rows = index.search(np.asarray(prepare(queries, True)), kept)
+    k = min(top_k, index.ntotal)
+    faiss.downcast_index(index.index).hnsw.efSearch = max(effort, k)
+    scores, rows = index.search(np.asarray(prepare(queries, True)), k)
     return Hits(rows.astype(np.int64), rounded(scores, index.d))
 
 
 def vector_sources(vectors: VectorSource) -> dict[str, Any]:
-    """Return what vectors on disk were made from, or the SHA-256 of those in memory."""
+    """Return what vectors on disk were made from, or the SHA-256 of vectors in memory."""
     if isinstance(vectors, Vectors):
         return vectors.sources
     digest = hashlib.sha256(repr(tuple(vectors.shape)).encode())
-    for start in range(0, len(vectors), CORPUS):
-        digest.update(np.ascontiguousarray(vectors[start : start + CORPUS], np.float32).data)
+    for start in range(0, len(vectors), CORPUS_BLOCK):
+        digest.update(np.ascontiguousarray(vectors[start : start + CORPUS_BLOCK], np.float32).data)
     return {"vectors": Source("an array", digest.hexdigest())}
 
 
 def check_index(file: Path, sources: Mapping[str, Any], verify: bool) -> None:
-    """Raise DataError for an index that is damaged or was made from something else."""
+    """Raise DataError for an index that is damaged or was made from other sources."""
     try:
-        with file.open("rb") as opened:
-            opened.seek(max(opened.seek(0, os.SEEK_END) - LAST_LINE, 0))
-            line = _parsed(opened.read().removesuffix(b"\n").rpartition(b"\n")[2])
+        with file.open("rb") as stream:
+            stream.seek(max(stream.seek(0, os.SEEK_END) - LAST_LINE_LIMIT, 0))
+            line = _parse(stream.read().removesuffix(b"\n").rpartition(b"\n")[2])
             provenance.check(f"--index {file}", line, SEARCH_INDEX, sources)
-            opened.seek(0)
+            stream.seek(0)
             size = line.get("bytes")
-            intact = isinstance(size, int) and 0 <= size < file.stat().st_size
-            if isinstance(size, int) and intact and verify:
-                intact = _digest(opened, size) == line.get("sha256")
+            is_intact = isinstance(size, int) and 0 <= size < file.stat().st_size
+            if isinstance(size, int) and is_intact and verify:
+                is_intact = _digest(stream, size) == line.get("sha256")
     except OSError as error:
         raise DataError(f"--index {file}: {error.strerror}") from None
-    if not intact:
+    if not is_intact:
         raise DataError(f"--index {file} is damaged: its size or SHA-256 differs from its last line; {SEARCH_INDEX.remedy}")
 
 
-def _digest(opened: IO[bytes], size: int) -> str:
+def _digest(stream: IO[bytes], size: int) -> str:
     """Return the SHA-256 of the next `size` bytes."""
     digest = hashlib.sha256()
-    while size and (block := opened.read(min(size, BLOCK))):
+    while size and (block := stream.read(min(size, BLOCK))):
         digest.update(block)
         size -= len(block)
     return digest.hexdigest()
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> dict[str, Any]:
+    """Return the content of the last line; {} if it is damaged."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Spherical k-means: clusters rows by cosine. The device holds one block of rows at a time.
+"""Cluster rows by cosine with spherical k-means. The device holds one block of rows at a time.
 
 SciPy's kmeans2 is not used because it needs all vectors in memory.
 """
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 
 from jax_sentemb.checks import finite_number, whole_number
 from jax_sentemb.cosines import rounded, with_usual_lengths
-from jax_sentemb.retrieval.search import CORPUS
+from jax_sentemb.retrieval.search import CORPUS_BLOCK
 from jax_sentemb.retrieval.sources import (
     VectorSource,
     block_size,
@@ -28,47 +28,56 @@ from jax_sentemb.retrieval.sources import (
 )  # fmt: skip
 from jax_sentemb.types import Array
 
-SCORES = 1 << 19  # cosines of rows and centres at once, which fit into a processor's cache
-AT_LEAST = 64  # rows at once, because the centres are read for each part
-SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows that make the first centres: the minimum, and the number for each group
-AT_CENTRE = 1 - 1e-6  # cosine from which on a row counts as equal to its centre
+SCORES = 1 << 19  # cosines of rows and centres that are computed at once; they fit into a processor's cache
+MIN_ROWS = 64  # rows that are compared at once; with fewer, reading the centres would take most of the time
+SAMPLE, SAMPLE_OF_GROUP = 1 << 14, 16  # rows in the sample for the first centres: the minimum, and the number for each group
+AT_CENTRE = 1 - 1e-6  # a row with this cosine or more counts as equal to its centre
 
 
 class Groups(NamedTuple):
-    """Result of `kmeans`."""
+    """The result of `kmeans`."""
 
-    labels: Int[np.ndarray, " rows"]  # int64, the group of each row; -1: none, for a row of `Vectors` that stands for an empty text
+    labels: Int[np.ndarray, " rows"]  # int64, the group of each row; -1 for a row of an empty text
     scores: Float[np.ndarray, " rows"]  # float32, cosine of each row with the centre of its group; 0 without a group
     centres: Float[np.ndarray, "k width"]  # float32, of length 1
 
     def rows(self) -> list[list[int]]:
-        """The rows of each group, the nearest to the centre first; the largest group first, without empty groups."""
+        """Return the rows of each group, the nearest to the centre first. The largest group is first; empty groups are left out."""
         order = np.lexsort((-self.scores, self.labels))
         order = order[self.labels[order] >= 0]
         ends = np.cumsum(np.bincount(self.labels[order], minlength=len(self.centres)))
-        found = [part.tolist() for part in np.split(order, ends[:-1]) if len(part)]
-        return sorted(found, key=len, reverse=True)
+        groups = [group.tolist() for group in np.split(order, ends[:-1]) if len(group)]
+        return sorted(groups, key=len, reverse=True)
 
 
 def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 100, tolerance: float = 3e-5) -> Groups:
-    """Divides the rows of `vectors` [N, E] into `k` groups: each row is in the group whose centre has the largest cosine with it.
+    """Divide rows into groups. Each row belongs to the group whose centre has the largest cosine with it.
 
     A centre is the mean of the unit-length rows of its group, scaled to length 1. The first centres are drawn by k-means++ from a
-    sample, by `seed`, and improved on the sample first, then on all rows. Both end when the mean cosine of rows and centres grows
-    by `tolerance` or less and no group is empty, or after `rounds`. An empty group restarts at the row that is farthest from its
-    centre; with fewer than `k` different rows, groups stay empty. The same seed gives the same groups. ConfigError for a `k` below
-    1 or above the number of rows, NumericsError for vectors that are not finite.
+    sample. They are improved first on the sample, then on all rows. An empty group restarts at the row that is farthest from its
+    centre. With fewer than `k` different rows, some groups stay empty.
+
+    Args:
+        vectors: The rows [N, E].
+        k: The number of groups.
+        seed: Selects the sample and the first centres. The same seed gives the same groups.
+        rounds: The largest number of passes over the rows.
+        tolerance: The passes end when the mean cosine of rows and centres grows by this number or less and no group is empty.
+
+    Raises:
+        ConfigError: `k` is below 1 or above the number of rows, or another argument is out of range.
+        NumericsError: A vector is not finite.
     """
     all_vectors = vectors_of("vectors", vectors)
     vectors, numbers = rows_with_text(all_vectors)
     k, rounds = whole_number("k", k, 1, len(vectors)), whole_number("rounds", rounds, 1)
-    seed = whole_number("seed", seed, 0, (1 << 31) - 1)  # a larger one is no seed of JAX
+    seed = whole_number("seed", seed, 0, (1 << 31) - 1)  # JAX does not accept larger seeds
     tolerance = finite_number("tolerance", tolerance, 0)
     sample = _sample(vectors, max(SAMPLE, SAMPLE_OF_GROUP * k), seed)
-    centres = _spread(sample, jax.random.key(seed), k)
-    if len(sample) < len(vectors):  # a pass over the sample costs little, and leaves few passes over all rows to do
-        centres = _improved(sample, centres, rounds, tolerance).centres
-    groups = _improved(vectors, centres, rounds, tolerance)
+    centres = _draw_centres(sample, jax.random.key(seed), k)
+    if len(sample) < len(vectors):  # passes over the sample are cheap, and save most of the passes over all rows
+        centres = _improve(sample, centres, rounds, tolerance).centres
+    groups = _improve(vectors, centres, rounds, tolerance)
     if numbers is None:
         return groups
     labels, scores = np.full(len(all_vectors), -1), np.zeros(len(all_vectors), np.float32)
@@ -76,26 +85,26 @@ def kmeans(vectors: VectorSource | list, k: int, seed: int = 0, rounds: int = 10
     return groups._replace(labels=labels, scores=scores)
 
 
-def _improved(vectors: VectorSource, centres: Array | np.ndarray, rounds: int, tolerance: float) -> Groups:
-    """Lloyd's algorithm from these centres."""
-    before = -np.inf
+def _improve(vectors: VectorSource, centres: Array | np.ndarray, rounds: int, tolerance: float) -> Groups:
+    """Run Lloyd's algorithm from these centres."""
+    previous = -np.inf
     while True:
         rounds -= 1
         labels, scores, sums = _assign(vectors, centres)
-        found = Groups(labels, scores, np.asarray(centres))
+        groups = Groups(labels, scores, np.asarray(centres))
         mean = scores.mean(dtype=np.float64)
         empty = np.setdiff1d(np.arange(len(centres)), labels)
         far = np.argsort(scores, kind="stable")[: len(empty)] if len(empty) else empty
         far = far[scores[far] < AT_CENTRE]
-        if rounds <= 0 or (mean - before <= tolerance and not len(far)):
-            return found._replace(scores=rounded(scores, vectors.shape[1]))
+        if rounds <= 0 or (mean - previous <= tolerance and not len(far)):
+            return groups._replace(scores=rounded(scores, vectors.shape[1]))
         for group, row in zip(empty.tolist(), far.tolist(), strict=False):
             sums = jnp.asarray(sums).at[group].set(jnp.asarray(numbers_of(vectors[row : row + 1], unit=True)[0], jnp.float32))
-        before, centres = mean, prepare(sums, True)
+        previous, centres = mean, prepare(sums, True)
 
 
 def _sample(vectors: VectorSource, count: int, seed: int) -> np.ndarray:
-    """`count` random rows, or all rows if there are fewer."""
+    """Return `count` random rows, or all rows if there are fewer."""
     if count >= len(vectors):
         return numbers_of(vectors[:], unit=True)
     chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
@@ -103,27 +112,27 @@ def _sample(vectors: VectorSource, count: int, seed: int) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnames="k")
-def _spread(rows: Array, key: Array, k: int) -> Array:
-    """k-means++: draws `k` rows, with probability proportional to the distance to the nearest row drawn before.
+def _draw_centres(rows: Array, key: Array, k: int) -> Array:
+    """Draw `k` rows by k-means++: with probability proportional to the distance to the nearest row drawn before.
 
-    Each row is the best of a few draws, as in scikit-learn, because with single draws a group often gets no centre.
+    Each row is the best of a few draws, as in scikit-learn. With single draws, a group often gets no centre.
     """
     rows, draws = prepare(rows, True), 2 + int(np.log(k))
 
     def draw(distance: Array, key: Array) -> tuple[Array, Array]:
         drawn = rows[jax.random.categorical(key, jnp.log(distance), shape=(draws,))]
-        left = jnp.minimum(distance, jnp.maximum(1 - jnp.matmul(drawn, rows.T, precision=lax.Precision.HIGHEST), 0))
-        best = left.sum(axis=1).argmin()
-        return left[best], drawn[best]
+        remaining = jnp.minimum(distance, jnp.maximum(1 - jnp.matmul(drawn, rows.T, precision=lax.Precision.HIGHEST), 0))
+        best = remaining.sum(axis=1).argmin()
+        return remaining[best], drawn[best]
 
     return lax.scan(draw, jnp.ones(len(rows)), jax.random.split(key, k))[1]
 
 
 def _assign(vectors: VectorSource, centres: Array | np.ndarray) -> tuple[np.ndarray, np.ndarray, Array]:
-    """The nearest centre of each row, its cosine, and the sums [K, E] of the rows of each centre."""
+    """Return the nearest centre of each row, its cosine, and the sums [K, E] of the rows of each centre."""
     labels, scores = np.zeros(len(vectors), np.int64), np.zeros(len(vectors), np.float32)
     sums = jnp.zeros_like(centres)
-    for first, count, rows in blocks(vectors, block_size(CORPUS, len(vectors))):
+    for first, count, rows in blocks(vectors, block_size(CORPUS_BLOCK, len(vectors))):
         nearest, best, sums = _nearest(rows, centres, sums)
         labels[first : first + count], scores[first : first + count] = np.asarray(nearest)[:count], np.asarray(best)[:count]
     check_finite(scores)
@@ -132,12 +141,12 @@ def _assign(vectors: VectorSource, centres: Array | np.ndarray) -> tuple[np.ndar
 
 @functools.partial(jax.jit, donate_argnums=2)
 def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Array]:
-    """The groups of `rows`, whose number is a power of two, their cosines, and `sums` with the rows added to their groups."""
+    """Return the groups of `rows`, their cosines, and `sums` plus the rows of each group. The number of rows is a power of two."""
 
     def add(sums: Array, rows: Array) -> tuple[Array, tuple[Array, Array]]:
         scores = jnp.matmul(rows, centres.T, precision=lax.Precision.HIGHEST)
         best = scores.max(axis=1, keepdims=True)
-        # The first largest, as argmax, which XLA does not vectorise on a CPU. NaN is in no group.
+        # The first of the largest, as argmax returns it. XLA does not vectorise argmax on a CPU. NaN is in no group.
         labels = jnp.where(scores == best, jnp.arange(len(centres), dtype=jnp.int32), len(centres)).min(axis=1)
         if jax.default_backend() == "cpu":
             sums = jnp.asarray(sums).at[labels].add(rows)  # rows that pad a block are zero
@@ -146,7 +155,7 @@ def _nearest(rows: Array, centres: Array, sums: Array) -> tuple[Array, Array, Ar
             sums = sums + jnp.matmul(member, rows, precision=lax.Precision.HIGHEST)
         return sums, (labels, best[:, 0])
 
-    at_once = min(len(rows), 1 << (max(SCORES // len(centres), AT_LEAST).bit_length() - 1))
-    sums, parts = lax.scan(add, sums, prepare(rows, True).reshape(-1, at_once, rows.shape[1]))
+    block = min(len(rows), 1 << (max(SCORES // len(centres), MIN_ROWS).bit_length() - 1))
+    sums, parts = lax.scan(add, sums, prepare(rows, True).reshape(-1, block, rows.shape[1]))
     labels, best = (part.reshape(len(rows)) for part in parts)
     return labels, best, sums

@@ -1,4 +1,4 @@
-"""The scores that unrelated rows reach by chance."""
+"""Estimate the scores that unrelated rows reach by chance."""
 
 from typing import NamedTuple
 
@@ -20,9 +20,14 @@ class NoiseLevel(NamedTuple):
 
 
 def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
-    """The QUANTILE of the cosines of all pairs of up to SAMPLE random rows of `vectors` [N, E]; 0 of no pairs below two rows.
+    """Return the QUANTILE of the cosines of all pairs of up to SAMPLE random rows.
 
-    NumericsError for vectors that are not finite.
+    Args:
+        vectors: The rows [N, E]. With fewer than two rows, the result is a cosine of 0 and no pairs.
+        seed: Selects the rows.
+
+    Raises:
+        NumericsError: A vector is not finite.
     """
     vectors, _ = rows_with_text(vectors)
     count = min(len(vectors), SAMPLE)
@@ -36,7 +41,13 @@ def noise_level(vectors: VectorSource, seed: int = 0) -> NoiseLevel:
 
 
 def group_threshold(vectors: VectorSource, size: int, seed: int = 0) -> float:
-    """The largest cosine at which one of up to SAMPLE random rows of `vectors` [N, E] has a group of `size`; -1 if N < size."""
+    """Return the largest threshold at which one of up to SAMPLE random rows has a group of `size` rows.
+
+    Args:
+        vectors: The rows [N, E]. With fewer than `size` rows, the result is -1.
+        size: The number of rows of a group, with the row itself.
+        seed: Selects the rows.
+    """
     vectors, _ = rows_with_text(vectors)
     if len(vectors) < size:
         return -1.0

@@ -1,6 +1,6 @@
-"""Stores embeddings in two bytes, one byte or one bit per number, and restores them.
+"""Store embeddings in two bytes, one byte or one bit per number, and restore them.
 
-Bytes and bits are those of sentence-transformers' `quantize_embeddings`.
+Bytes and bits are equal to those of sentence-transformers' `quantize_embeddings`.
 """
 
 import numpy as np
@@ -14,12 +14,16 @@ DTYPES = ("float32", "bfloat16")  # of the matrix products that compute embeddin
 
 
 def check_precision(precision: str) -> None:
-    """ConfigError for an unknown precision."""
+    """Raise ConfigError for an unknown precision."""
     choice("precision", precision, PRECISIONS)
 
 
 def ranges_of(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "2 width"]:
-    """Smallest and largest value of each dimension, float32; int8 and uint8 divide this range into 256 steps."""
+    """Return the smallest and the largest value of each dimension, float32. int8 and uint8 divide this range into 256 levels.
+
+    Raises:
+        ConfigError: There are fewer than two different embeddings.
+    """
     if len(vectors) < 2 or (vectors == vectors[0]).all():
         raise ConfigError(
             "int8 and uint8 need the ranges of several different embeddings: give more sentences or another precision"
@@ -30,17 +34,26 @@ def ranges_of(vectors: Float[np.ndarray, "n width"]) -> Float[np.ndarray, "2 wid
 def quantize(
     vectors: Float[np.ndarray, "n width"], precision: str, ranges: Float[np.ndarray, "2 width"] | None = None
 ) -> Real[np.ndarray, "n columns"]:
-    """Embeddings as float16, int8 or uint8 [N, E], or their signs as bits in int8 (binary) or uint8 (ubinary) [N, ceil(E / 8)].
+    """Convert embeddings to a precision.
 
-    `ranges` default to those of `vectors`; values outside of them become the nearest step. float32 returns `vectors`.
-    NumericsError for a number that float16 does not have.
+    Args:
+        vectors: The embeddings [N, E].
+        precision: One of PRECISIONS.
+        ranges: The ranges for int8 and uint8, by default those of `vectors`. Values outside become the nearest level.
+
+    Returns:
+        Numbers [N, E], or for binary (int8) and ubinary (uint8) the signs as bits [N, ceil(E / 8)].
+
+    Raises:
+        ConfigError: The precision is unknown, or int8 and uint8 have too few embeddings for ranges.
+        NumericsError: A number is too large for float16.
     """
     check_precision(precision)
     if precision == "float32":
         return vectors
     if precision == "float16":
         if len(vectors) and (largest := float(np.abs(vectors).max())) > np.finfo(np.float16).max:
-            raise NumericsError(f"an embedding has the number {largest:.4g}: float16 ends at 65504; normalize, or store float32")
+            raise NumericsError(f"an embedding has the number {largest:.4g}: float16 ends at 65504; normalize, or use float32")
         return vectors.astype(np.float16)
     if precision in ("binary", "ubinary"):
         bits = np.packbits(vectors > 0, axis=-1)
@@ -55,7 +68,7 @@ def quantize(
 def restore(
     vectors: Real[np.ndarray, "n columns"], precision: str, width: int, ranges: Float[np.ndarray, "2 width"] | None = None
 ) -> Float[np.ndarray, "n width"]:
-    """float32 embeddings from the output of `quantize`: the lower end of each step, or +1 and -1 for bits."""
+    """Return float32 embeddings from the output of `quantize`: the lowest value of each level, or +1 and -1 for bits."""
     if precision in ("float32", "float16"):
         return np.asarray(vectors, np.float32)
     if precision in ("binary", "ubinary"):
@@ -67,7 +80,7 @@ def restore(
 
 
 def quantization_steps(ranges: Float[np.ndarray, "2 width"]) -> tuple[Float[np.ndarray, " width"], Float[np.ndarray, " width"]]:
-    """The value of the lowest level of each dimension, and the distance of two levels."""
+    """Return the value of the lowest level of each dimension, and the distance between two levels."""
     ranges = ranges.astype(np.float32, copy=False)
     step = (ranges[1] - ranges[0]) / 255
     return ranges[0], np.where(step == 0, np.float32(1), step)

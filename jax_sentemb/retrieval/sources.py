@@ -1,4 +1,4 @@
-"""Reads vectors block by block: arrays, lists and tensors in memory, and sources on disk."""
+"""Read vectors block by block: arrays, lists and tensors in memory, and sources on disk."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -20,7 +20,9 @@ class VectorSource(Protocol):
     """Vectors [N, E] of any number type: an array, or `jax_sentemb.Vectors` on disk."""
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape [N, E]."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -29,10 +31,12 @@ class VectorSource(Protocol):
 
 @runtime_checkable
 class HasEmptyRows(VectorSource, Protocol):
-    """Vectors of which some rows stand for empty texts. Such rows are zero, and are no results of a search."""
+    """Vectors of which some rows stand for empty texts. Such rows are zero, and searches skip them."""
 
     @property
-    def empty_rows(self) -> Int[np.ndarray, " n"]: ...  # ascending
+    def empty_rows(self) -> Int[np.ndarray, " n"]:
+        """Return the numbers of the rows of empty texts, ascending."""
+        ...
 
 
 class WithEmptyRows:
@@ -48,11 +52,11 @@ class WithEmptyRows:
         return self._vectors[rows]
 
 
-class SomeRows:
-    """Some rows of a source, as a source; also of one that is stored as int8."""
+class RowSubset:
+    """Some rows of a source, as a source. The source may be stored as int8."""
 
     def __init__(self, source: Any, rows: Int[np.ndarray, " n"]) -> None:
-        """`rows` are their numbers, ascending."""
+        """Select the rows with these numbers, which are ascending."""
         self._source, self.rows = source, rows
         self.shape = (len(rows), *source.shape[1:])
         self.is_int8, self.ranges = getattr(source, "is_int8", False), getattr(source, "ranges", None)
@@ -73,7 +77,7 @@ class SomeRows:
 
     @property
     def lengths(self) -> Float[np.ndarray, " rows"]:
-        """The length of each row."""
+        """Return the length of each row."""
         return self._source.lengths[self.rows]
 
     def _selected(self, read: Callable[[slice], np.ndarray], rows: slice) -> np.ndarray:
@@ -89,18 +93,29 @@ def rows_with_text(vectors: VectorSource) -> tuple[VectorSource, Int[np.ndarray,
     if not isinstance(vectors, HasEmptyRows) or not len(vectors.empty_rows):
         return vectors, None
     rows = np.delete(np.arange(len(vectors)), vectors.empty_rows)
-    return SomeRows(vectors, rows), rows
+    return RowSubset(vectors, rows), rows
 
 
-def numbered(places: Int[np.ndarray, "..."], rows: Int[np.ndarray, " n"] | None) -> Int[np.ndarray, "..."]:
-    """Return the row numbers of `places` among the rows of `rows_with_text`."""
-    return places if rows is None else rows[places]
+def original_rows(subset_rows: Int[np.ndarray, "..."], rows: Int[np.ndarray, " n"] | None) -> Int[np.ndarray, "..."]:
+    """Return the numbers that rows of the subset from `rows_with_text` have among all rows.
+
+    Args:
+        subset_rows: Row numbers in the subset.
+        rows: The second result of `rows_with_text`.
+    """
+    return subset_rows if rows is None else rows[subset_rows]
 
 
 def vectors_of(name: str, value: Any, row: bool = False) -> VectorSource:
-    """Return nested lists, frames, and arrays and tensors of NumPy, JAX and PyTorch as an array; other sources as they are.
+    """Convert nested lists, frames, and arrays and tensors of NumPy, JAX and PyTorch to an array. Return other sources as they are.
 
-    ConfigError, which names the argument, for what is neither or is not [rows, width]. `row`: a single vector is accepted.
+    Args:
+        name: The name of the argument, for messages.
+        value: The vectors [rows, width].
+        row: Whether a single vector [width] is accepted.
+
+    Raises:
+        ConfigError: `value` is something else, or has another shape.
     """
     in_memory = isinstance(value, np.ndarray | jax.Array | list | tuple) or hasattr(value, "detach") or hasattr(value, "to_numpy")
     vectors: Any = value if not in_memory and _is_source(value) else array(name, value)
@@ -114,18 +129,18 @@ def vectors_of(name: str, value: Any, row: bool = False) -> VectorSource:
 def _is_source(value: Any) -> bool:
     try:
         return isinstance(value, VectorSource) and len(value) >= 0
-    except TypeError:  # a sparse matrix, whose rows are no arrays
+    except TypeError:  # a sparse matrix, whose rows are not arrays
         return False
 
 
 def check_finite(scores: Float[np.ndarray, "..."]) -> None:
-    """NumericsError if the best scores contain NaN, or Inf, by which `_scores` replaces it."""
+    """Raise NumericsError if the best scores contain NaN or Inf. Scores that were NaN are Inf."""
     if not (scores < np.inf).all():
         raise NumericsError("some of the vectors are not finite (NaN or Inf)")
 
 
 def block_size(largest: int, count: int) -> int:
-    """Number of rows of a block: a power of two, so that few shapes are compiled."""
+    """Return the number of rows of a block: a power of two, so that few shapes are compiled."""
     return min(largest, 1 << max(count - 1, 0).bit_length())
 
 
@@ -134,15 +149,18 @@ def padded(rows: np.ndarray, count: int) -> np.ndarray:
     return np.concatenate([rows, np.zeros((count - len(rows), *rows.shape[1:]), rows.dtype)]) if len(rows) < count else rows
 
 
-def rows_at(vectors: VectorSource, places: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
-    """Return the rows at `places` of vectors that can only be sliced."""
-    return np.concatenate([array("vectors", vectors[row : row + 1]) for row in places.tolist()])
+def rows_at(vectors: VectorSource, numbers: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "n width"]:
+    """Return the rows with these numbers from vectors that can only be sliced."""
+    return np.concatenate([array("vectors", vectors[row : row + 1]) for row in numbers.tolist()])
 
 
 def blocks(vectors: VectorSource, size: int, unit: bool = True) -> Iterator[tuple[int, int, Real[Array, "block width"]]]:
     """Yield for each block the number of its first row, the number of rows that are not padding, and the rows on the device.
 
-    `unit`: the rows are compared by cosine, so rows of extreme lengths are scaled.
+    Args:
+        vectors: The rows [N, E].
+        size: The number of rows of a block.
+        unit: Whether the rows are compared by cosine, so rows of extreme lengths are scaled.
     """
     for start in range(0, len(vectors), size):
         rows = numbers_of(vectors[start : start + size], unit)
@@ -150,7 +168,7 @@ def blocks(vectors: VectorSource, size: int, unit: bool = True) -> Iterator[tupl
 
 
 def numbers_of(rows: Shaped[Array, "n width"], unit: bool) -> Real[np.ndarray, "n width"]:
-    """Return rows of a source as an array of numbers; for cosines without extreme lengths."""
+    """Return rows of a source as an array of numbers. If `unit`, rows of extreme lengths are scaled."""
     numbers = array("vectors", rows)
     return with_usual_lengths(numbers) if unit else numbers
 

@@ -1,4 +1,4 @@
-"""Writes one file of vectors, .npy or .parquet, with its records."""
+"""Write a file of vectors, .npy or .parquet, with its records."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from jax_sentemb.retrieval.vector_records import RecordOf, records_file, write_r
 
 
 class TextRows(NamedTuple):
-    """Rows of a corpus."""
+    """Rows of a corpus and their texts."""
 
     rows: range
     texts: Sequence[str]
@@ -23,7 +23,7 @@ class TextRows(NamedTuple):
 
 @contextlib.contextmanager
 def new_file(file: Path, vectors: np.ndarray, text_rows: TextRows) -> Iterator[dict[str, Any]]:
-    """Write vectors and yield their entry in the manifest; the files get their names when the block ends.
+    """Write vectors and yield their entry for the manifest. The files get their names when the block ends.
 
     An .npy file has its records in a second file. A .parquet file has the columns row, column, _id, text and embedding.
     """
@@ -45,9 +45,9 @@ def _size_and_hash(file: Path) -> dict[str, Any]:
 
 
 def _save_numpy(file: Path, vectors: np.ndarray) -> None:
-    with file.open("wb") as opened:  # the error of np.save for a full disk has no error number
-        np.lib.format.write_array_header_1_0(opened, np.lib.format.header_data_from_array_1_0(vectors))
-        opened.write(np.ascontiguousarray(vectors).reshape(-1).view(np.uint8).data)
+    with file.open("wb") as stream:  # not np.save, whose error for a full disk has no error number
+        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(vectors))
+        stream.write(np.ascontiguousarray(vectors).reshape(-1).view(np.uint8).data)
 
 
 def _save_parquet(file: Path, vectors: np.ndarray, text_rows: TextRows) -> None:

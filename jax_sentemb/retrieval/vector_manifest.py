@@ -1,7 +1,7 @@
-"""vectors.json, the list of the shards of a corpus, and the lists of parts that are encoded apart.
+"""Write and read vectors.json, the list of the shards of a corpus, and the lists of parts that are encoded separately.
 
-Part K of N has the shards from floor((K - 1) S / N) to floor(K S / N) of the S shards of the corpus: a function of line numbers. It
-keeps its list of shards in part-K-of-N.json; `vector_parts` puts the lists of all N parts together.
+Of the S shards of a corpus, part K of N has those from floor((K - 1) S / N) to floor(K S / N) - 1. So a part is a range of lines.
+Its list of shards is part-K-of-N.json. `vector_parts` joins the lists of all N parts.
 """
 
 import itertools
@@ -30,7 +30,7 @@ LIST_LIMIT = 1 << 26  # bytes of a manifest: a shard takes about 200
 
 
 class Part(NamedTuple):
-    """Part `number` of `total`, from 1 on; the default is the whole corpus."""
+    """Part `number` of `total`, counted from 1. The default is the whole corpus."""
 
     number: int = 1
     total: int = 1
@@ -40,44 +40,44 @@ class Part(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Part":
-        """Parses NUMBER/TOTAL, for instance 3/64; ValueError for other text."""
-        found = re.fullmatch(r"(\d+)/(\d+)", text)
-        part = cls(int(found[1]), int(found[2])) if found else cls(0, 0)
+        """Parse NUMBER/TOTAL, for instance 3/64; raise ValueError for other text."""
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        part = cls(int(match[1]), int(match[2])) if match else cls(0, 0)
         if not 1 <= part.number <= part.total:
             raise ValueError(f"{text!r} is not a part: write 1/64 to 64/64")
         return part
 
     @property
     def list_name(self) -> str:
-        """The file that lists the shards of this part."""
+        """Return the name of the file that lists the shards of this part."""
         return f"part-{self.number:0{len(str(self.total))}d}-of-{self.total}.json"
 
     def shards(self, count: int) -> range:
-        """Numbers of the shards of this part, of `count` in the corpus."""
+        """Return the numbers of the shards of this part if the corpus has `count` shards."""
         return range((self.number - 1) * count // self.total, self.number * count // self.total)
 
     def all_parts(self) -> list["Part"]:
-        """All parts of the corpus, in order."""
+        """Return all parts of the corpus, in order."""
         return [Part(number, self.total) for number in range(1, self.total + 1)]
 
 
-def shard_name(number: int, kind: str) -> str:
-    """The file of a shard."""
-    return f"{number:06d}.{kind}"
+def shard_name(number: int, extension: str) -> str:
+    """Return the name of the file of a shard."""
+    return f"{number:06d}.{extension}"
 
 
 def manifest_path(path: Path) -> Path:
-    """The manifest of a directory of vectors, or of a single file."""
+    """Return the path of the manifest of a directory of vectors, or of a single file."""
     return path / MANIFEST if path.is_dir() else path.with_name(f"{path.name}.json")
 
 
-def damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
-    """The fault of a file that a manifest describes, "" if it has none."""
+def find_damage(file: Path, shard: dict[str, Any], manifest_name: str) -> str:
+    """Return the fault of a file that a manifest describes, "" if it has none."""
     try:
-        intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
+        is_intact = file.stat().st_size == shard["bytes"] and sha256(file) == shard["sha256"]
     except (OSError, ModelFileError):
         return "it cannot be read"
-    return "" if intact else f"its size or SHA-256 differs from {described_in}"
+    return "" if is_intact else f"its size or SHA-256 differs from {manifest_name}"
 
 
 def described_files(file: Path, shard: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -87,20 +87,20 @@ def described_files(file: Path, shard: dict[str, Any]) -> Iterator[tuple[Path, d
         yield records_file(file), shard["records"]
 
 
-def shard_damage(file: Path, shard: dict[str, Any], described_in: str) -> str:
+def find_shard_damage(file: Path, shard: dict[str, Any], manifest_name: str) -> str:
     """Return the fault of the first damaged file of a shard, "" if it has none."""
     for path, entry in described_files(file, shard):
-        if problem := damage(path, entry, described_in):
+        if problem := find_damage(path, entry, manifest_name):
             return problem if path == file else f"{path.name}: {problem}"
     return ""
 
 
-def write_manifest(place: Path, manifest: dict[str, Any]) -> None:
-    """Writes a manifest with its totals, and the SHA-256 of the entries that cannot be computed from others."""
+def write_manifest(path: Path, manifest: dict[str, Any]) -> None:
+    """Write a manifest with its totals, and the SHA-256 of the entries that cannot be computed from others."""
     manifest["truncated"] = sum(shard["truncated"] for shard in manifest["shards"])
     manifest["complete"] = sum(shard["rows"] for shard in manifest["shards"]) == manifest["rows"]
     manifest["sha256"] = digest(manifest)
-    write_json(place, manifest)
+    write_json(path, manifest)
 
 
 def digest(manifest: dict[str, Any]) -> str:
@@ -109,29 +109,34 @@ def digest(manifest: dict[str, Any]) -> str:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a directory or of a single file; DataError where it is missing or damaged."""
+    """Read the manifest of a directory or of a single file.
+
+    Raises:
+        DataError: The manifest is missing or damaged.
+    """
     file = manifest_path(path)
     if not file.is_file() and list(path.glob(LISTS)):
-        wanted = missing_parts(path)
-        advice = f"encode {wanted} with jax-sentemb encode --part" if wanted else "run the command of any part again"
-        raise DataError(f"{path} has parts of vectors only: {advice}")
+        missing = missing_parts(path)
+        advice = f"encode {missing} with jax-sentemb encode --part" if missing else "run the command of any part again"
+        raise DataError(f"{path} has only parts of vectors: {advice}")
     if not file.is_file():
         raise DataError(f"{path} has no {MANIFEST}: it is not a directory of vectors")
     return read_list(file)
 
 
 def missing_parts(directory: Path) -> str:
-    """The parts that are not complete, of those whose lists are in a directory: "1/4, 3/4 (begun)", with at most five names."""
-    complete = {Part(*found["part"]): found["complete"] for found in map(read_list, sorted(directory.glob(LISTS)))}
+    """Return the names of at most five parts of a directory that are not complete: "1/4, 3/4 (started) and 2 others"."""
+    lists = map(read_list, sorted(directory.glob(LISTS)))
+    complete = {Part(*shard_list["part"]): shard_list["complete"] for shard_list in lists}
     total = max((part.total for part in complete), default=0)
     unfinished = (part for number in range(1, total + 1) if not complete.get(part := Part(number, total)))
-    names = [f"{part} (begun)" if part in complete else str(part) for part in itertools.islice(unfinished, 5)]
+    names = [f"{part} (started)" if part in complete else str(part) for part in itertools.islice(unfinished, 5)]
     more = total - sum(complete.values()) - len(names)
     return ", ".join(names) + (f" and {more} others" if more > 0 else "")
 
 
 def marked(sources: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a manifest that says what its vectors are made from; SOURCES that are not given are None."""
+    """Return the entry of a manifest that names the sources of its vectors. SOURCES that are not given are None."""
     return {KEY: mark(VECTORS, {**dict.fromkeys(SOURCES), **sources})}
 
 
@@ -141,19 +146,23 @@ def sources_of(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_list(file: Path) -> dict[str, Any]:
-    """A manifest, or the list of a part; DataError where it is damaged or has another format."""
+    """Read a manifest or the list of a part.
+
+    Raises:
+        DataError: The file is damaged or has another format.
+    """
     try:
         manifest = json.loads(read_limited(file, LIST_LIMIT))
         if is_marked(manifest, VECTORS):
             check(file, manifest, VECTORS)
         _check_manifest(file, manifest)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, ModelFileError) as error:
-        raise damaged(file, f"{type(error).__name__}: {error}") from None
+        raise damage_error(file, f"{type(error).__name__}: {error}") from None
     return manifest
 
 
-def damaged(file: Path, reason: str) -> DataError:
-    """The error of a list of shards that cannot be used."""
+def damage_error(file: Path, reason: str) -> DataError:
+    """Return the error for a list of shards that cannot be used."""
     advice = (
         "delete it and encode this part again" if file.match(LISTS) else "encode the corpus into a new directory, or a new file"
     )
@@ -161,7 +170,7 @@ def damaged(file: Path, reason: str) -> DataError:
 
 
 def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
-    """Raises an error if a manifest is not as `write_shards` writes it."""
+    """Raise an error if a manifest is not as `write_shards` writes it."""
     if not isinstance(manifest, dict):
         raise TypeError(f"its content is a {type(manifest).__name__}")
     if manifest["sha256"] != digest(manifest):
@@ -172,7 +181,7 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
     for value, names in ((manifest, ("rows", "width", "ranges", "complete", "truncated")), (sources, SOURCES)):
         for name in names:
             value[name]
-    for name, type_ in (("complete", bool), ("truncated", int)):  # which the SHA-256 does not cover
+    for name, type_ in (("complete", bool), ("truncated", int)):  # the SHA-256 does not cover these two
         if type(manifest[name]) is not type_ or manifest[name] < 0:
             raise TypeError(f"{name} {shown(manifest[name])}")
     if not isinstance(manifest["shards"], list):
@@ -203,7 +212,7 @@ def _check_manifest(file: Path, manifest: dict[str, Any]) -> None:
 
 
 def is_complete(manifest: dict[str, Any], single: bool) -> bool:
-    """Whether all shards are listed, in order. A single file may have been renamed."""
+    """Return whether all shards are listed, in order. A single file may have been renamed."""
     rows = sum(shard["rows"] for shard in manifest["shards"])
     if single:
         return bool(manifest["complete"]) and len(manifest["shards"]) == 1 and rows == manifest["rows"]
@@ -211,17 +220,20 @@ def is_complete(manifest: dict[str, Any], single: bool) -> bool:
     return bool(manifest["complete"]) and names == [shard["file"] for shard in manifest["shards"]] and rows == manifest["rows"]
 
 
-def mapped(file: Path, kind: str) -> Real[np.ndarray, "rows width"]:
-    """Return the rows of a .npy file, read on demand; DataError unless they are a matrix of this dtype and the whole file."""
+def map_rows(file: Path, dtype: str) -> Real[np.ndarray, "rows width"]:
+    """Return the rows of a .npy file, which are read on demand.
+
+    Raises:
+        DataError: The file is damaged, or its content is not a matrix of this dtype.
+    """
     try:
-        with file.open("rb") as opened:
-            check_npy(opened, file.stat().st_size)
+        with file.open("rb") as stream:
+            check_npy(stream, file.stat().st_size)
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy parses the header as Python literals, which raises half a dozen kinds of exceptions
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{file} cannot be read as .npy: {reason[:200]}") from None
-    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or not rows.size or rows.dtype != kind:
-        raise DataError(
-            f"{file} contains {getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}, not {kind} [rows, width]"
-        )
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or not rows.size or rows.dtype != dtype:
+        content = f"{getattr(rows, 'dtype', type(rows).__name__)} {getattr(rows, 'shape', '')}"
+        raise DataError(f"{file} contains {content}, not {dtype} [rows, width]")
     return np.asarray(rows)

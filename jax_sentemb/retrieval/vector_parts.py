@@ -1,4 +1,4 @@
-"""Parts of a corpus that are encoded apart into one directory: whether they fit each other, and vectors.json of all of them."""
+"""Check the parts of a corpus that are encoded separately into one directory, and join their lists to vectors.json."""
 
 import contextlib
 from pathlib import Path
@@ -12,48 +12,53 @@ from jax_sentemb.retrieval.vector_manifest import (
     LISTS,
     MANIFEST,
     Part,
+    find_shard_damage,
     read_list,
     read_manifest,
-    shard_damage,
     sources_of,
     write_manifest,
 )  # fmt: skip
 
 
 def check_part(directory: Path, part: Part, metadata: dict[str, Any]) -> None:
-    """ConfigError where a part does not fit what is in the folder already, or its precision needs the whole corpus."""
+    """Raise ConfigError if a part does not fit the files in the folder, or its precision needs the whole corpus."""
     precision = sources_of(metadata)["precision"]
     if part.total > 1 and precision in ("int8", "uint8"):
-        problem = "the bytes of all shards stand for the ranges of the first one"
+        problem = "all shards need the value ranges of the first shard, which other parts do not have"
         raise ConfigError(f"--precision {precision}: {problem}; encode parts with float32 or binary")
     if (directory / MANIFEST).is_file():
         return
-    ours = f"-of-{part.total}.json" if part.total > 1 else "/"
+    suffix = f"-of-{part.total}.json" if part.total > 1 else "/"
     lists = sorted(directory.glob(LISTS))
-    if strange := [file.name for file in lists if not file.name.endswith(ours)]:
-        raise ConfigError(f"--output {directory} holds {strange[0]}: encode its other parts, or give another directory")
-    for file in [file for file in lists if file.name != part.list_name][:1]:  # the others were compared with it
-        with contextlib.suppress(DataError):  # that part says itself that its list is damaged
+    if unexpected := [file.name for file in lists if not file.name.endswith(suffix)]:
+        raise ConfigError(f"--output {directory} holds {unexpected[0]}: encode its other parts, or give another directory")
+    for file in [file for file in lists if file.name != part.list_name][:1]:  # the other lists were compared with this list
+        with contextlib.suppress(DataError):  # the command for that part reports its damaged list
             _check_same(file, read_list(file), metadata)
 
 
 def join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
-    """Write vectors.json if all parts are complete and their shards are what their lists say; else None."""
+    """Write vectors.json if all parts are complete, and return it; None if a part is missing.
+
+    Raises:
+        ConfigError: Two parts were made from different sources.
+        DataError: A shard differs from its list.
+    """
     with FileLock(directory / "LOCK"):
-        if (directory / MANIFEST).is_file():  # another part was the last one
+        if (directory / MANIFEST).is_file():  # the process of another part was the last
             return read_manifest(directory)
         if len(list(directory.glob(LISTS))) < part.total:
             return None
-        files = [directory / one.list_name for one in part.all_parts()]
+        files = [directory / each.list_name for each in part.all_parts()]
         lists = [read_list(file) for file in files if file.is_file()]
-        if len(lists) < part.total or not all(one["complete"] for one in lists):
+        if len(lists) < part.total or not all(shard_list["complete"] for shard_list in lists):
             return None
-        for file, one in zip(files, lists, strict=True):
-            _check_same(file, one, lists[0])
-            for shard in one["shards"]:
-                if problem := shard_damage(directory / shard["file"], shard, file.name):
+        for file, shard_list in zip(files, lists, strict=True):
+            _check_same(file, shard_list, lists[0])
+            for shard in shard_list["shards"]:
+                if problem := find_shard_damage(directory / shard["file"], shard, file.name):
                     raise DataError(f"{directory / shard['file']}: {problem}; encode the part of {file.name} again")
-        manifest = _joined(lists)
+        manifest = _join(lists)
         write_manifest(directory / MANIFEST, manifest)
         for file in files:
             file.unlink()
@@ -61,15 +66,16 @@ def join_parts(directory: Path, part: Part) -> dict[str, Any] | None:
     return manifest
 
 
-def _check_same(file: Path, found: dict[str, Any], other: dict[str, Any]) -> None:
-    """ConfigError where the sources of a part differ from those of another part, or of a command."""
-    remedy = "all parts need the same: if those of the file are wrong, delete it and encode its part again"
-    check(file, found, VECTORS, sources_of(other), ConfigError, remedy)
+def _check_same(file: Path, shard_list: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Raise ConfigError if the list in `file` has other sources than `expected`."""
+    remedy = "all parts need the same sources: if those of the file are wrong, delete it and encode its part again"
+    check(file, shard_list, VECTORS, sources_of(expected), ConfigError, remedy)
 
 
-def _joined(lists: list[dict[str, Any]]) -> dict[str, Any]:
-    """One manifest from the complete lists of all parts, in order."""
-    whole = {name: value for name, value in lists[0].items() if name not in ("part", "first_shard", "sha256", "complete")}
-    shards = [shard for one in lists for shard in one["shards"]]
-    widths = {one["width"] for one in lists if one["width"] is not None}
-    return {**whole, "rows": sum(one["rows"] for one in lists), "width": max(widths, default=None), "shards": shards}
+def _join(lists: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one manifest from the complete lists of all parts, in order."""
+    common = {name: value for name, value in lists[0].items() if name not in ("part", "first_shard", "sha256", "complete")}
+    shards = [shard for shard_list in lists for shard in shard_list["shards"]]
+    widths = {shard_list["width"] for shard_list in lists if shard_list["width"] is not None}
+    rows = sum(shard_list["rows"] for shard_list in lists)
+    return {**common, "rows": rows, "width": max(widths, default=None), "shards": shards}

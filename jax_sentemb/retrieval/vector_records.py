@@ -1,11 +1,11 @@
-"""The records of vectors on disk, in a file next to each file of vectors.
+"""Write and read the records of vectors, in a file next to each file of vectors.
 
 NAME.records.jsonl has a line for each row of NAME::
 
     {"row": 12, "column": "title", "_id": "d12", "empty": true}
 
-`row` is the number of the record. `column` is there if a record has several texts, `_id` if it has an id. `empty` marks an empty
-text, whose vector is zero. The files are missing where row i is simply record i, without an id and with text.
+`row` is the number of the record. `column` is present if a record has several texts, and `_id` if it has an id. `empty` marks an
+empty text, whose vector is zero. The files do not exist if every row i is record i, without an id and with text.
 """
 
 import functools
@@ -23,7 +23,7 @@ from jax_sentemb.data.sentences import Sentences
 from jax_sentemb.errors import DataError
 from jax_sentemb.types import EncodedSentences
 
-RecordOf = Callable[[int], Record]  # the record of a row
+RecordOf = Callable[[int], Record]  # returns the record of a row
 
 
 def records_file(file: Path) -> Path:
@@ -32,24 +32,24 @@ def records_file(file: Path) -> Path:
 
 
 def encode_texts(texts: Sequence[str], encode: Callable[[list[str]], EncodedSentences]) -> EncodedSentences:
-    """Encode texts; an empty one has a row of zeros."""
-    present = [row for row, text in enumerate(texts) if text]
-    encoded = encode([texts[row] for row in present])
-    if len(present) == len(texts):
+    """Encode texts. The row of an empty text is zero."""
+    rows = [row for row, text in enumerate(texts) if text]
+    encoded = encode([texts[row] for row in rows])
+    if len(rows) == len(texts):
         return encoded
     vectors = np.zeros((len(texts), encoded.vectors.shape[1]), encoded.vectors.dtype)
-    vectors[present] = encoded.vectors
+    vectors[rows] = encoded.vectors
     return encoded._replace(vectors=vectors)
 
 
 def write_records(path: Path, rows: range, texts: Sequence[str], record_of: RecordOf) -> int:
     """Write the records of rows to a file and return the number of empty texts."""
-    with path.open("wb") as opened:
+    with path.open("wb") as stream:
         for row, text in zip(rows, texts, strict=True):
             record = record_of(row)
             values = {"row": record.row, "column": record.column, "_id": record.id, "empty": None if text else True}
             line = {name: value for name, value in values.items() if value is not None}
-            opened.write(json.dumps(line).encode() + b"\n")
+            stream.write(json.dumps(line).encode() + b"\n")
     return sum(not text for text in texts)
 
 
@@ -57,7 +57,7 @@ class VectorRecords:
     """The records of the rows of some files of vectors, read on demand."""
 
     def __init__(self, files: Sequence[Path], shards: Sequence[dict[str, Any]]) -> None:
-        """`files` are the files of vectors, `shards` their entries in the manifest."""
+        """Open the records of some files of vectors, whose entries in the manifest are `shards`."""
         self._files, self._shards = [records_file(file) for file in files], shards
 
     @functools.cached_property
@@ -74,10 +74,10 @@ class VectorRecords:
     def record(self, row: int) -> Record:
         """Return the record of a row."""
         line = self._lines[row]
-        known = _parsed(line)
-        if not isinstance(known.get("row"), int) or not isinstance(known.get("column"), str | None):
+        values = _parse(line)
+        if not isinstance(values.get("row"), int) or not isinstance(values.get("column"), str | None):
             raise DataError(f"{self._files[0].parent}: the record of row {row} is {line[:100]!r}; encode again")
-        return Record(known["row"], known.get("column"), known.get("_id"))
+        return Record(values["row"], values.get("column"), values.get("_id"))
 
     def empty_rows(self) -> Int[np.ndarray, " n"]:
         """Return the numbers of the rows of empty texts, int64, ascending."""
@@ -88,15 +88,16 @@ class VectorRecords:
                     lines = file.read_bytes().split(b"\n")[:-1]
                 except OSError as error:
                     raise DataError(f"{file}: {error.strerror}; run the same encode command again") from None
-                here = [row for row, line in enumerate(lines) if b'"empty"' in line and _parsed(line).get("empty") is True]
-                if (len(lines), len(here)) != (shard["rows"], shard["records"]["empty"]):
+                rows = [row for row, line in enumerate(lines) if b'"empty"' in line and _parse(line).get("empty") is True]
+                if (len(lines), len(rows)) != (shard["rows"], shard["records"]["empty"]):
                     raise DataError(f"{file}: its lines do not fit the vectors; run the same encode command again")
-                empty += [first + row for row in here]
+                empty += [first + row for row in rows]
             first += shard["rows"]
         return np.array(empty, np.int64)
 
 
-def _parsed(line: str | bytes) -> dict[str, Any]:
+def _parse(line: str | bytes) -> dict[str, Any]:
+    """Return the values in a line; {} if it is damaged."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
