@@ -12,12 +12,6 @@ NOT_YET = {
     "README.md",
     "docs/evaluation.md",
     "docs/evidence.md",
-    "experiments/conssent/README.md",
-    "experiments/is_bert/README.md",
-    "experiments/micse_low_shot/README.md",
-    "experiments/multiview/README.md",
-    "experiments/simcse_family/README.md",
-    "experiments/stronger/README.md",
 }
 ABBREVIATIONS = ("e.g", "i.e", "etc", "vs", "et al", "Sec", "Fig", "Eq", "No", "cf", "approx")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
