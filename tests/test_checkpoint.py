@@ -6,10 +6,13 @@ import os
 import shutil
 import subprocess
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from jax_sentemb.errors import ModelFileError, ResourceError
@@ -298,6 +301,26 @@ def test_a_failed_save_is_an_error_at_the_first_the_last_and_the_second_in_a_row
     with pytest.raises(ResourceError, match=f"step {bad[-1]} could not be saved.*No space left"):
         rest()
     assert restore(folder) == (3 if bad == (4,) else 2)
+
+
+def test_saves_of_two_runs_in_a_process_do_not_start_at_once(folder, monkeypatch):
+    """Orbax would wait for the folder of the other save, and write before its own exists."""
+    save, starting, together = ocp.AsyncCheckpointer.save, threading.Semaphore(1), []
+
+    def slow(self, *args, **more):
+        together.append(not starting.acquire(blocking=False))
+        time.sleep(0.1)
+        save(self, *args, **more)
+        starting.release()
+
+    monkeypatch.setattr(ocp.AsyncCheckpointer, "save", slow)
+    runs = [Checkpoints(folder / name, FACTS) for name in ("first", "second")]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda run: run.save(1, state(1), {}), runs))
+    for run in runs:
+        run.wait()
+        assert run.restore(state(0)) is not None
+    assert together == [False, False]
 
 
 def test_hashing_does_not_keep_the_loop_waiting(folder, monkeypatch):

@@ -186,7 +186,8 @@ def check(before, after, megabytes):
     assert after[0] - before[0] < megabytes, f"{after[0] - before[0]:.0f} MB more"
     assert after[1] <= before[1], f"{after[1]} open files, before {before[1]}"
     assert after[2] == before[2] == 1, f"{after[2]} threads of Python"
-    assert after[3] <= before[3], f"{after[3]} threads, before {before[3]}"
+    # Pools of native threads start theirs when there is work for one more; a leak would be one for each call.
+    assert after[3] <= before[3] + 3, f"{after[3]} threads, before {before[3]}"
 """
 MANY = {
     "2,000 calls of encode": """

@@ -30,6 +30,8 @@ with unchanged_logging():
 
 # Orbax treats these characters of a path as a pattern: it saves a step there, but then reads nothing or another folder.
 PATTERN_CHARACTERS = "*?[\\"
+# Orbax's save asks a counter of the process several times which save it is, so saves of two runs must not start at once.
+_STARTING = threading.Lock()
 MAX_LISTED = 10  # mismatching arrays that a message names
 Warn = Callable[[int, str], None]  # receives a step and a warning
 
@@ -165,9 +167,9 @@ class Steps:
                     manifest.remove(target)
             if jax.process_count() == 1:
                 _check_room(self.folder, sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))
-            self._orbax.save(
-                target, args=ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(metadata))
-            )
+            items = ocp.args.Composite(state=ocp.args.StandardSave(arrays), facts=ocp.args.JsonSave(metadata))
+            with _STARTING:
+                self._orbax.save(target, args=items)
         except (OSError, ValueError, RuntimeError) as error:
             self._error = error
             self.finish()
