@@ -35,7 +35,7 @@ def state(row: dict[str, Any], folder: Path) -> str:
 
 
 def check(folder: Path, study: str = "") -> int:
-    """Print the state of each set, and where to get what is missing; return 1 if a set is not as in the table."""
+    """Print the state of each set and the source of missing ones; return 1 if a set differs from the table."""
     code = 0
     for row in SETS:
         if study and study not in row["studies"]:
@@ -58,15 +58,16 @@ def table() -> str:
     return "\n".join([
         "# Data of the studies",
         "",
-            "This page says where the data of each study come from. Put them into one folder with these paths.",
-            "This command prints what is there, what is missing, and where to get it:",
-            "",
+        "This page lists the data of the studies and their sources. Put them into one folder with these",
+        "paths. This command lists present and missing files, and where to get them:",
+        "",
         "```",
         "python experiments/data.py --data DIR --study is_bert",
         "```",
         "",
-        "Some studies make text from these files first; their README has the command. SHA-256 sums are complete in",
-        "[data.toml](data.toml). The sum of a folder is that of the list of its files with their sums.",
+        "Some studies make text from these files first; their README has the command.",
+        "[data.toml](data.toml) has the complete SHA-256 sums. The sum of a folder is that of the list of its",
+        "files with their sums.",
         "",
         "| path | content | lines | source | licence | SHA-256 | studies |",
         "|---|---|--:|---|---|---|---|",
