@@ -30,8 +30,9 @@ def settings() -> str:
 
     page = [
         "# Settings\n",
-        "Every field of the configuration dataclasses with its default. A recipe in `configs/` overrides some of them;",
-        "`--config RECIPE --help` prints its values. On the command line: `--config.data.batch_size=128`.\n",
+        "This page lists every setting with its default, meaning and limits. On the command line a setting is written",
+        "`--config.data.batch_size=128`. A recipe in `configs/` overrides some defaults; `--config RECIPE --help` prints",
+        "its values.\n",
     ]
     sections = {"": config.Config, "data.": config.Data, "encoder.": config.Encoder, "optimizer.": config.Optimizer}
     sections |= {"eval.": config.Evaluation, "train.": config.Train}
@@ -60,7 +61,7 @@ def _table(kind: Any, prefix: str) -> list[str]:
 
     page = [f"\n## {kind.__name__}\n", inspect.getdoc(kind) or "", "\n| setting | default | |\n|---|---|---|"]
     for item in dataclasses.fields(kind):
-        default = "to be given" if item.default is dataclasses.MISSING else f"`{item.default!r}`"
+        default = "required" if item.default is dataclasses.MISSING else f"`{item.default!r}`"
         if item.default_factory is not dataclasses.MISSING:
             made = item.default_factory()
             default = f"see {type(made).__name__}" if dataclasses.is_dataclass(made) else f"`{made!r}`"

@@ -231,6 +231,8 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     ]
     result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "jax_sentemb.training.api.train" in (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+    api = (tmp_path / "api" / "index.html").read_text(encoding="utf-8")
+    assert "jax_sentemb.training.api.train" in api
+    assert "Parameters:" in api  # Google sections are tables
     assert "method.ami.weight" in (tmp_path / "settings" / "index.html").read_text(encoding="utf-8")
     assert (tmp_path / "configs" / "micse.py").is_file()
