@@ -128,9 +128,14 @@ def test_a_collapsed_model_fails_task_by_task_and_never_prints_nan(folder, capsy
     [
         (["--model", "x", "--data", "DATA", "--tasks", "STS99"], 2, "--tasks STS99 is unknown; the groups are sts"),
         (["--model", "x", "--data", "DATA", "--tasks", "SUBJ"], 3, "SUBJ: DATA/downstream/SUBJ/subj.objective is missing"),
-        (["--model", "x", "--data", "absent"], 3, "--data absent is not a SentEval directory"),
+        (["--model", "x", "--data", "absent"], 3, "--data absent: no such folder; give the SentEval folder"),
+        (
+            ["--model", "x", "--data", "."],
+            3,
+            "--data . is not a SentEval directory: it has no folder downstream; for your own files",
+        ),
         (["--data", "DATA"], 2, "no --model"),
-        (["--model", "x"], 2, "no --data"),
+        (["--model", "x"], 2, "no data: give --pairs FILE, --retrieval DIR or --labels FILE"),
         (["--check", "--model", "x", "--arguments", "y"], 2, "--check needs --data"),
         (["--fetch", "--model", "x", "--arguments", "y"], 2, "--fetch needs --data"),
         (["--model", "./absent", "--data", "DATA"], 2, "--model ./absent: no such directory"),

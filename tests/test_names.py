@@ -19,6 +19,10 @@ TESTED_IN = {
     "test_download.py": "evaluation/downloaded",
     "test_examples.py": "data/copies",
     "test_evaluate.py": "evaluation/suite",
+    "test_evaluate_files.py": (
+        "evaluation/beir_files evaluation/bm25 evaluation/pair_task evaluation/retrieval_task evaluation/user_scores "
+        "evaluation/user_tables evaluation/user_task inference/encoded_texts"
+    ),
     "test_export.py": "inference/verify",
     "test_hostile_files.py": "data/tokenizer_checks formats/run_dir inference/load",
     "test_html_report.py": (

@@ -5,11 +5,12 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jax_sentemb.cli.encode import add_model_options, load_encoder, note, vector_sources
+from jax_sentemb.cli.encode import add_model_options, load_encoder, note
 from jax_sentemb.cli.program import EXIT_CODES, Parser
 from jax_sentemb.data.corpus_files import corpus_name, open_text
 from jax_sentemb.data.records import Record, Records
@@ -134,13 +135,19 @@ class Opener:
             )
         return records
 
+    def _sources_of(self, corpus: Source) -> dict[str, Any]:
+        """Return what vectors of a corpus are made from."""
+        from jax_sentemb.inference.encoded_texts import encoded_sources
+
+        return encoded_sources(self.encoder, Path(self.options.model).name, corpus)
+
     def _check_model(self, vectors: Vectors) -> None:
         """Raise DataError if the vectors were made with another model, prompt, width or length than those of the command line."""
         options = self.options
         if not vectors.is_marked:
             return
         where = f"--corpus {options.corpus}"
-        now = vector_sources(self.encoder, options, Source("", ""))
+        now = self._sources_of(Source("", ""))
         names = ("model", "prompt") if vectors.sources["truncate_dim"] else ("model", "prompt", "truncate_dim")
         check(where, vectors.manifest, VECTORS, {name: now[name] for name in names}, remedy="give its model")
         length = vectors.sources["max_seq_length"]
@@ -178,7 +185,7 @@ class Opener:
         show = sys.stderr.isatty()
         width = like.sources.get("truncate_dim") if isinstance(like, Vectors) and like.is_marked else None
         prompt = self.encoder.prompt_for("document" if like is None else "query")
-        sources = functools.cache(lambda: vector_sources(self.encoder, self.options, corpus or Source("queries", "")))
+        sources = functools.cache(lambda: self._sources_of(corpus or Source("queries", "")))
         if check_sources:
             check_sources(sources())
 

@@ -80,9 +80,11 @@ def main(argv: list[str]) -> int:
 
 def _metadata(encoder: "SentenceEncoder", options: argparse.Namespace, records: Records) -> dict[str, Any]:
     """Return what the manifest says about the vectors and their corpus."""
+    from jax_sentemb.inference.encoded_texts import encoded_sources
+
     sentences = records.sentences
     sources = {
-        **vector_sources(encoder, options, Source(corpus_name(options.input), sentences.fingerprint)),
+        **encoded_sources(encoder, Path(options.model).name, Source(corpus_name(options.input), sentences.fingerprint)),
         "records": records.source,
         "normalize": options.normalize,
         "truncate_dim": options.truncate_dim or encoder.truncate_dim,
@@ -91,25 +93,6 @@ def _metadata(encoder: "SentenceEncoder", options: argparse.Namespace, records: 
         "format": options.format,
     }
     return {"jax_sentemb": __version__, **sentences.report, **marked(sources)}
-
-
-def vector_sources(encoder: "SentenceEncoder", options: argparse.Namespace, corpus: Source) -> dict[str, Any]:
-    """Return what the vectors of a corpus are made from, where nothing is normalised or quantised."""
-    return {
-        "corpus": corpus,
-        "model": model_source(encoder, options),
-        "prompt": encoder.encode_settings.prompt_text("document"),
-        "dtype": options.dtype,
-        "normalize": False,
-        "truncate_dim": encoder.truncate_dim,
-        "max_seq_length": encoder.max_seq_length,
-        "precision": "float32",
-    }
-
-
-def model_source(encoder: "SentenceEncoder", options: argparse.Namespace) -> Source:
-    """Return the name and the fingerprint of the model of a command line."""
-    return Source(Path(options.model).name, encoder.fingerprint)
 
 
 def load_encoder(options: argparse.Namespace) -> "SentenceEncoder":

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from jax_sentemb.cli import evaluate_files
 from jax_sentemb.cli.program import Parser, count, positive, start
 from jax_sentemb.errors import ConfigError, UserError, plain
 from jax_sentemb.files import user_path, write_text
@@ -23,7 +24,15 @@ vectors (GloVe or fastText text, .vec, .npz; .gz and .xz too), or tf-idf; severa
   glove.txt@sif+remove-first             word vectors weighted by rarity (SIF); stop-words leaves out function words
   "mine=runs/micse"                      another name in the tables
 
+your own files are scored with encoders, by the cosine; every score has a 95 % interval, and its difference to the first model
+  --pairs         Spearman and Pearson correlation; with the labels 0 and 1, average precision and the best F1
+  --retrieval     nDCG@10, MRR@10, recall@100 and MAP as trec_eval defines them, beside BM25 (needs [bm25]) and its fusion
+  --labels        whether the nearest other texts have the same label, logistic regression in five folds, and k-means
+  --output DIR    a JSON and a CSV file, and the vectors: the same command again continues after a kill
+
 examples:
+  jax-sentemb evaluate runs/micse all-MiniLM-L6-v2 --retrieval my_queries --output results
+  jax-sentemb evaluate runs/micse --pairs pairs.tsv --labels tickets.csv --label-column team
   jax-sentemb evaluate --model runs/micse --data SentEval/data --tasks sts --output results
   jax-sentemb evaluate --model bert@cls --model bert@mean --data SentEval/data --tasks sts,transfer --output results
   jax-sentemb evaluate --check --data SentEval/data
@@ -34,12 +43,15 @@ Exit codes: 0 done, 2 usage, 3 data, 4 model file, 5 numerics (NaN, collapsed em
 
 def main(argv: list[str]) -> int:
     """Exit code of the command line `argv` (program name first)."""
-    options = parser().parse_args(argv[1:])
+    options = parser().parse_intermixed_args(argv[1:])
+    options.model = [*options.models, *options.model]
     if options.tasks == "help":
         print(_task_list())
         return 0
+    if evaluate_files.is_asked(options):
+        return evaluate_files.evaluate(options)
     if not options.data and not (options.arguments and options.model):
-        raise ConfigError("no --data: give the SentEval folder, the one that holds downstream/ and probing/")
+        raise ConfigError(f"no data: give {evaluate_files.FORMS}, or --data with SentEval's folder, which has downstream/")
     from jax_sentemb.evaluation import catalog, sts, suite, transfer
 
     if options.fetch:
@@ -76,10 +88,11 @@ def parser() -> Parser:
     """The options."""
     found = Parser(
         prog="jax-sentemb evaluate",
-        description="Score sentence embeddings: similarity (STS), transfer, probing and argument similarity tasks.",
+        description="Score sentence embeddings on your own pairs, queries or labels, or on the tasks of SentEval.",
         epilog=EPILOG,
     )
-    found.add_argument("--model", action="append", default=[], metavar="MODEL", help="what to score; see below")
+    found.add_argument("models", nargs="*", metavar="MODEL", help="what to score; see below")
+    found.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same as an option")
     found.add_argument("--data", type=user_path, help="the SentEval folder: the one that holds downstream/ and probing/")
     found.add_argument("--tasks", default="sts,transfer", help="tasks and groups (sts, transfer, probing, arguments, all), or help")
     found.add_argument("--vectors", type=user_path, help="the word vectors of a model on them: words that it lacks are added")
@@ -95,6 +108,7 @@ def parser() -> Parser:
     found.add_argument("--plots", action="store_true", help="cosine against gold for every similarity task (needs [plots])")
     found.add_argument("--fetch", action="store_true", help="first write what the Hugging Face hub has into --data (needs [hub])")
     found.add_argument("--check", action="store_true", help="list which files are there, which are missing and where they go")
+    evaluate_files.add_options(found)
     return found
 
 

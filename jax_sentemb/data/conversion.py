@@ -31,6 +31,7 @@ class Columns(NamedTuple):
     names: tuple[str, ...] = ("text",)
     join: str = ""  # is put between the columns of a record, which are one text; "": each column is a text of its own
     id: str = ""  # the column of ids; "": DEFAULT_ID, if there is one
+    optional: tuple[str, ...] = ()  # those of `names` that may be missing or null, which is an empty text
 
     @property
     def per_record(self) -> int:
@@ -48,9 +49,11 @@ class PlainText(NamedTuple):
 
 def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
     """Return the texts of `source`: of the file itself, or of its conversion in the cache."""
-    names, optional = (*columns.names, columns.id) if columns.id else columns.names, () if columns.id else (DEFAULT_ID,)
+    names = (*(name for name in columns.names if name not in columns.optional), *((columns.id,) if columns.id else ()))
+    optional = (*columns.optional, *(() if columns.id else (DEFAULT_ID,)))
     if source.startswith(("hf:", "tfds:")):
         rows, identity = dataset_rows(source, names, optional)
+        rows = _in_order(rows, (*names, *optional), columns)
         return _converted(cache, {"data set": identity}, columns, rows, source, None, lambda: None)
     path = Path(source)
     kind, opener = file_kind(path)
@@ -70,7 +73,19 @@ def plain_text(source: str, columns: Columns, cache: Path) -> PlainText:
     if kind == ".txt":
         return _unpacked(cache, sources, path, opener, check)
     remedy = ("set ", Setting("data.column"), *((" or ", Setting("--id")) if columns.id else ()))
-    return _converted(cache, sources, columns, read_rows(source, names, remedy, optional), source, path.stat().st_size, check)
+    rows = _in_order(read_rows(source, names, remedy, optional), (*names, *optional), columns)
+    return _converted(cache, sources, columns, rows, source, path.stat().st_size, check)
+
+
+def _in_order(rows: Rows, names: tuple[str, ...], columns: Columns) -> Rows:
+    """Yield the rows, whose values have these names, with the texts in the order of `columns` and the id at the end."""
+    order = [names.index(name) for name in (*columns.names, columns.id or DEFAULT_ID)]
+    for where, values in rows:
+        ordered = [values[number] for number in order]
+        for number, name in enumerate(columns.names):
+            if ordered[number] is None and name in columns.optional:
+                ordered[number] = ""
+        yield where, ordered
 
 
 def _unpacked(cache: Path, sources: dict[str, Any], path: Path, opener: Callable[..., Any], check: Callable[[], None]) -> PlainText:
@@ -115,7 +130,7 @@ def _converted(
         check()
         return {"has_ids": has_ids}
 
-    settings = {"columns": list(columns.names), "join": columns.join, "id": columns.id}
+    settings = {"columns": list(columns.names), "join": columns.join, "id": columns.id, "optional": list(columns.optional)}
     entry = cached(cache, CONVERTED_TEXT, {**sources, **settings}, write)
     return PlainText(entry / TEXT, entry / IDS if read_about(entry)["has_ids"] else None, columns.per_record)
 

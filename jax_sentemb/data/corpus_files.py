@@ -56,10 +56,12 @@ def _sentences(files: str, texts: list[PlainText], cache: Path) -> Sentences:
     return sentences
 
 
-def open_text(option: str, files: str, column: str = "text", join: str = "", id_column: str = "") -> Records:
+def open_text(
+    option: str, files: str, column: str = "text", join: str = "", id_column: str = "", optional: tuple[str, ...] = ()
+) -> Records:
     """Same as `open_records`, for an option of a command line that error messages name; "-" reads lines from standard input."""
     try:
-        columns = _columns(column, join, id_column)
+        columns = _columns(column, join, id_column)._replace(optional=optional)
         if files != "-":
             return open_records(files, columns)
         with tempfile.TemporaryDirectory() as folder:  # an open file stays readable after it is deleted

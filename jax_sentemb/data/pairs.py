@@ -25,7 +25,7 @@ class LabelledPairs(NamedTuple):
 
     first: list[str]
     second: list[str]
-    labels: Float[np.ndarray, " pairs"]  # float32
+    labels: Float[np.ndarray, " pairs"]  # float64
     unlabelled: int  # rows that were left out
     records: Sequence[int]  # the row of each pair, from 0 and counted through all files
 
@@ -69,7 +69,7 @@ def make_pairs(rows: Iterable[tuple[str, Sequence[Any]]], classes: tuple[str, ..
         labels.append(_class(label, classes, where) if classes else _score(label, where))
     if not first:
         raise DataError(Setting("data.files", files), f": none of the {left_out} rows is a pair with a label")
-    return LabelledPairs(first, second, np.array(labels, np.float32), left_out, records)
+    return LabelledPairs(first, second, np.array(labels, np.float64), left_out, records)
 
 
 def _class(label: Any, classes: tuple[str, ...], where: str) -> int:
@@ -104,8 +104,8 @@ class PairTokens:
             self._sides, cut = [one, other], cut_first + cut_second
         lengths = np.array([[len(row) for row in side] for side in self._sides])
         self.line, self.lengths = np.arange(len(pairs.first)), lengths.max(axis=0)
-        self._labels, self.pad_id, self.max_seq_length = pairs.labels, tokenizer.pad_id, max_seq_length
-        text = "\n".join([*pairs.sentences, *map(repr, pairs.labels.tolist())])
+        self._labels, self.pad_id, self.max_seq_length = pairs.labels.astype(np.float32), tokenizer.pad_id, max_seq_length
+        text = "\n".join([*pairs.sentences, *map(repr, self._labels.tolist())])
         known = f"{hashlib.sha256(text.encode()).hexdigest()}|{tokenizer.fingerprint}|{max_seq_length}|{joined}"
         self.fingerprint = hashlib.sha256(known.encode()).hexdigest()
         self.report: dict[str, Any] = {

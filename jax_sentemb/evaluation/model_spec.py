@@ -23,6 +23,7 @@ from jax_sentemb.evaluation.postprocess import remove_first_component, whiten
 from jax_sentemb.evaluation.widths import trained_widths
 from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
 from jax_sentemb.files import sha256, user_path
+from jax_sentemb.inference.encoder import SentenceEncoder
 from jax_sentemb.inference.load import READOUTS, load, split_options
 from jax_sentemb.inference.views import NO_VIEWS, Views
 from jax_sentemb.models.pooling import POOLINGS
@@ -60,6 +61,54 @@ class EvalModel(NamedTuple):
         return vectors
 
 
+class ModelSpec(NamedTuple):
+    """The parts of the text that describes a model."""
+
+    label: str  # in tables
+    source: str  # a path, a name on the hub or tf-idf
+    options: tuple[str, ...]  # without the width
+    width: int | None  # the first numbers of an embedding that are scored; None: all
+
+
+def parse_spec(text: str) -> ModelSpec:
+    """Split the text that describes a model, see the top of this file; ConfigError for an unknown option."""
+    name, equals, spec = text.partition("=")
+    if not equals or "/" in name:
+        name, spec = "", text
+    if equals and name in (".", ".."):
+        raise ConfigError(f"--model {text}: {name!r} cannot be the name of a model")
+    try:
+        numbers = [option for option in spec.rpartition("@")[2].split("+") if option.isdecimal()]
+        source, options = split_options(spec, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *POSTPROCESSING, *numbers))
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+    width = _width(text, options)
+    options = tuple(option for option in options if not option.isdecimal())
+    label = name or "+".join([user_path(source).resolve().name or source, *options, *([str(width)] if width else [])])
+    return ModelSpec(label, source, options, width)
+
+
+def load_encoder(spec: ModelSpec) -> SentenceEncoder:
+    """Load the encoder that a text describes.
+
+    Raises:
+        ConfigError: The model is missing, is no encoder, or has options that only the tasks of SentEval have.
+        ModelFileError: The model is damaged.
+    """
+    path = user_path(spec.source)
+    if spec.source == TF_IDF or is_word_vectors(path):
+        problem = "only encoders are scored on your own files; give a model directory"
+        raise ConfigError(f"--model {spec.source}: {problem}")
+    if others := [option for option in spec.options if option in (*WORD_OPTIONS, *POSTPROCESSING)]:
+        raise ConfigError(f"--model {spec.source}@{others[0]}: {others[0]} is an option of SentEval's tasks; leave it out")
+    try:
+        encoder = SentenceEncoder("@".join(filter(None, (spec.source, "+".join(spec.options)))))
+        encoder.truncate_dim = spec.width or encoder.truncate_dim
+    except ConfigError as error:
+        raise ConfigError(f"--model {error}") from None
+    return encoder
+
+
 def load_eval_model(
     text: str, vocabulary: Callable[[], set[str]], batch_size: int = 64, vectors_of: Path | None = None
 ) -> EvalModel:
@@ -76,18 +125,7 @@ def load_eval_model(
         ConfigError: A path or an option is unknown.
         ModelFileError: The model is damaged.
     """
-    name, equals, spec = text.partition("=")
-    if not equals or "/" in name:
-        name, spec = "", text
-    if equals and name in (".", ".."):
-        raise ConfigError(f"--model {text}: {name!r} cannot be the name of a model")
-    try:
-        numbers = [option for option in spec.rpartition("@")[2].split("+") if option.isdecimal()]
-        source, options = split_options(spec, (*POOLINGS, *READOUTS, *WORD_OPTIONS, *POSTPROCESSING, *numbers))
-    except ConfigError as error:
-        raise ConfigError(f"--model {error}") from None
-    width = _width(text, options)
-    options = tuple(option for option in options if not option.isdecimal())
+    label, source, options, width = parse_spec(text)
     postprocessing = tuple(option for option in options if option in POSTPROCESSING)
     pooling = [option for option in options if option in (*POOLINGS, *READOUTS)]
     words = [option for option in options if option in WORD_OPTIONS]
@@ -125,7 +163,6 @@ def load_eval_model(
             )
         fit, views = _constant(model), model.views
         metadata |= model.metadata
-    label = name or "+".join([path.resolve().name or source, *options, *([str(width)] if width else [])])
     metadata |= {"width": width} if width else {}
     return EvalModel(label, fit, per_task, postprocessing, metadata, views, width, widths)
 

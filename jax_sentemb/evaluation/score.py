@@ -12,14 +12,25 @@ from jax_sentemb.errors import ConfigError, DataError, UserError
 from jax_sentemb.evaluation import catalog, sts, suite, transfer
 from jax_sentemb.evaluation.model_spec import EvalModel
 from jax_sentemb.evaluation.sts_data import ScoredPairs, StsTask, load_pairs, senteval_root
+from jax_sentemb.evaluation.user_scores import score_files
 from jax_sentemb.files import user_path
 from jax_sentemb.inference.encoder import SentenceEncoder
 
 PAIRS = "pairs"
 
 
-def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, Any]:
-    """Score an encoder on labelled pairs or on the tasks of a SentEval folder.
+def score(
+    encoder: SentenceEncoder,
+    data: Any = None,
+    tasks: str = "sts",
+    *,
+    pairs: str | Path | None = None,
+    retrieval: str | Path | None = None,
+    labels: str | Path | None = None,
+    resamples: int = 1000,
+    **options: Any,
+) -> dict[str, Any]:
+    """Score an encoder on files of your own, on labelled pairs or on the tasks of a SentEval folder.
 
     Args:
         encoder: The encoder.
@@ -27,9 +38,15 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
             whose `tasks` are scored with the protocols "simcse" and "senteval"; or an evaluator of sentence-transformers, whose
             result is returned.
         tasks: Names and groups of a SentEval folder's tasks, as in `jax-sentemb evaluate`.
+        pairs: In place of `data`, a table of pairs with scores, or with the labels 0 and 1. Option: `columns`.
+        retrieval: In place of `data`, a folder in BEIR's layout. Option: `split`.
+        labels: In place of `data`, a table of texts with labels. Options: `label_column`, `column`, `sample`.
+        resamples: Draws for the 95 % intervals of the scores on such files; 0: none.
+        options: The options of these files, as in `jax-sentemb evaluate`.
 
     Returns:
-        Scores x 100: of pairs {"pairs": n, "spearman": ..., "pearson": ...}, of tasks {"STS12": 61.2, ...}.
+        Scores x 100: of `data` {"pairs": n, "spearman": ..., "pearson": ...} or {"STS12": 61.2, ...}. Of a file,
+        {"queries": n, "nDCG@10": 37.4, ..., "intervals": {"nDCG@10": [34.0, 41.0], ...}}.
 
     Raises:
         DataError: The data are missing or malformed.
@@ -38,6 +55,13 @@ def score(encoder: SentenceEncoder, data: Any, tasks: str = "sts") -> dict[str, 
     if not hasattr(encoder, "encode"):
         raise ConfigError(f"encoder is {type(encoder).__name__}: give a SentenceEncoder")
     text("tasks", tasks)
+    files = {name: value for name, value in (("pairs", pairs), ("retrieval", retrieval), ("labels", labels)) if value is not None}
+    if (data is not None) + len(files) != 1:
+        raise ConfigError("give one of data, pairs, retrieval and labels")
+    for name, value in files.items():
+        return score_files(encoder, name, value, resamples, **options)
+    if options:
+        raise ConfigError(f"{next(iter(options))} is an option of pairs, retrieval or labels; leave it out")
     if not isinstance(data, str | Path) and callable(data):
         result: Any = data(encoder)
         return result

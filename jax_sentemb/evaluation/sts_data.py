@@ -61,7 +61,10 @@ def senteval_root(folder: str | Path, setting: str = "--data") -> Path:
     for root in (folder, folder.parent):
         if root / "downstream" in (folder, folder / "downstream") and (root / "downstream").is_dir():
             return root
-    raise DataError(Setting(setting, folder), " is not a SentEval directory: give the folder that contains downstream/STS")
+    if not folder.exists():
+        raise DataError(Setting(setting, folder), ": no such folder; give the SentEval folder, which contains downstream")
+    forms = "for your own files give jax-sentemb evaluate --pairs FILE, --retrieval DIR or --labels FILE"
+    raise DataError(Setting(setting, folder), f" is not a SentEval directory: it has no folder downstream; {forms}")
 
 
 def load_sts_task(name: str, spec: StsSpec, root: Path, optional: bool = False) -> StsTask:

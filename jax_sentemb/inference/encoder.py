@@ -126,6 +126,11 @@ class SentenceEncoder(ChangeableSettings):
         return f"SentenceEncoder({name}: {architecture}, {width} dimensions, max_seq_length={length}, {self._dtype})"
 
     @property
+    def dtype(self) -> str:
+        """Return the precision of the matrix products, float32 or bfloat16."""
+        return self._dtype
+
+    @property
     def max_seq_length(self) -> int:
         """Return the number of tokens that a sentence is cut to, [CLS] and [SEP] included."""
         return self._max_seq_length
@@ -245,17 +250,18 @@ class SentenceEncoder(ChangeableSettings):
         """Return the columns of `batch` and "embedding" [N, E] of its column "text", as `map_batches` of Ray Data needs."""
         return {**batch, "embedding": self.encode(batch["text"], show_progress_bar=False)}
 
-    def evaluate(self, data: Any, tasks: str = "sts") -> dict[str, Any]:
-        """Return the scores of this model, as `jax_sentemb.score(encoder, data, tasks)` does.
+    def evaluate(self, data: Any = None, tasks: str = "sts", **files: Any) -> dict[str, Any]:
+        """Return the scores of this model, as `jax_sentemb.score(encoder, data, tasks, **files)` does.
 
         Args:
             data: A SentEval folder, a table of pairs, a list of (first, second, gold), or an evaluator of sentence-transformers,
                 which is called with this encoder.
             tasks: The tasks of a SentEval folder that are scored.
+            files: In place of `data`, one of `pairs`, `retrieval` and `labels`: a file or folder of your own, and its options.
         """
         import jax_sentemb  # imported here: scoring is a layer above this one
 
-        return jax_sentemb.score(self, data, tasks)
+        return jax_sentemb.score(self, data, tasks, **files)
 
     def save(self, directory: str | Path) -> Path:
         """Write the model for sentence-transformers, transformers and this package, and return the directory.

@@ -1,0 +1,147 @@
+"""Score how well the cosine of a model agrees with scored pairs, or separates pairs with the labels 0 and 1."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy
+from jaxtyping import Float, Int
+
+from jax_sentemb.data.corpus_files import corpus_name, sources_of
+from jax_sentemb.data.pairs import LabelledPairs, make_pairs
+from jax_sentemb.data.tables import read_rows
+from jax_sentemb.errors import ConfigError, DataError, NumericsError, Setting
+from jax_sentemb.evaluation.classes import average_precision, best_f1
+from jax_sentemb.evaluation.measures import Measure, Scored
+from jax_sentemb.evaluation.sts import SAME_COSINE, similarity
+from jax_sentemb.evaluation.user_task import Texts, Vectors
+from jax_sentemb.files import fingerprint
+from jax_sentemb.provenance import Source
+from jax_sentemb.retrieval.sources import VectorSource, rows_at
+
+COLUMNS = "sentence1,sentence2,score"
+AT_ONCE = 4096  # pairs whose vectors are read at once
+
+
+class PairTask:
+    """A UserTask on the pairs of a table. Attributes as in `UserTask`."""
+
+    name, item_name = "pairs", "pairs"
+
+    def __init__(self, setting: str, file: str, columns: str = COLUMNS) -> None:
+        """Read the pairs.
+
+        Args:
+            setting: The option that names the file, for messages.
+            file: A .tsv, .csv, .jsonl or .parquet file with a header.
+            columns: The names of two columns of text and of the column of scores, comma separated. With the default, the scores
+                may also be in a column `label`.
+
+        Raises:
+            ConfigError: `columns` does not name three columns.
+            DataError: The file is missing or malformed, or all scores are equal.
+        """
+        pairs = _read(setting, file, columns)
+        self._gold = pairs.labels
+        if (distinct := len(np.unique(self._gold))) < 2:
+            raise DataError(
+                Setting(setting, file), f": {len(self._gold)} pairs have {distinct} distinct score; give pairs that differ"
+            )
+        self.is_binary = bool(np.isin(self._gold, (0, 1)).all())
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(pairs.sentences))}
+        self._sides = [np.array([row_of[text] for text in side]) for side in (pairs.first, pairs.second)]
+        lines = list(row_of)
+        self.texts = {"texts": Texts(lines, Source(corpus_name(file), fingerprint({"texts": lines})))}
+        self.main = "AP" if self.is_binary else "Spearman"
+        self.title = f"Pairs: {len(self._gold):,} pairs, {'label 0 or 1' if self.is_binary else 'scores'}, {corpus_name(file)}"
+        self.notes = [f"{pairs.unlabelled:,} rows have no score or no text: they are left out"] * bool(pairs.unlabelled)
+        digest = fingerprint({"first": pairs.first, "second": pairs.second, "gold": self._gold.tolist()})
+        self.facts: dict[str, Any] = {"sources": {"pairs": Source(corpus_name(file), digest)._asdict()}, "texts": len(lines)}
+
+    def score(self, name: str, vectors: Vectors) -> Iterator[tuple[str, Scored]]:
+        """Yield the agreement of the cosines of a model with the scores."""
+        yield name, self.scored(pair_cosines(vectors["texts"], *self._sides))
+
+    def scored(self, cosines: Float[np.ndarray, " pairs"]) -> Scored:
+        """Return the agreement of similarities with the scores.
+
+        Raises:
+            NumericsError: All similarities are equal.
+        """
+        if np.ptp(cosines) < SAME_COSINE:
+            raise NumericsError(f"all {len(cosines)} pairs have the similarity {cosines[0]:.6f}: the embeddings collapsed")
+        if not self.is_binary:
+            measures = {"Spearman": scipy.stats.spearmanr, "Pearson": scipy.stats.pearsonr}
+            return Scored(len(cosines), {name: _correlation(function, cosines, self._gold) for name, function in measures.items()})
+        positive = self._gold == 1
+        measures = {
+            "AP": _if_both(lambda items: 100 * average_precision(cosines[items], positive[items]), positive),
+            "F1": _if_both(lambda items: 100 * best_f1(cosines[items], positive[items]).f1, positive),
+        }
+        return Scored(len(cosines), measures, {"threshold": best_f1(cosines, positive).threshold})
+
+    def baselines(self) -> Iterator[tuple[str, Scored]]:
+        """Yield no systems."""
+        yield from ()
+
+    def constants(self) -> dict[str, dict[str, float]]:
+        """Return what pairs in random order reach: F1 calls all pairs positive."""
+        if not self.is_binary:
+            return {}
+        share = float(self._gold.mean())
+        return {"chance": {"AP": 100 * share, "F1": 100 * 2 * share / (1 + share)}}
+
+
+def pair_cosines(
+    vectors: VectorSource, first: Int[np.ndarray, " pairs"], second: Int[np.ndarray, " pairs"]
+) -> Float[np.ndarray, " pairs"]:
+    """Return the cosine of the rows `first` and `second` of vectors."""
+    take = _taker(vectors)
+    parts = [
+        similarity(take(first[start : start + AT_ONCE]), take(second[start : start + AT_ONCE]))
+        for start in range(0, len(first), AT_ONCE)
+    ]
+    return np.concatenate(parts)
+
+
+def _taker(vectors: VectorSource) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the function that reads rows by their numbers."""
+    if isinstance(vectors, np.ndarray):
+        return vectors.__getitem__
+    return getattr(vectors, "take", None) or (lambda rows: rows_at(vectors, rows))
+
+
+def _read(setting: str, file: str, columns: str) -> LabelledPairs:
+    names = tuple(name.strip() for name in columns.split(","))
+    if len(names) != 3 or not all(names):
+        raise ConfigError(Setting("--pair-columns", columns), f": name two columns of text and one of scores, as in {COLUMNS}")
+    remedy = ("name the columns with ", Setting("--pair-columns", "TEXT,TEXT,SCORE"))
+    try:
+        sources = list(sources_of(file))
+        if columns != COLUMNS:
+            return make_pairs((row for source in sources for row in read_rows(source, names, remedy)), (), file)
+        rows = (row for source in sources for row in read_rows(source, names[:2], remedy, ("score", "label")))
+        return make_pairs(((where, (*row[:2], _score(where, *row[2:]))) for where, row in rows), (), file)
+    except (ConfigError, DataError) as error:
+        raise error.rename({"data.files": setting}) from None
+
+
+def _score(where: str, score: Any, label: Any) -> Any:
+    if score is None and label is None:
+        raise DataError(f"{where}: no column 'score' or 'label'; name the columns with ", Setting("--pair-columns", "A,B,SCORE"))
+    return label if score is None else score
+
+
+def _correlation(function: Any, cosines: np.ndarray, gold: np.ndarray) -> Measure:
+    def measure(items: Int[np.ndarray, " n"]) -> float:
+        values, scores = cosines[items], gold[items]
+        if np.ptp(values) < SAME_COSINE or np.ptp(scores) == 0:
+            return np.nan
+        return 100 * float(function(values, scores).statistic)
+
+    return measure
+
+
+def _if_both(measure: Measure, positive: np.ndarray) -> Measure:
+    """Return a measure that is not defined on items of one class."""
+    return lambda items: measure(items) if positive[items].any() and not positive[items].all() else np.nan

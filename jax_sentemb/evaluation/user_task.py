@@ -1,0 +1,55 @@
+"""What the tasks on the files of a user have in common: the texts that need vectors, and the models on the items."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from jax_sentemb.data.tokenizer import Lines
+from jax_sentemb.evaluation.measures import Scored
+from jax_sentemb.provenance import Source
+from jax_sentemb.retrieval.sources import VectorSource
+
+
+class Texts(NamedTuple):
+    """Texts of a task that need vectors. An empty text has a vector of zeros."""
+
+    lines: Lines
+    source: Source
+    role: str = ""  # "query" or "document"; "": the texts are compared with each other
+
+
+Vectors = Mapping[str, VectorSource]  # by the names of `UserTask.texts`
+Encode = Callable[[str, Texts], VectorSource]
+
+
+class UserTask(Protocol):
+    """A task on the files of a user.
+
+    Attributes:
+        name: The kind of the task: pairs, retrieval or labels.
+        title: The heading of its table.
+        item_name: What the items are, in the plural.
+        main: The measure that selects a checkpoint.
+        texts: The texts that need vectors, by name.
+        notes: What the user should know about the files, a line each.
+        facts: The files and sizes, for the results.
+    """
+
+    name: str
+    title: str
+    item_name: str
+    main: str
+    texts: dict[str, Texts]
+    notes: list[str]
+    facts: dict[str, Any]
+
+    def score(self, name: str, vectors: Vectors) -> Iterator[tuple[str, Scored]]:
+        """Yield the scores of a model by its name in the table, and those of its combinations with a baseline."""
+        ...
+
+    def baselines(self) -> Iterator[tuple[str, Scored]]:
+        """Yield the scores of the systems that need no model."""
+        ...
+
+    def constants(self) -> dict[str, dict[str, float]]:
+        """Return the values that need no system, such as the chance level, by their names in the table."""
+        ...

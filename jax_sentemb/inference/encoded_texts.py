@@ -1,0 +1,76 @@
+"""Encode texts into a folder of vectors, which says what they are made from and continues after an interruption."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jax_sentemb import __version__
+from jax_sentemb.data.tokenizer import Lines
+from jax_sentemb.provenance import Source
+from jax_sentemb.retrieval.vector_manifest import marked
+from jax_sentemb.retrieval.vector_store import Vectors, write_shards
+from jax_sentemb.types import EncodedSentences
+
+if TYPE_CHECKING:
+    from jax_sentemb.inference.encoder import SentenceEncoder
+
+ROWS_PER_SHARD = 2048  # rows that an interruption loses at most
+
+
+def encoded_sources(encoder: "SentenceEncoder", name: str, corpus: Source, role: str = "document") -> dict[str, Any]:
+    """Return the sources of vectors that are not normalised or quantised.
+
+    Args:
+        encoder: The model.
+        name: The name of the model in messages.
+        corpus: The texts.
+        role: "document" or "query", which may have prompts of their own; "" is the default prompt.
+    """
+    settings = encoder.encode_settings
+    return {
+        "corpus": corpus,
+        "model": Source(name, encoder.fingerprint),
+        "prompt": settings.prompt_text(role) if role else settings.default_prompt or None,
+        "dtype": encoder.dtype,
+        "normalize": False,
+        "truncate_dim": encoder.truncate_dim,
+        "max_seq_length": encoder.max_seq_length,
+        "precision": "float32",
+    }
+
+
+def encode_into(
+    folder: Path,
+    encoder: "SentenceEncoder",
+    sources: dict[str, Any],
+    texts: Lines,
+    role: str,
+    batch_size: int = 64,
+    progress: Callable[[int], object] = lambda count: None,
+) -> Vectors:
+    """Encode what is missing in a folder, and return the vectors, which are read on demand. An empty text has a row of zeros.
+
+    Args:
+        folder: An empty or new folder, or one of an interrupted call with the same sources.
+        encoder: The model.
+        sources: As from `encoded_sources`.
+        texts: The texts.
+        role: As for `encoded_sources`.
+        batch_size: Texts that are encoded at once.
+        progress: Called with the number of texts that were encoded, or were there.
+
+    Raises:
+        ConfigError: The folder has vectors of other texts or of another model.
+        BusyError: Another process writes to the folder.
+    """
+    prompt = encoder.prompt_for(role) if role else None
+
+    def encode(batch: list[str]) -> EncodedSentences:
+        vectors = encoder.encode(batch, batch_size, False, prompt_name=prompt)
+        return EncodedSentences(np.asarray(vectors), encoder.truncated)
+
+    recorded = marked({**sources, "records": None, "rows_per_shard": ROWS_PER_SHARD, "format": "npy"})
+    write_shards(folder, {"jax_sentemb": __version__, **recorded}, texts, encode, progress)
+    return Vectors(folder, verify=False)
