@@ -92,7 +92,7 @@ def test_smt_of_sts13_is_read_where_the_protocol_counts_it(folder):
 
 def test_a_folder_without_any_set_is_an_error(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(DataError, match="(not a SentEval directory: it has no folder downstream|missing: no such folder)"):
+        with pytest.raises(DataError, match=r"(not a SentEval directory: it has no folder downstream|missing: no such folder)"):
             load_sts(folder)
     (tmp_path / "downstream").mkdir()
     with pytest.raises(DataError, match="has no evaluation set"):
