@@ -13,6 +13,8 @@ from pages import LISTED, PAGES, ROOT, blocks
 
 import jax_sentemb
 from jax_sentemb.__main__ import COMMANDS
+from jax_sentemb.cli.recommend import SMALL, CorpusSummary, advise
+from jax_sentemb.cli.train import parse
 
 GENERATED = ROOT / "docs/settings.md"  # by docs/site.py
 NAMED_PATH = re.compile(r"(?<![\w./-])(?:jax_sentemb|tests|configs|benchmarks|experiments)/[\w./-]*+(?![{*])")
@@ -137,3 +139,31 @@ def test_the_names_of_the_api_page_exist_and_have_docstrings():
     assert roots <= {name.rpartition(".")[2] for name in named}
     for name in named:
         assert pkgutil.resolve_name(name).__doc__, name
+
+
+def recommended(usable, weights="", readout="", ordered=False, whole=20):
+    """Return the advice of `check` for a corpus of `usable` sentences."""
+    return advise(CorpusSummary("wikipedia.txt", "text", usable, whole, ordered, 64, weights, "", 30522, 512, readout))
+
+
+@pytest.mark.parametrize("name", ["index", "choosing"])
+def test_pages_name_the_recipes_that_check_recommends(name):
+    """The rows are: ready encoder, the same on running text, BERT with few sentences, BERT with many, no model."""
+    text = (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
+    assert f"fewer than {SMALL:,} sentences" in text
+    rows = re.findall(r"^\| (?:a ready|a BERT(?: \||, )|no model)[^\[]*\[`?(\w+)`?\]\(.*$", text, re.M)
+    assert rows == [
+        recommended(1000, "encoder", "mean").recipe,
+        recommended(1000, "encoder", "mean", ordered=True).recipe,
+        recommended(SMALL - 1, "bert").recipe,
+        recommended(SMALL, "bert").recipe,
+        recommended(1000).recipe,
+    ]
+
+
+def test_the_tutorial_trains_as_check_recommends():
+    commands = "".join(text for _, text in blocks(ROOT / "docs/tutorial.md", ("console",))).replace("\\\n", " ")
+    line = re.search(r"^\$ jax-sentemb (train .*--config\.data\.files=wikipedia\.txt.*)$", commands, re.M)
+    assert line
+    advice = recommended(500, "path/to/bert", ordered=None, whole=53)
+    assert parse(shlex.split(line[1]))[0] == parse(shlex.split(advice.command)[1:])[0]

@@ -74,3 +74,28 @@ def test_the_list_of_pages_to_do_has_only_pages_that_need_it():
     done = [name(page) for page in LISTED if name(page) in NOT_YET and not faults(page.read_text(encoding="utf-8"))]
     assert done == []
     assert {name(page) for page in LISTED} >= NOT_YET
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("word " * 25, 0),
+        ("word " * 26, 1),
+        ("word " * 13 + "end. Word " + "word " * 13, 0),
+        ("word " * 13 + "rose to 2.5. It " + "word " * 13, 0),
+        ("word " * 13 + "`a b c d` [e f](g.md#h) " + "word " * 9, 0),
+        ("word " * 13 + "`a b c d` [e f](g.md#h) " + "word " * 10, 1),
+        ("- " + "word " * 20 + "\n- " + "word " * 20, 0),
+        ("| " + "word " * 40 + "|", 0),
+        ("```sh\n" + "word " * 40 + "\n```", 0),
+        ("word\n" * 26, 1),
+    ],
+)
+def test_words_of_a_sentence_are_counted(text, count):
+    assert sum("words:" in fault for fault in faults(text)) == count
+
+
+def test_a_wide_line_is_reported_unless_it_cannot_be_wrapped():
+    assert faults("word " * 25) == [f"125 columns: {'word ' * 25}"]
+    assert faults(f"- `{'x' * 120}`") == []
+    assert faults(f"| {'x' * 120} |\n\n# {'x y ' * 40}") == []
