@@ -17,6 +17,7 @@ COMMANDS = {
     "check": ("jax_sentemb.cli.check", "inspect a corpus and recommend a recipe for it"),
     "train": ("jax_sentemb.cli.train", "train an encoder on a text file, score it, export it"),
     "plan": ("jax_sentemb.cli.plan", "tell whether a run fits absent TPUs or GPUs, and how fast it can be there"),
+    "compare": ("jax_sentemb.cli.compare", "compare recipes on one corpus: baselines, seeds, intervals"),
     "evaluate": ("jax_sentemb.cli.evaluate", "score models on similarity, transfer, probing and argument tasks"),
     "encode": ("jax_sentemb.cli.encode", "write the vectors of a text file of any size"),
     "search": ("jax_sentemb.cli.search", "find the sentences of a corpus that are most similar to queries"),

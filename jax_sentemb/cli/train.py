@@ -73,7 +73,7 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
     from jax_sentemb.config import check
 
     config = read_config(options.config)
-    change(config, _settings(rest, config, found))
+    change(config, config_settings(rest, config, found))
     if options.help:
         found.print_help()
         about = f"\n{options.config}:\n\n{text}\n" if (text := description(options.config)) else ""
@@ -90,7 +90,7 @@ def parse(argv: list[str]) -> tuple[Any, Path, dict[str, Any]]:
     return config, options.workdir or user_path(f"runs/{stem}"), how
 
 
-def _settings(arguments: list[str], config: "Config", options: Parser) -> list[tuple[str, Any]]:
+def config_settings(arguments: list[str], config: "Config", options: Parser) -> list[tuple[str, Any]]:
     """The settings in the arguments --config.NAME=VALUE, --config.NAME VALUE, and --config.NAME for True."""
     known, found, rest = possible(config), [], list(arguments)
     while rest:

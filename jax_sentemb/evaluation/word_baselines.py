@@ -11,6 +11,7 @@ import scipy
 from jaxtyping import Float
 
 from jax_sentemb.data.word_vectors import WordVectorTable
+from jax_sentemb.evaluation.postprocess import first_component
 
 # English function words: pronouns, articles, prepositions, conjunctions, auxiliaries and the most general adverbs.
 FUNCTION_WORDS = """
@@ -60,6 +61,24 @@ class WordAverageBaseline(NamedTuple):
         table = scipy.sparse.csr_matrix((values, (rows, columns)), shape=(len(sentences), len(index)))
         word_counts = np.bincount(rows, minlength=len(sentences)).astype(np.float64)
         return (np.asarray(table @ self.vectors.vectors, np.float64) / np.maximum(word_counts, 1)[:, None]).astype(np.float32)
+
+
+class FixedSIF(NamedTuple):
+    """SIF whose word weights and first component come from other text than the sentences it encodes."""
+
+    average: WordAverageBaseline
+    component: Float[np.ndarray, " width"]
+
+    @classmethod
+    def fitted(cls, vectors: WordVectorTable, sif: float, sentences: Sequence[str]) -> "FixedSIF":
+        """Return the baseline with weights and first component of `sentences`; the vectors need the words of these, too."""
+        average = WordAverageBaseline(vectors, sif).fit(sentences)
+        return cls(average, first_component(average.encode(sentences)))
+
+    def encode(self, sentences: Sequence[str]) -> Float[np.ndarray, "sentences width"]:
+        """Return the embeddings of the sentences, float32."""
+        vectors = self.average.encode(sentences)
+        return (vectors - np.outer(vectors @ self.component, self.component)).astype(np.float32)
 
 
 class TfIdf(NamedTuple):
