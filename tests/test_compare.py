@@ -9,12 +9,7 @@ import pytest
 from jax_sentemb.cli import compare
 from jax_sentemb.cli.program import program
 from jax_sentemb.data import synthetic
-from jax_sentemb.data.word_vectors import WordVectorTable
-from jax_sentemb.evaluation.word_baselines import FixedSIF
-from jax_sentemb.reporting.comparison_table import START, WORDS, Entry, as_markdown, difference, layout
 from jax_sentemb.training import run
-from jax_sentemb.training.comparison import Budget, base_config, comparison
-from jax_sentemb.training.sweep import variants
 
 TINY = [
     "--config.encoder.hidden_size=32", "--config.encoder.num_hidden_layers=1", "--config.encoder.num_attention_heads=2",
@@ -94,45 +89,6 @@ def test_a_comparison_has_baselines_both_budgets_and_intervals_and_continues(fol
     assert (tmp_path / "compare.md").read_text() == page
 
 
-def test_the_common_budget_is_the_same_for_all_and_the_published_one_is_that_of_the_recipe(folder):
-    base = base_config(str(folder / "corpus.txt"), "text", "", folder / "data")
-    made = comparison(["simcse", "micse", "is_bert"], 3, base, Budget(100, 16, 20, "mean"), [("optimizer.weight_decay", "0.1")])
-    runs = {(chosen["variant"], chosen["train.seed"]): config for chosen, config in variants(made.study)}
-    assert len(runs) == 3 * 2 * 3
-    common = [runs[f"{name}:common", "2"] for name in ("simcse", "micse", "is_bert")]
-    for config in common:
-        assert (config.train.max_steps, config.data.batch_size, config.data.max_seq_length) == (100, 16, 20)
-        assert (config.method.pooling, config.optimizer.warmup_steps, config.optimizer.warmup_ratio) == ("mean", 0, 0.1)
-        assert (config.eval.eval_steps, config.eval.dev) == (10, "STSBenchmark-dev-disjoint")
-    assert [config.optimizer.learning_rate for config in common] == [3e-5, 3e-5, 2e-6]
-    published = runs["micse:published", "1"]
-    assert (published.data.batch_size, published.optimizer.warmup_steps, published.eval.eval_steps) == (50, 250, 500)
-    assert (runs["is_bert:published", "1"].data.max_seq_length, runs["is_bert:published", "1"].data.column) == (130, "text")
-    assert {config.optimizer.weight_decay for config in runs.values()} == {0.1}
-    assert {config.train.seed for config in runs.values()} == {1, 2, 3}
-    starts = [config for _, config in variants(made.starts)]
-    assert [config.method.pooling for config in starts[:3]] == ["cls", "mean", "first_last"]
-    assert {config.train.max_steps for config in starts} == {0}
-    assert len(starts) == 3 * 3
-
-
-def test_the_start_from_a_bert_is_scored_once(folder):
-    base = base_config(str(folder / "corpus.txt"), "text", "some/bert", folder / "data")
-    made = comparison(["simcse"], 5, base, Budget(100, 16, 20, "mean"))
-    assert len(variants(made.starts)) == 3
-    assert {config.encoder.weights for _, config in variants(made.study)} == {"some/bert"}
-
-
-def test_without_a_development_set_the_last_step_is_scored(folder, tmp_path):
-    sts13 = tmp_path / "downstream/STS/STS13-en-test"
-    sts13.mkdir(parents=True)
-    for file in (folder / "data/downstream/STS/STS13-en-test").iterdir():
-        (sts13 / file.name).write_text(file.read_text())
-    made = comparison(["simcse"], 1, base_config(str(folder / "corpus.txt"), "text", "", tmp_path), Budget(9, 8, 20, "mean"))
-    assert not made.selects
-    assert {config.eval.select for _, config in variants(made.study)} == {"last"}
-
-
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -178,35 +134,3 @@ def test_a_recipe_with_labels_is_refused_before_the_first_run_trains(folder, tmp
     assert "variant=sbert_nli:published: " in capsys.readouterr().err
     assert not list(tmp_path.glob("*simcse*/scores.json"))
     assert list(tmp_path.glob("*start*/scores.json"))
-
-
-def test_differences_are_paired_by_seed():
-    assert difference({1: 10.0, 2: 14.0}, {1: 9.0, 2: 11.0}) == "+2.00 [-10.71, +14.71]"  # t(0.975, 1) = 12.706, s = sqrt 2
-    assert difference({1: 10.0, 2: 14.0}, {0: 9.0}) == "+3.00 [-22.41, +28.41]"
-    assert difference({1: 10.0, 2: 14.0}, {2: 11.0}) == "+3.00"
-    assert difference({1: 10.0}, {2: 11.0}) == ""
-
-
-def test_the_best_start_is_compared_and_failed_runs_are_named():
-    facts = {"readout": "mean", "length": 32, "batch": 64, "steps": 1000, "rate": 3e-5}
-    entries = [
-        Entry("cls", START, {}, {0: {"STS12": 30.0, "STS13": 50.0}}),
-        Entry("mean", START, {}, {0: {"STS12": 44.0, "STS13": 40.0}}),
-        Entry("tf-idf", WORDS, {}, {0: {"STS12": 90.0, "STS13": 90.0}}),
-        Entry("a", "common", facts, {1: {"STS12": 50.0, "STS13": 52.0}}, [250]),
-        Entry("b", "common", facts, {}),
-    ]
-    tables = layout(entries, 2)
-    assert tables.results[1][3] == ["a, common (1 of 2 runs)", "mean", "32", "64", "250 of 1,000", "3e-05", "51.00", "+9.00", ""]
-    assert "failed: b, common (0 of 2 runs)" in tables.notes
-    assert "| a, common (1 of 2 runs) | 50.00 | 52.00 |" in as_markdown(tables)
-
-
-def test_sif_of_other_text_has_its_weights_and_component_from_that_text():
-    vectors = WordVectorTable("glove", ["a", "b", "c"], np.eye(3, dtype=np.float32))
-    fixed = FixedSIF.fitted(vectors, 1.0, ["a", "a", "a b"])
-    # frequencies 3/4 and 1/4, weights 1 / (1 + p); the component is the first singular vector of the three embeddings
-    embeddings = np.array([[4 / 7, 0, 0], [4 / 7, 0, 0], [2 / 7, 2 / 5, 0]])
-    component = np.linalg.svd(embeddings)[2][0]
-    expected = np.array([0, 2 / 5, 1 / 2]) - (np.array([0, 2 / 5, 1 / 2]) @ component) * component
-    np.testing.assert_allclose(fixed.encode(["b c"])[0], expected, atol=1e-6)

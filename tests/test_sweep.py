@@ -316,7 +316,7 @@ def test_the_smallest_subsets_are_checked_before_the_first_run(tmp_path):
     assert len(checked) == 2
     config.sweep = "train.seed=1,2 data.subset=0"
     run_all(config, tmp_path, runs, check_data)
-    assert len(checked) == 2
+    assert checked[2:] == [(False, 0, 64), (True, 0, 64)]  # on all sentences, too: a variant may need other data
 
 
 def test_a_study_of_too_small_a_corpus_ends_before_its_first_run(tmp_path, capsys):

@@ -15,7 +15,7 @@ from jax_sentemb.errors import ModelFileError, NumericsError
 from jax_sentemb.evaluation.catalog import load_sts_task
 from jax_sentemb.evaluation.postprocess import first_component, remove_first_component, whiten
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
-from jax_sentemb.evaluation.word_baselines import TfIdf, WordAverageBaseline
+from jax_sentemb.evaluation.word_baselines import FixedSIF, TfIdf, WordAverageBaseline
 
 GLOVE = "the 1 2 3\n. . . 0 0 1\nthe 9 9 9\ncaf\u00e9 -1 0.5 2e-1\n"
 EXPECTED = [[1, 2, 3], [0, 0, 1], [-1, 0.5, 0.2]]
@@ -166,3 +166,13 @@ def test_real_vectors_on_real_pairs(shared):
     weighted = spearman(lambda chosen: remove_first_component(model.encode(chosen)))
     assert plain == pytest.approx(40, abs=1)
     assert weighted > plain + 10
+
+
+def test_sif_of_other_text_has_its_weights_and_component_from_that_text():
+    vectors = WordVectorTable("glove", ["a", "b", "c"], np.eye(3, dtype=np.float32))
+    fixed = FixedSIF.fitted(vectors, 1.0, ["a", "a", "a b"])
+    # frequencies 3/4 and 1/4, weights 1 / (1 + p); the component is the first singular vector of the three embeddings
+    embeddings = np.array([[4 / 7, 0, 0], [4 / 7, 0, 0], [2 / 7, 2 / 5, 0]])
+    component = np.linalg.svd(embeddings)[2][0]
+    expected = np.array([0, 2 / 5, 1 / 2]) - (np.array([0, 2 / 5, 1 / 2]) @ component) * component
+    np.testing.assert_allclose(fixed.encode(["b c"])[0], expected, atol=1e-6)

@@ -221,15 +221,13 @@ def _row(run: Expanded, baselines: dict[str, str], result: dict[str, Any] | None
 def _check_smallest(expanded: list[Expanded], workdir: Path, check: Callable[[Config, Path], None]) -> None:
     """Call `check` for the smallest subset of every variant, corpus and batch size, so that a study fails before it starts.
 
-    Runs on all sentences are checked only if there are several variants, each of which may need other data.
+    If all runs have all sentences, a run of every variant is checked, each of which may need other data.
     """
     smallest: dict[tuple[Any, ...], Expanded] = {}
-    for run in expanded:
+    for run in [run for run in expanded if run.config.data.subset] or [run for run in expanded if VARIANT in run.chosen]:
         data = run.config.data
         key = run.chosen.get(VARIANT), data.files, data.batch_size, data.subset >= 1  # counts and shares are not compared
-        if not data.subset and VARIANT not in run.chosen:
-            continue
-        if key not in smallest or (data.subset or math.inf) < (smallest[key].config.data.subset or math.inf):
+        if key not in smallest or data.subset < smallest[key].config.data.subset:
             smallest[key] = run
     for run in smallest.values():
         try:
