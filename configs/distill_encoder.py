@@ -5,8 +5,9 @@ python -m jax_sentemb.main --config configs/distill_encoder.py --workdir runs/st
     --config.encoder.weights=all-MiniLM-L6-v2 --config.encoder.layers=3
 
 The student starts from layers of the teacher, as here, or from any BERT (a small one at --config.optimizer.learning_rate=5e-4).
-The teacher's vectors are computed once and stored in the cache. With --config.method.output=teacher the vectors are as wide as
-the teacher's, so an existing index can still be used. Agreement with the teacher on 1,000 held-out sentences selects the step.
+The teacher's vectors are computed once and stored in the cache. The exported vectors are as wide as the teacher's, so an existing
+index can still be used (--config.method.output=student: as wide as the student's). Agreement with the teacher on 1,000 held-out
+sentences selects the step.
 """
 
 from jax_sentemb.config import Config, Data, Evaluation, Optimizer, Train, sized

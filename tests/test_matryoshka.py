@@ -92,7 +92,9 @@ def test_a_queue_of_embeddings_is_cut_too_and_takes_in_whole_ones():
 def test_a_student_is_cut_and_its_teacher_is_not():
     student, teacher, kernel = normal(0, 4, 8), normal(1, 4, 5), normal(2, 8, 5)
     params = {DENSE: {"layer_0": {"kernel": kernel}}}
-    found, _ = in_prefixes(Distillation(), WIDTHS, 8).objective(params, state_of(params), Taught(student, teacher, None))
+    found, _ = in_prefixes(Distillation(output="student"), WIDTHS, 8).objective(
+        params, state_of(params), Taught(student, teacher, None)
+    )
     cosines = [
         torch.nn.functional.cosine_similarity(torch.tensor(student[:, :width] @ kernel[:width]), torch.tensor(teacher))
         for width in (*WIDTHS, 8)

@@ -14,7 +14,9 @@ import csv
 import functools
 import os
 import re
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,16 +35,14 @@ from jax_sentemb.evaluation.model_spec import load_eval_model
 from jax_sentemb.evaluation.sts import correlate_tasks, task_cosines
 from jax_sentemb.evaluation.sts_data import StsTask
 from jax_sentemb.evaluation.word_baselines import WordAverageBaseline
-from jax_sentemb.files import read_json, replacing
-from jax_sentemb.formats.run_dir import read_checkpoint
+from jax_sentemb.files import read_json, replacing, write_json
 from jax_sentemb.inference.load import load
-from jax_sentemb.models.dense import DENSE
 from jax_sentemb.recipes import override, read_config
 from jax_sentemb.training.run import run
 
 SETS = ("STS12", "STS14", "STS15", "STSBenchmark-test", "SICKRelatedness-test")
 MEASURES = ("neighbours", "pairs", "cosine")
-FIELDS = ("setting", "seed", "step", *MEASURES, "minutes", *SETS, "mean", "mean with W")
+FIELDS = ("setting", "seed", "step", *MEASURES, "minutes", *SETS, "mean", "mean without W")
 SEEDS = (1, 2, 3, 4, 5)
 
 MINI = {"encoder.weights": "MINI", "optimizer.learning_rate": 5e-4}
@@ -50,7 +50,7 @@ LAYERS = {"encoder.weights": "TEACHER", "encoder.layers": "1,2,3", "optimizer.le
 RANK = {"method.rank": 1.0}
 CONGEN = {"method.congen": 1.0, "method.cosine": 0.0}
 DROPOUT = {"encoder.dropout": 0.1}
-SHORT = {"train.max_steps": 500, "eval.eval_steps": 250}
+SHORT = {"train.max_steps": 500, "eval.eval_steps": 250, "method.output": "student"}
 # Settings of the stage `choose`, each compared by its agreement with the teacher on text of other kinds.
 CHOICES: dict[str, dict[str, Any]] = {
     "layers 1,2,3": LAYERS,
@@ -116,10 +116,14 @@ class Scores:
         return {**values, "mean": float(np.mean(list(values.values())))}
 
 
-def with_map(embed: Callable[[Any], np.ndarray], params: dict[str, Any]) -> Callable[[Any], np.ndarray]:
-    """Return the embedding through W."""
-    kernel = np.asarray(params[DENSE]["layer_0"]["kernel"], np.float32)
-    return lambda sentences: embed(sentences) @ kernel
+def without_map(export: Path) -> Callable[[Any], np.ndarray]:
+    """Return the embedding of an exported student without W, the layer after its pooling."""
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(export, folder, dirs_exist_ok=True)
+        (Path(folder) / "jax_sentemb.json").unlink()
+        modules = [module for module in read_json(Path(folder) / "modules.json", list) if not module["type"].endswith("Dense")]
+        write_json(Path(folder) / "modules.json", modules)
+        return load(folder)
 
 
 def folder_of(options: argparse.Namespace, setting: str, seed: int) -> Path:
@@ -144,11 +148,9 @@ def train(options: argparse.Namespace, setting: str, settings: dict[str, Any], s
     }
 
 
-def scored(options: argparse.Namespace, folder: Path, scores: Scores) -> dict[str, str]:
-    """Return the scores of the exported vectors of a run, and the mean with W."""
-    model = load(folder / "export")
-    params = read_checkpoint(folder, "best")[0] if any((folder / kind).is_dir() for kind in ("best", "checkpoints")) else {}
-    values = scores(model) | ({"mean with W": scores(with_map(model, params))["mean"]} if DENSE in params else {})
+def scored(folder: Path, scores: Scores) -> dict[str, str]:
+    """Return the scores of the exported vectors of a run, and the mean without W."""
+    values = scores(load(folder / "export")) | {"mean without W": scores(without_map(folder / "export"))["mean"]}
     return {name: f"{value:.2f}" for name, value in values.items()}
 
 
@@ -163,7 +165,7 @@ def final(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], 
 
     def one(setting: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
         row = train(options, setting, settings, seed)
-        return row | scored(options, folder_of(options, setting, seed), Scores(options.senteval))
+        return row | scored(folder_of(options, setting, seed), Scores(options.senteval))
 
     for seed in SEEDS:
         for setting, settings in FINAL.items():
@@ -175,7 +177,7 @@ def curve(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[[], 
 
     def one(setting: str, settings: dict[str, Any], step: int) -> dict[str, Any]:
         row = train(options, setting, settings | {"train.max_steps": step, "eval.eval_steps": 0, "eval.select": "last"}, 1)
-        return row | scored(options, folder_of(options, setting, 1), Scores(options.senteval)) | {"seed": step}
+        return row | scored(folder_of(options, setting, 1), Scores(options.senteval)) | {"seed": step}
 
     for setting, settings in CURVE.items():
         for step in range(CURVE_STEPS, 5 * CURVE_STEPS, CURVE_STEPS):
@@ -208,7 +210,7 @@ def baselines(options: argparse.Namespace) -> Iterator[tuple[str, int, Callable[
 def untrained(options: argparse.Namespace, name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the row of layers before any training."""
     row = train(options, name, settings | {"train.max_steps": 0}, 0)
-    return row | scored(options, folder_of(options, name, 0), Scores(options.senteval))
+    return row | scored(folder_of(options, name, 0), Scores(options.senteval))
 
 
 def agreeing(options: argparse.Namespace, embed: Callable[[Any], np.ndarray]) -> dict[str, str]:

@@ -55,8 +55,9 @@ class Distillation(EmbeddingMethod):
     teacher_temperature: float = setting(0.05, above=0)  # of the teacher's similarities in `congen`
     student_temperature: float = setting(0.07, above=0)  # of the student's similarities in `congen`
     rank_temperature: float = setting(0.05, above=0)  # of both similarities in `rank`
-    # The exported vectors: "student" (s, as wide as the encoder) or "teacher" (W s, comparable with the teacher's vectors).
-    output: str = setting("student", choices=("student", "teacher"))
+    # The exported vectors: "teacher" (W s, comparable with the teacher's vectors) or "student" (s, as wide as the encoder). In a
+    # long training W removes a direction that all s share, so s alone becomes worse while W s becomes better.
+    output: str = setting("teacher", choices=("student", "teacher"))
     pooling: str = setting("mean", choices=POOLINGS)  # of the embedding
     embeddings: ClassVar[tuple[str, ...]] = ("student",)  # the queue holds vectors of the teacher
 
@@ -81,11 +82,12 @@ class Distillation(EmbeddingMethod):
         if self.output == "teacher" and not self.has_map:
             raise ConfigError(
                 Setting("method.output", "teacher"),
-                " needs the matrix W: set ",
+                " needs the matrix W: give ",
                 Setting("method.cosine"),
                 " or ",
                 Setting("method.congen"),
-                " above 0",
+                " a weight, or set ",
+                Setting("method.output", "student"),
             )
 
     def examples(self, corpus: Corpus, seed: int) -> Examples:
