@@ -73,8 +73,8 @@ CHOICES: dict[str, dict[str, Any]] = {
     "mini-2; Wikipedia": MINI | {"data.files": "wiki.txt"},
 }
 FINAL: dict[str, dict[str, Any]] = {
-    "three layers of MiniLM": LAYERS | {"encoder.layers": "1,3,5", "train.max_steps": 1500, "eval.eval_steps": 250},
     "mini-2": MINI | {"train.max_steps": 6000, "eval.eval_steps": 500},
+    "three layers of MiniLM": LAYERS | {"encoder.layers": "1,3,5", "train.max_steps": 1500, "eval.eval_steps": 250},
 }
 CURVE = {
     f"layers 1,2,3; {text}": LAYERS | {"data.files": f"{text}.txt", "optimizer.lr_scheduler_type": "constant"}
