@@ -26,7 +26,7 @@ from stand_ins import installed
 
 import jax_sentemb.training.run
 from jax_sentemb.__main__ import main
-from jax_sentemb.cli import plan
+from jax_sentemb.cli import compare, plan
 from jax_sentemb.cli.program import program
 from jax_sentemb.cli.train import parse
 from jax_sentemb.config import Words
@@ -46,6 +46,7 @@ SUBSTITUTES = [
     (r'(teacher="all-MiniLM-L6-v2", )', r'\1recipe="distill_encoder:tiny", '),
     (r"max_seq_length=\d+", "max_seq_length=24"),
     (r"path/to/bert", "bert"),
+    (r"models/other", "runs/micse/export"),
     (r"path/to/encoder|all-MiniLM-L6-v2", "runs/micse/export"),
     (r"(jax-sentemb distill .*)", r"\1 --width 8"),
     (r"tests/data/", f"{ROOT}/tests/data/"),
@@ -105,6 +106,16 @@ def write_senteval(root):
         write(root / f"downstream/STS/STS13-en-test/STS.gs.{subset}.txt", [f"{random.uniform(0, 5):.3f}" for _ in made])
 
 
+def write_beir(root, lines):
+    """Queries whose relevant document is the sentence itself."""
+    (root / "qrels").mkdir(parents=True)
+    for name in ("corpus", "queries"):
+        records = [json.dumps({"_id": f"{name[0]}{row}", "text": line}) for row, line in enumerate(lines)]
+        (root / f"{name}.jsonl").write_text("\n".join(records) + "\n", encoding="utf-8")
+    judged = [f"q{row}\tc{row}\t1\n" for row in range(len(lines))]
+    (root / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged), encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
     """A folder with what a user has, in which two encoders are trained; `train` commands copy them from now on."""
@@ -124,6 +135,9 @@ def workspace(tmp_path_factory):
         graded = [f"{line.rstrip()}\ttopic {row % 3}\n" for row, line in enumerate(rows)]
         Path("UKP_ASPECT.tsv").write_text("sentence1\tsentence2\tlabel\ttopic\n" + "".join(graded), encoding="utf-8")
         write_senteval(folder / "senteval")
+        write_beir(folder / "my_queries", lines[:20])
+        labels = [f'"{line}",team {row % 2}\n' for row, line in enumerate(lines[:40])]
+        Path("tickets.csv").write_text("text,team\n" + "".join(labels), encoding="utf-8")
         random = np.random.default_rng(0)
         words = sorted({word for line in lines for word in re.findall(r"\w+", line.lower())})
         vectors = [f"{word} {' '.join(f'{value:.3f}' for value in random.normal(size=12))}\n" for word in words]
@@ -167,6 +181,10 @@ def run_line(line):
         options, rest = plan.parser().parse_known_args(words[2:])
         parse_target(options.target)
         parse(["jax-sentemb plan", *rest, "--config.data.files=corpus.txt"])
+        return None
+    if words[:2] == ["jax-sentemb", "compare"]:  # trains for minutes: test_compare.py
+        _, rest = compare.parser().parse_known_args(words[2:])
+        assert rest == []
         return None
     if words[:2] == ["python", "-m"]:
         name, words = words[2], words[2:]
